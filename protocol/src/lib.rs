@@ -256,8 +256,9 @@
 //!   |<------------------ InputIn, Run --- |   the input is in the segment, and the payload of Run is empty
 //!   | --- Started ----------------------->|   as ever
 //!   | --- OutputIn, Finished ------------>|   the output is in a segment, and the payload of Finished is empty
-//!   |<-------------------- OutputRead --- |   the segment for outputs may be written again. Sent before the next Run, and
-//!   |                                     |   not for an output in the segment for inputs
+//!   |<-------------------- OutputRead --- |   the segment for outputs may be written again. Sent before the next Run, or, if
+//!   |                                     |   that lies in the tray, as soon as the output is read. Not for an output in the
+//!   |                                     |   segment for inputs
 //!   |<------------------- SegmentGone --- |   unmap it; ignore it if it was left already
 //!   | --- SegmentLeft ------------------->|   it will not be used any more
 //! ```
@@ -273,6 +274,9 @@
 //!   no more segments.
 //! - A place outside of its segment, a segment that was not given or has been left, an OutputIn without its Finished, and an
 //!   OutputIn before the last one was read are violations.
+//! - Say SegmentReady or SegmentLeft as soon as no job runs. A worker without a job that says neither for two seconds is ended.
+//! - When a segment is gone, one OutputIn in it may still arrive, from a worker that had not heard of it. A second one is a
+//!   violation.
 //!
 //! ## Files
 //!

@@ -101,6 +101,8 @@ pub(crate) trait Writable {
 pub(crate) enum Written {
     /// There is more to write and the socket takes it: write again in the next turn.
     More,
+    /// There is more to write, which the kernel cannot take now: write again a little later.
+    Refused,
     /// The event loop watches for whatever has to happen next.
     Watching,
     /// The connection failed. The sentence says how.
@@ -110,7 +112,9 @@ pub(crate) enum Written {
 /// Writes once, and has the event loop watch for whatever has to happen next.
 pub(crate) fn write_and_watch(connection: &mut impl Writable, handle: &LoopHandle) -> Written {
     let flushed = connection.write_once();
-    let (input, room) = (connection.wants_input(), connection.has_unsent());
+    // A socket that has room is always writable, so nothing is gained by watching one that was refused.
+    let is_refused = matches!(flushed, Ok(Flushed::Refused));
+    let (input, room) = (connection.wants_input(), connection.has_unsent() && !is_refused);
     if let Err(error) = &flushed {
         return Written::Failed(format!("cannot write to it: {error}"));
     }
@@ -120,7 +124,11 @@ pub(crate) fn write_and_watch(connection: &mut impl Writable, handle: &LoopHandl
         Some(Ok(true)) => connection.is_heard_again(),
         Some(Ok(false)) | None => {}
     }
-    if matches!(flushed, Ok(Flushed::More)) { Written::More } else { Written::Watching }
+    match flushed {
+        Ok(Flushed::More) => Written::More,
+        Ok(Flushed::Refused) => Written::Refused,
+        _ => Written::Watching,
+    }
 }
 
 #[cfg(test)]

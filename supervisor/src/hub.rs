@@ -72,7 +72,7 @@ use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_event_loop::{Context, Lingerer, LoopHandle};
-use offload_protocol::limits::{LINGER, SEGMENT_PAYLOAD_MIN};
+use offload_protocol::limits::LINGER;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use processes::WorkerProcesses;
@@ -307,6 +307,7 @@ impl Hub {
     /// Applies other limits and times.
     pub(crate) fn configure(&mut self, config: CoreConfig) {
         self.handle_event(Event::Configure(Box::new(config)));
+        self.configure_segments();
     }
 
     /// Passes an event to the core, and all events that follow from it.
@@ -383,9 +384,7 @@ impl Hub {
         match &live_job.input {
             Input::Bytes(input) => {
                 self.processes.send(worker, &message, input);
-                if input.len() >= SEGMENT_PAYLOAD_MIN {
-                    self.heed_segments(worker);
-                }
+                self.heed_segments(worker);
             }
             Input::File(file) => {
                 let input_file = ToWorker::InputFile { job: job.0, bytes: file.bytes() };

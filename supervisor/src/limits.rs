@@ -132,9 +132,13 @@ pub(crate) const TIME_PER_TURN: Duration = Duration::from_millis(1);
 /// up the event loop.
 pub const FLUSH_MAX: usize = 1 << 20;
 
-/// Maximum number of bytes that are copied out of a worker's segment in one turn of the event loop (1 MiB). What is copied
-/// into it counts as written, see [`FLUSH_MAX`].
+/// Maximum number of bytes that are copied out of the segments of one worker in one turn of the event loop (1 MiB), however
+/// many outputs that is. An output whose time limit is due is copied as a whole. What is copied into a segment counts as
+/// written, see [`FLUSH_MAX`].
 pub const COPY_MAX: usize = 1 << 20;
+
+/// Number of bytes that are copied out of a segment at once (64 KiB). Fresh memory is cleared for so many, right before.
+pub(crate) const COPY_PIECE: usize = 64 << 10;
 
 /// Maximum number of bytes of a segment that get their memory in one turn of the event loop (256 KiB, some 0.4 ms), and of
 /// which the memory is returned.
@@ -165,9 +169,19 @@ pub(crate) const LEAVES_PER_TURN: usize = 64;
 /// Maximum number of workers whose memory is measured at one check. One measurement takes some ten microseconds.
 pub(crate) const MEASURED_AT_A_TIME: usize = 32;
 
-/// Maximum number of reads from the socket of a worker that has ended: together they take more than the kernel buffers
-/// for one socket.
+/// Maximum number of reads from one worker's socket at a time when everything is wanted that it has sent: together they take
+/// more than the kernel usually buffers for one socket. Copies out of a segment are no reads.
 pub(crate) const LAST_READS: usize = 16;
+
+/// A worker that has ended is read from in this many turns, until there is nothing more. There always is if a process that
+/// has inherited its socket goes on writing.
+pub(crate) const LAST_TURNS: u32 = 64;
+
+/// When the kernel cannot take a message now, although the socket has room, it is tried again after this time.
+pub(crate) const SEND_PAUSE: Duration = Duration::from_millis(10);
+
+/// When the kernel has not taken a message for this long, the socket has failed.
+pub(crate) const SEND_REFUSED_MAX: Duration = Duration::from_secs(1);
 
 /// Maximum number of reads of change reports for the directory of the socket in one call. One read has room for more
 /// than a hundred reports.
@@ -405,6 +419,8 @@ const _: () = assert!(JOBS_SHOWN_MAX <= HISTORY_JOBS_MAX);
 const _: () = assert!(SUBSCRIBERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS, "each may wait for any job");
 const _: () =
     assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
+const _: () =
+    assert!(SEND_REFUSED_MAX.as_nanos() < WORKER_STALL_TIMEOUT.as_nanos(), "a worker is not blamed for it");
 const _: () = assert!(CAPTURE_CHUNK <= WORKER_BYTES_PER_SECOND);
 const _: () =
     assert!(LATE_MIN.as_nanos() < GAP_MIN.as_nanos() && CATCH_UP_MAX.as_nanos() < CATCH_UP_IN_ALL.as_nanos());

@@ -12,6 +12,11 @@ use std::time::Duration;
 
 /// Memory that another process has mapped too, and may write at any time. It is never lent as a reference: bytes are copied in
 /// or out, and what is copied out is what was there, or a mixture of that and what the other process has written meanwhile.
+///
+/// A plain copy that another process writes into meanwhile is a data race, and Rust promises nothing of races. So each copy is
+/// in a function that is never inlined, between two barriers behind which the compiler must assume that this memory has
+/// changed. It can then neither read a byte again to save the copy, nor carry one over from an earlier write. The machine's
+/// own copy instructions have no trouble with a race: each byte is an old or a new one.
 #[derive(Debug)]
 pub(crate) struct SharedMapping {
     start: NonNull<u8>,
@@ -75,22 +80,42 @@ impl SharedMapping {
     ///
     /// # Panics
     /// If the range is outside of the mapping.
+    #[inline(never)]
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let start = self.place(offset, into.len());
+        memory_may_have_changed(start);
         // SAFETY: `place` has checked that the source is inside of the mapping, which lives as long as `self`. The
         // destination is borrowed, so it is not part of the mapping. Every byte is a valid u8. The file is sealed against
-        // shrinking, so its pages exist.
+        // shrinking, so its pages exist. The race with the other process is as described at the type.
         unsafe { ptr::copy_nonoverlapping(start, into.as_mut_ptr(), into.len()) }
+        memory_may_have_changed(start);
     }
 
     /// Copies bytes into it.
     ///
     /// # Panics
     /// If the range is outside of the mapping.
+    #[inline(never)]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let start = self.place(offset, bytes.len());
+        memory_may_have_changed(start);
         // SAFETY: as in `read`, the other way round. Nobody in this process has a reference to what is overwritten.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) }
+        memory_may_have_changed(start);
+    }
+
+    /// Unmaps at most `most` bytes from its end; `most` is a multiple of the page size. True if no more can be unmapped.
+    pub(crate) fn unmap_some(&mut self, most: usize) -> bool {
+        let piece = most.min(self.length);
+        let rest = self.length - piece;
+        // SAFETY: the range is the end of what was mapped by `new`, and nothing refers to it: copies borrow `self`, which is
+        // borrowed mutably here.
+        let is_unmapped =
+            piece > 0 && unsafe { libc::munmap(self.start.as_ptr().wrapping_add(rest).cast(), piece) } == 0;
+        if is_unmapped {
+            self.length = rest;
+        }
+        !is_unmapped || rest == 0
     }
 
     fn place(&self, offset: usize, length: usize) -> *mut u8 {
@@ -102,9 +127,16 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`, and nothing refers to it any more.
+        // SAFETY: the range was mapped by `new`, and nothing refers to it any more. If all of it is unmapped already, the
+        // kernel refuses a length of 0.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
+}
+
+/// The compiler must assume here that anything behind this pointer has been read and written by somebody else.
+fn memory_may_have_changed(start: *mut u8) {
+    // SAFETY: there is no instruction in it.
+    unsafe { std::arch::asm!("/* {0} */", in(reg) start, options(nostack, preserves_flags)) }
 }
 
 /// CPU time, separately for user mode and kernel.
@@ -193,6 +225,20 @@ mod tests {
         ours.remove(PAGE, PAGE).unwrap();
         ours.read(PAGE - 2, &mut bytes);
         assert_eq!(&bytes, b"ab\0\0");
+    }
+
+    #[test]
+    fn a_mapping_is_unmapped_from_its_end_and_what_is_left_can_still_be_used() {
+        let page = rustix::param::page_size();
+        let (_file, mut mapping) = shared(3 * page);
+        mapping.write(0, b"left");
+        assert!(!mapping.unmap_some(2 * page));
+        let mut bytes = [0; 4];
+        mapping.read(0, &mut bytes);
+        assert_eq!(&bytes, b"left");
+        let beyond = || mapping.read(page, &mut [0]);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(beyond)).is_err());
+        assert!(mapping.unmap_some(2 * page) && mapping.unmap_some(2 * page));
     }
 
     #[test]

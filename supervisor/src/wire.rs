@@ -8,7 +8,7 @@
 //!     '--> copies: bytes that go into shared memory, each before the first byte of its frame
 //! ```
 
-use crate::limits::{DESCRIPTORS_SEEN, FLUSH_MAX};
+use crate::limits::{DESCRIPTORS_SEEN, FLUSH_MAX, SEND_REFUSED_MAX};
 use crate::sys::SharedMapping;
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
@@ -27,6 +27,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A socket with frames. See the module's documentation.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Wire {
     attached: VecDeque<(u64, Attached)>,
     /// Copies that were not completed yet, each with the count of written bytes at which its frame begins.
     copies: VecDeque<(u64, SharedCopy)>,
+    /// Since when the kernel has not taken the next bytes although the socket has room.
+    refused_since: Option<Instant>,
 }
 
 /// A descriptor that is sent with a message, whoever holds it beside.
@@ -100,6 +103,9 @@ pub enum Flushed {
     Done,
     /// The socket takes no more now: write again when it is writable.
     Blocked,
+    /// The socket takes more, but the kernel has no memory now, or too many descriptors are on their way: write again a
+    /// little later.
+    Refused,
     /// [`FLUSH_MAX`] bytes are written and there is more: write again in the next turn.
     More,
     /// The other end does not read any more. Unsent bytes are dropped. What the other end has sent can still be read.
@@ -117,6 +123,7 @@ impl Wire {
             written: 0,
             attached: VecDeque::new(),
             copies: VecDeque::new(),
+            refused_since: None,
         }
     }
 
@@ -262,7 +269,7 @@ impl Wire {
     /// Writes until nothing is unsent, the socket takes no more, or [`FLUSH_MAX`] bytes are written.
     ///
     /// # Errors
-    /// The socket failed. Unsent bytes are dropped.
+    /// The socket failed, or the kernel has taken nothing for [`SEND_REFUSED_MAX`] although there was room. Unsent bytes are dropped.
     pub(crate) fn flush(&mut self) -> Result<Flushed, Errno> {
         let mut allowance = FLUSH_MAX;
         while !self.outbox.is_empty() {
@@ -275,16 +282,29 @@ impl Wire {
                     self.outbox.written(count);
                     self.written += count as u64;
                     allowance -= count;
+                    self.refused_since = None;
                 }
-                Err(Errno::WOULDBLOCK) => return Ok(Flushed::Blocked),
-                Err(error) => {
-                    self.discard_unsent();
-                    let is_end = matches!(error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN);
-                    return if is_end { Ok(Flushed::Closed) } else { Err(error) };
-                }
+                Err(error) => return self.after_error(error, Instant::now()),
             }
         }
         Ok(Flushed::Done)
+    }
+
+    /// What follows from an error of the socket.
+    fn after_error(&mut self, error: Errno, now: Instant) -> Result<Flushed, Errno> {
+        match error {
+            Errno::WOULDBLOCK => return Ok(Flushed::Blocked),
+            Errno::TOOMANYREFS | Errno::NOBUFS => {
+                let since = *self.refused_since.get_or_insert(now);
+                if now.saturating_duration_since(since) < SEND_REFUSED_MAX {
+                    return Ok(Flushed::Refused);
+                }
+            }
+            _ => {}
+        }
+        self.discard_unsent();
+        let is_end = matches!(error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN);
+        if is_end { Ok(Flushed::Closed) } else { Err(error) }
     }
 
     /// Goes on with the copy that has to be complete before the next byte is written. Returns how many bytes were copied.
@@ -424,6 +444,23 @@ mod tests {
         assert_eq!(wire.flush().unwrap(), Flushed::Done);
         let (count, descriptors) = receive_with(&peer, 100);
         assert_eq!((count, descriptors.len()), (12, 0));
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_take_now_is_kept_for_a_while() {
+        let (mut wire, peer) = wire_and_peer();
+        wire.push(&ToWorker::Drain, &Bytes::new()).unwrap();
+        let begin = Instant::now();
+        for error in [Errno::TOOMANYREFS, Errno::NOBUFS] {
+            assert_eq!(wire.after_error(error, begin + SEND_REFUSED_MAX / 2), Ok(Flushed::Refused));
+        }
+        assert_eq!(wire.flush(), Ok(Flushed::Done));
+        assert_eq!(receive_with(&peer, 100).0, 12);
+        wire.push(&ToWorker::Drain, &Bytes::new()).unwrap();
+        let later = begin + 3 * SEND_REFUSED_MAX;
+        assert_eq!(wire.after_error(Errno::NOBUFS, later), Ok(Flushed::Refused), "time counts anew");
+        assert_eq!(wire.after_error(Errno::NOBUFS, later + SEND_REFUSED_MAX), Err(Errno::NOBUFS));
+        assert_eq!(wire.unsent(), 0);
     }
 
     #[test]

@@ -157,19 +157,35 @@ fn a_second_output_before_the_first_one_was_read_ends_the_worker_and_not_the_job
 fn a_worker_that_keeps_its_inputs_gets_four_segments_and_no_more() {
     let mut scene = Scene::new(1);
     scene.warm_up(2);
-    for seed in 0..30 {
-        let ended = scene.run("keep", seed);
-        if ended.report.outcome != OutcomeCode::Ok {
-            // It had nothing to keep this time.
-            assert!(ended.cause().contains("which it does not have"), "{}", ended.cause());
-            return scene.warm_up(2);
-        }
-        assert!(ended.output == right_answer(seed));
-        for _ in 0..3 {
-            assert!(scene.run("turn", seed).output == right_answer(seed));
-        }
-        assert!(scene.segment_bytes() <= 6 * SEGMENT);
+    for kept in 1..=4 {
+        let ended = scene.run("keep", kept);
+        assert_eq!(ended.report.outcome, OutcomeCode::Ok, "{kept}: {}", ended.cause());
+        assert!(ended.output == right_answer(kept));
+        // What it keeps, and two others: one for outputs, and one for inputs unless it has kept four.
+        let all = if kept < 4 { kept as u64 + 2 } else { 5 };
+        until("there are as many as there may be", || {
+            assert!(scene.run("turn", kept).output == right_answer(kept));
+            (scene.segment_bytes() == all * SEGMENT).then_some(())
+        });
+        // The worker has said that it has mapped the last one when it answers the next job.
+        scene.run("turn", 0);
     }
+    for seed in 0..4 {
+        assert!(scene.run("turn", seed).output == right_answer(seed));
+        assert_eq!(scene.segment_bytes(), 5 * SEGMENT, "it gets no more");
+    }
+    let ended = scene.run("keep", 1);
+    assert!(ended.cause().contains("which it does not have"), "{}", ended.cause());
+    scene.warm_up(2);
+}
+
+#[test]
+fn a_worker_that_does_not_leave_its_segments_is_ended_and_their_memory_returned() {
+    let mut scene = Scene::new(1);
+    scene.warm_up(2);
+    assert!(scene.run("mute", 1).output == right_answer(1));
+    until("the memory is returned", || (scene.segment_bytes() == 0).then_some(()));
+    assert!(scene.run("turn", 1).output == right_answer(1));
 }
 
 #[test]

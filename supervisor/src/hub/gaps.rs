@@ -18,7 +18,7 @@
 //! time.
 //!
 //! Reading comes first after a gap of any length, and also without a gap: an answer that arrived in time counts,
-//! however late this process reads it. Catching up is for transfers that need both sides: an output that has arrived
+//! however late this process reads it, and however much of its output has still to be copied out of shared memory. Catching up is for transfers that need both sides: an output that has arrived
 //! in part, an input that was sent in part, a worker that was stopped together with this process. While jobs are in
 //! flight, a wait is cut into parts, so that a gap is measured in full and not only by how far it reaches beyond a
 //! limit.
@@ -27,7 +27,7 @@ use super::Hub;
 use crate::limits::{CATCH_UP_IN_ALL, CATCH_UP_MAX, WAIT_PART};
 use crate::pauses::Pause;
 use offload_core::event::Event;
-use offload_core::ids::Mono;
+use offload_core::ids::{Mono, WorkerId};
 use offload_event_loop::TimerId;
 use std::time::{Duration, Instant};
 
@@ -178,12 +178,26 @@ impl Hub {
         for (worker, has_ended) in self.processes.readable_or_ended() {
             match has_ended {
                 true => self.on_process_end(worker),
-                false => self.read_all_from(worker),
+                false => _ = self.read_all_from(worker),
             }
         }
+        // Others go on with their copies in later turns.
+        let now = self.time.now();
         for worker in self.processes.copying() {
-            self.read_all_from(worker);
+            if self.is_due(worker, now) {
+                self.processes.allow_whole_output(worker);
+                self.read_all_from(worker);
+            }
         }
+    }
+
+    /// Whether a time limit of this worker or of one of its jobs is due.
+    fn is_due(&self, worker: WorkerId, now: Mono) -> bool {
+        let Some(slot) = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]) else { return false };
+        let of_slot = slot.deadline(self.core.config().hang_timeout);
+        let jobs = slot.load().into_iter().flat_map(|load| load.jobs());
+        let of_jobs = jobs.filter_map(|job| self.core.jobs().get(job)?.deadline.moment());
+        of_jobs.chain(of_slot).any(|due| due <= now)
     }
 }
 

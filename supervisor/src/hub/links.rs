@@ -5,8 +5,7 @@ use super::introductions::{Taken, take_introduction};
 use super::processes::{EndedProcess, ReadResult, Watchers};
 use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
-use crate::limits::LAST_LINES_BYTES_MAX;
-use crate::limits::LAST_READS;
+use crate::limits::{LAST_LINES_BYTES_MAX, LAST_READS, SEND_PAUSE};
 use crate::workers::{CaptureState, OutputStream, Process, SpawnError, escape_line};
 use bytes::Bytes;
 use offload_core::event::Event;
@@ -87,6 +86,10 @@ impl Hub {
             });
         self.welcome_workers();
         self.heed_segments(worker);
+        if self.trays.job(worker).is_some() {
+            // Its next job does not come by the socket, so nothing else tells it that its last output was read.
+            self.processes.say_read(worker);
+        }
         if let ReadResult::Last(event) = read {
             self.inbox.push_back(self.only_as_the_first_message(event).into());
             return false;
@@ -107,20 +110,22 @@ impl Hub {
         }
     }
 
-    /// Reads everything that this worker has sent and the kernel still holds, and passes it to the core.
-    pub(super) fn read_all_from(&mut self, worker: WorkerId) {
-        for _ in 0..LAST_READS {
-            if !self.receive(worker) {
-                break;
-            }
-        }
+    /// Reads what this worker has sent and the kernel still holds, and passes it to the core. Returns true if there may be
+    /// more to read: [`LAST_READS`] reads were not enough.
+    pub(super) fn read_all_from(&mut self, worker: WorkerId) -> bool {
+        let may_be_more = read_on(|| {
+            // While an output is copied, nothing is read.
+            let is_read = !self.processes.is_copying(worker);
+            (is_read, self.receive(worker))
+        });
         self.drain_inbox();
+        may_be_more
     }
 
     pub(super) fn on_process_end(&mut self, worker: WorkerId) {
-        self.read_all_from(worker);
-        if self.processes.is_copying(worker) {
-            // The end is told again in the next turn, until the last output is complete.
+        let may_be_more = self.read_all_from(worker);
+        if self.processes.is_copying(worker) || (may_be_more && self.processes.may_read_on(worker)) {
+            // The end is told again in the next turn, until the last output is complete and everything is read.
             return;
         }
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
@@ -171,6 +176,7 @@ impl Hub {
         for worker in self.processes.take_marked() {
             self.flush(worker);
         }
+        self.processes.begin_turn();
         if !self.inbox.is_empty() {
             self.drain_inbox();
         }
@@ -184,10 +190,21 @@ impl Hub {
         match self.processes.flush(worker, &self.handle) {
             None | Some(Written::Watching) => {}
             Some(Written::More) => self.schedule_end_of_turn(),
+            Some(Written::Refused) => self.write_later(worker),
             Some(Written::Failed(message)) => {
                 self.inbox.push_back(Event::Violation { worker, message }.into());
             }
         }
+    }
+
+    fn write_later(&self, worker: WorkerId) {
+        let me = self.me.clone();
+        let again = move |hub: &mut Hub| {
+            hub.processes.write_again(worker);
+            hub.schedule_end_of_turn();
+        };
+        let timer = self.handle.set_timeout(SEND_PAUSE, move |_| Hub::with(&me, again));
+        self.handle.unref(timer);
     }
 
     /// A violation in place of the event, if that names a job of which the worker has not been sent one byte: a worker cannot
@@ -246,6 +263,20 @@ impl Drop for Hub {
             self.launches.sweep_at_the_end();
         }
     }
+}
+
+/// Calls `receive` until there is nothing more to read, or [`LAST_READS`] reads were made. `receive` returns whether it was a
+/// read, and whether there may be more. Returns true if there may be more.
+fn read_on(mut receive: impl FnMut() -> (bool, bool)) -> bool {
+    let mut reads = 0;
+    while reads < LAST_READS {
+        let (is_read, may_be_more) = receive();
+        if !may_be_more {
+            return false;
+        }
+        reads += usize::from(is_read);
+    }
+    true
 }
 
 /// The last lines that together have at most `bytes_max` bytes. The very last line is kept in any case.
@@ -328,4 +359,27 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
         },
         FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_no_reads_and_nobody_is_read_from_without_end() {
+        let mut calls = 0;
+        let copies_then_reads = || {
+            calls += 1;
+            (calls > LAST_READS, calls < LAST_READS + 3)
+        };
+        assert!(!read_on(copies_then_reads), "everything is read");
+        assert_eq!(calls, LAST_READS + 3);
+        let mut calls = 0;
+        let always_more = || {
+            calls += 1;
+            (true, true)
+        };
+        assert!(read_on(always_more), "there is more");
+        assert_eq!(calls, LAST_READS);
+    }
 }

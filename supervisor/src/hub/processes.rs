@@ -8,9 +8,10 @@
 //! ```
 
 mod segments;
+mod silence;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
-use crate::limits::PAST_PIDS_MAX;
+use crate::limits::{LAST_TURNS, PAST_PIDS_MAX};
 use crate::workers::{Captured, Confinement, Flushed, LinkError, OutputStream, Process, Received, StopState};
 use bytes::Bytes;
 use offload_core::event::Event;
@@ -35,6 +36,8 @@ pub(super) struct WorkerProcesses {
     living: BTreeMap<WorkerId, LivingProcess>,
     /// Workers with unsent bytes.
     to_flush: Vec<WorkerId>,
+    /// Counts the turns of the event loop.
+    turn: u64,
     ended_cpu_time: Duration,
     past: PastPids,
 }
@@ -58,6 +61,12 @@ struct LivingProcess {
     watchers: Watchers,
     reading: Reading,
     is_marked: bool,
+    /// Something is to be written a little later.
+    is_refused: bool,
+    /// The turn in which its messages were last received.
+    turn: u64,
+    /// In how many turns its last messages were read since its end.
+    last_turns: u32,
     /// When bytes last went in or out, while some are expected.
     progress_at: Instant,
     /// Number of checks in a row that found bytes expected and no progress.
@@ -225,10 +234,26 @@ impl WorkerProcesses {
     /// Writes once, and watches the socket for whatever has to happen next.
     pub(super) fn flush(&mut self, worker: WorkerId, handle: &LoopHandle) -> Option<Written> {
         let written = write_and_watch(self.living.get_mut(&worker)?, handle);
-        if matches!(written, Written::More) {
-            self.mark(worker);
+        match written {
+            Written::More => self.mark(worker),
+            Written::Refused => {
+                let living = self.living.get_mut(&worker)?;
+                if std::mem::replace(&mut living.is_refused, true) {
+                    // It is written again soon anyway.
+                    return Some(Written::Watching);
+                }
+            }
+            Written::Watching | Written::Failed(_) => {}
         }
         Some(written)
+    }
+
+    /// Writes once more what the kernel has refused.
+    pub(super) fn write_again(&mut self, worker: WorkerId) {
+        if let Some(living) = self.living.get_mut(&worker) {
+            living.is_refused = false;
+            self.mark(worker);
+        }
     }
 
     /// Sends a signal that ends the worker, after which nothing else is sent. Returns the jobs of which the worker cannot
@@ -262,6 +287,7 @@ impl WorkerProcesses {
         let Some(living) = self.living.get_mut(&worker).filter(is_read) else {
             return ReadResult::Nothing;
         };
+        living.enter_turn(self.turn);
         let before = living.process.unsent();
         let last = match living.process.receive(hear) {
             Ok(Received::Messages) => {
@@ -303,6 +329,13 @@ impl WorkerProcesses {
         true
     }
 
+    /// Whether the last messages of a worker that has ended may be read in one turn more.
+    pub(super) fn may_read_on(&mut self, worker: WorkerId) -> bool {
+        let Some(living) = self.living.get_mut(&worker) else { return false };
+        living.last_turns += 1;
+        living.last_turns < LAST_TURNS
+    }
+
     /// Reads what the worker has printed. Also returns the watcher of that stream.
     pub(super) fn capture(&mut self, worker: WorkerId, stream: OutputStream) -> Option<(Captured, HandleId)> {
         let living = self.living.get_mut(&worker)?;
@@ -312,32 +345,6 @@ impl WorkerProcesses {
     /// Reads the rest of what the worker has printed. Called when its process has ended.
     pub(super) fn capture_rest(&mut self, worker: WorkerId, stream: OutputStream) -> Option<Captured> {
         Some(self.living.get_mut(&worker)?.process.capture_rest(stream, Instant::now()))
-    }
-}
-
-/// Checks for silent workers.
-impl WorkerProcesses {
-    /// Whether the worker has to send the rest of a message, or to take what is written to it. `runs` says whether the
-    /// worker is running a job.
-    pub(super) fn owes_bytes(&self, worker: WorkerId, runs: bool) -> bool {
-        self.living.get(&worker).is_some_and(|living| living.owes_bytes(runs))
-    }
-
-    /// Whether no byte has gone in or out since `when`.
-    pub(super) fn is_silent_since(&self, worker: WorkerId, when: Instant) -> bool {
-        self.living.get(&worker).is_some_and(|living| living.progress_at <= when)
-    }
-
-    /// Counts one check, at which the workers in `silent` were silent.
-    pub(super) fn count_checks(&mut self, silent: &[WorkerId]) {
-        for (worker, living) in &mut self.living {
-            living.silent_checks = if silent.contains(worker) { living.silent_checks + 1 } else { 0 };
-        }
-    }
-
-    /// Number of checks in a row at which the worker was silent.
-    pub(super) fn silent_checks(&self, worker: WorkerId) -> u32 {
-        self.living.get(&worker).map_or(0, |living| living.silent_checks)
     }
 }
 
@@ -384,6 +391,9 @@ impl LivingProcess {
             watchers,
             reading: Reading::Reads,
             is_marked: false,
+            is_refused: false,
+            turn: 0,
+            last_turns: 0,
             progress_at: Instant::now(),
             silent_checks: 0,
             confinement: None,
@@ -399,6 +409,8 @@ impl LivingProcess {
             return;
         }
         if let ToWorker::Run { job, .. } = message {
+            // What is not about the job comes first: the job begins behind it.
+            self.process.say_read();
             let start = self.process.written() + self.process.unsent() as u64;
             let from = if self.unwritten.is_empty() { *job } else { self.unwritten_from.0.min(*job) };
             self.unwritten_from = JobId(from);
@@ -415,6 +427,13 @@ impl LivingProcess {
         }
     }
 
+    /// In each turn, only so much is copied out of its segments.
+    fn enter_turn(&mut self, turn: u64) {
+        if std::mem::replace(&mut self.turn, turn) != turn {
+            self.process.begin_turn();
+        }
+    }
+
     /// Discards what is not written. Returns the jobs of which not one byte was written.
     fn terminate(&mut self) -> Vec<JobId> {
         self.is_terminated = true;
@@ -424,12 +443,6 @@ impl LivingProcess {
 
     fn is_unwritten(&self, job: JobId) -> bool {
         job >= self.unwritten_from && self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
-    }
-
-    /// Whether bytes are expected from the process. A worker that runs a job need not read the next one.
-    fn owes_bytes(&self, runs: bool) -> bool {
-        let owes_more = self.process.is_mid_frame() && self.reading != Reading::Waits;
-        owes_more || (self.process.unsent() > 0 && !runs)
     }
 
     /// What the process has used. None until it is reaped.

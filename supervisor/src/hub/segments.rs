@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Fresh memory costs the kernel more than the copies that it is for, so both are done in small pieces, and nobody waits for
-//! them. While there are segments, one timer looks for those that are not used. When there are none, there is no timer.
+//! them. While there are segments, or buffers for outputs, one timer looks for those that are not used. When there are none,
+//! there is no timer.
 
 use super::Hub;
 use crate::limits::{BUFFERS_SHARE, SEGMENT_IDLE, SEGMENT_PIECE, SEGMENTS_MADE_AT_ONCE, SEGMENTS_SHARE};
@@ -20,7 +21,6 @@ use std::collections::VecDeque;
 
 /// See the module's documentation.
 pub(super) struct Segments {
-    is_possible: bool,
     last_id: u32,
     bytes: SegmentBytes,
     buffers: Buffers,
@@ -32,12 +32,10 @@ pub(super) struct Segments {
 impl Segments {
     /// `max_bytes` is what the hub may hold for clients.
     pub(super) fn new(max_bytes: u64) -> Segments {
-        let kept = usize::try_from(max_bytes / BUFFERS_SHARE).unwrap_or(usize::MAX);
         Segments {
-            is_possible: !is_memory_promised(),
             last_id: 0,
             bytes: SegmentBytes::default(),
-            buffers: Buffers::new(kept),
+            buffers: Buffers::new(kept_bytes(max_bytes)),
             making: VecDeque::new(),
             returning: VecDeque::new(),
             has_timer: false,
@@ -51,7 +49,7 @@ impl Segments {
 
     /// Begins to make a segment. False if there is no room for it.
     fn make(&mut self, worker: WorkerId, (holds, payload): (SegmentUse, usize), max_bytes: u64) -> bool {
-        if self.making.len() >= SEGMENTS_MADE_AT_ONCE {
+        if self.making.len() >= SEGMENTS_MADE_AT_ONCE || is_memory_promised() {
             return false;
         }
         self.last_id = self.last_id.wrapping_add(1);
@@ -74,24 +72,36 @@ impl Segments {
         Some((worker, holds, if prepared.is_ok() { Ok(segment) } else { Err(segment) }))
     }
 
-    fn return_some(&mut self) {
+    /// Returns the next bytes. True if there are more.
+    fn return_some(&mut self) -> bool {
         if self.returning.front_mut().is_some_and(|segment| segment.dismantle(SEGMENT_PIECE)) {
             self.returning.pop_front();
         }
+        let has_more_buffers = self.buffers.return_some(SEGMENT_PIECE);
+        has_more_buffers || !self.returning.is_empty()
     }
 }
 
-/// Whether the kernel hands out no more memory than it has. Then a hole that a worker has punched into a segment could be one
-/// that cannot be filled, and access to it would end this process.
+/// How much memory is kept for outputs. `max_bytes` is what the hub may hold for clients.
+fn kept_bytes(max_bytes: u64) -> usize {
+    usize::try_from(max_bytes / BUFFERS_SHARE).unwrap_or(usize::MAX)
+}
+
+/// Whether the kernel hands out no more memory than it has, which somebody may change at any time. Then a hole that a worker
+/// has punched into a segment could be one that cannot be filled, and access to it would end this process.
 fn is_memory_promised() -> bool {
-    let policy = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
-    policy.is_ok_and(|policy| policy.trim() == "2")
+    promises_memory(std::fs::read_to_string("/proc/sys/vm/overcommit_memory").ok().as_deref())
+}
+
+/// What is not known for certain may be a promise.
+fn promises_memory(policy: Option<&str>) -> bool {
+    !matches!(policy.map(str::trim), Some("0" | "1"))
 }
 
 impl Hub {
     /// What this worker and the hub have in common, given the capabilities that both know.
     pub(super) fn agree_on_segments(&mut self, worker: WorkerId, shared: u64) -> u64 {
-        if shared & SEGMENTS == 0 || !self.segments.is_possible {
+        if shared & SEGMENTS == 0 || is_memory_promised() {
             return shared & !SEGMENTS;
         }
         self.processes.allow_segments(worker, self.segments.buffers.clone());
@@ -102,10 +112,10 @@ impl Hub {
     pub(super) fn heed_segments(&mut self, worker: WorkerId) {
         let Some(SegmentNews { wanted, left }) = self.processes.take_segment_news(worker) else { return };
         self.segments.returning.extend(left);
-        if let Some((holds, payload)) = wanted
-            && !self.segments.make(worker, (holds, payload), self.core.config().max_bytes)
-        {
-            self.processes.segment_not_made(worker, holds);
+        for (holds, payload) in wanted {
+            if !self.segments.make(worker, (holds, payload), self.core.config().max_bytes) {
+                self.processes.segment_not_made(worker, holds);
+            }
         }
         self.schedule_end_of_turn();
     }
@@ -115,10 +125,15 @@ impl Hub {
         if let Some((worker, holds, made)) = self.segments.make_some() {
             self.offer_segment(worker, holds, made);
         }
-        self.segments.return_some();
-        if !self.segments.making.is_empty() || !self.segments.returning.is_empty() {
+        if self.segments.return_some() || !self.segments.making.is_empty() {
             self.schedule_end_of_turn();
         }
+    }
+
+    /// The core may have other limits now.
+    pub(super) fn configure_segments(&mut self) {
+        self.segments.buffers.limit(kept_bytes(self.core.config().max_bytes));
+        self.schedule_end_of_turn();
     }
 
     fn offer_segment(&mut self, worker: WorkerId, holds: SegmentUse, made: Result<Segment, Segment>) {
@@ -146,6 +161,7 @@ impl Hub {
     fn rest_segments(&mut self) {
         self.segments.has_timer = false;
         let has_segments = self.processes.rest_segments();
+        // Others may return them at a time when nothing else looks.
         let has_buffers = self.segments.buffers.trim();
         if has_segments || has_buffers {
             self.look_for_idle_segments();
@@ -185,6 +201,12 @@ mod tests {
             turns += 1;
         }
         assert_eq!((turns, segments.bytes()), (2 * MIB / SEGMENT_PIECE + 1, 0));
+    }
+
+    #[test]
+    fn nothing_is_made_where_memory_is_promised_or_nobody_knows() {
+        let policies = [Some("0\n"), Some("1\n"), Some("2\n"), Some(""), None];
+        assert_eq!(policies.map(promises_memory), [false, false, true, true, true]);
     }
 
     #[test]

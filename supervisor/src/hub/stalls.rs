@@ -1,4 +1,5 @@
-//! Stalled workers: those that stop in the middle of a message, or do not read what is written to them. They are
+//! Stalled workers: those that stop in the middle of a message, do not read what is written to them, or, without a job, do
+//! not say that they have mapped a segment or left one, so that they keep its memory. They are
 //! looked for at intervals. Starting, running and ending have time limits in the core and are not checked here. Checks
 //! are counted instead of time, so no worker is blamed for a pause in which the supervisor itself did not run.
 //!
@@ -79,7 +80,12 @@ impl Hub {
                 continue;
             }
             let seconds = WORKER_STALL_TIMEOUT.as_secs();
-            let message = format!("it stopped in the middle of a message for {seconds} s");
+            let message = match self.processes.owes_bytes(worker, self.runs(worker)) {
+                true => format!("it stopped in the middle of a message for {seconds} s"),
+                false => format!(
+                    "it said nothing of a segment that it was given, or was to leave, for {seconds} s"
+                ),
+            };
             // The worker's next bytes would be part of the unfinished message, so nothing that it sends can be
             // understood.
             self.handle_event(Event::Garbled { worker, message });
@@ -92,7 +98,7 @@ impl Hub {
         if self.processes.silent_checks(worker) < STALL_CHECKS {
             return false;
         }
-        self.read_all_from(worker);
+        let _ = self.read_all_from(worker);
         self.processes.is_silent_since(worker, self.checks.last_check_at())
     }
 
@@ -106,7 +112,19 @@ impl Hub {
     }
 
     fn owes_bytes(&self, worker: WorkerId) -> bool {
+        let runs = self.runs(worker);
+        self.processes.owes_bytes(worker, runs)
+            || (!runs && !self.is_stopped(worker) && self.processes.owes_segment_answer(worker))
+    }
+
+    fn runs(&self, worker: WorkerId) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
-        self.processes.owes_bytes(worker, load.is_some_and(|load| load.running.is_some()))
+        load.is_some_and(|load| load.running.is_some())
+    }
+
+    /// The core has a time limit for stopped workers.
+    fn is_stopped(&self, worker: WorkerId) -> bool {
+        let ready = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].ready_worker());
+        ready.is_some_and(|ready| ready.stopped_at.is_some())
     }
 }

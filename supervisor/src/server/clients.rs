@@ -254,7 +254,7 @@ impl Front {
         if client.connection.is_finished() || is_done {
             return self.drop_client(id);
         }
-        let goes_on = matches!(written, Written::More) || client.may_be_sent_parts();
+        let goes_on = matches!(written, Written::More | Written::Refused) || client.may_be_sent_parts();
         self.count_answers(id, 0);
         self.count_outputs(id);
         if goes_on {

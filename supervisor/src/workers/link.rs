@@ -13,7 +13,7 @@ use super::segments::{News, OutputPlace, WorkerSegments};
 use crate::wire::{Arrived, Descriptor, Flushed, SharedCopy, Wire};
 use bytes::Bytes;
 use offload_protocol::codec::{self, DecodeError, EncodeError};
-use offload_protocol::frame::{FrameError, owned_payload};
+use offload_protocol::frame::{Frame, FrameError, owned_payload};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{CHECKPOINT_MAX, OFFER_TEXTS_MAX};
 use offload_protocol::messages::{FromWorker, SegmentUse, ToWorker, WORKER_MAGIC};
@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub enum Received {
     /// Bytes were read, and all messages that they complete (perhaps none) were passed on. There may be more.
     Messages,
-    /// There is nothing to read now.
+    /// There is nothing to read now, or enough was copied out of a segment in this turn.
     WouldBlock,
     /// The worker has closed its end, and so has every process that inherited it.
     Closed,
@@ -105,10 +105,8 @@ impl Link {
     }
 
     fn send_run(&mut self, job: u64, message: &ToWorker<'_>, input: &Bytes) -> Result<(), EncodeError> {
+        self.say_read();
         let Some(segments) = &mut self.segments else { return self.wire.push(message, input) };
-        if let Some(segment) = segments.take_read() {
-            self.wire.push(&ToWorker::OutputRead { segment }, &Bytes::new())?;
-        }
         match segments.place_input(job, input.len()) {
             Ok(place) => {
                 let (segment, offset, length) = (place.segment, place.offset as u64, input.len() as u64);
@@ -123,6 +121,13 @@ impl Link {
                     self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new())
                 })
             }
+        }
+    }
+
+    /// Tells the worker that its last output was read, if it was not told yet. It has to hear of it before its next job.
+    pub(super) fn say_read(&mut self) {
+        if let Some(segment) = self.segments.as_mut().and_then(WorkerSegments::take_read) {
+            self.wire.push(&ToWorker::OutputRead { segment }, &Bytes::new()).expect("it is short");
         }
     }
 
@@ -156,6 +161,9 @@ impl Link {
         sink: &mut dyn FnMut(FromWorker<'_>, Bytes),
     ) -> Result<Received, LinkError> {
         if let Some(segments) = self.segments.as_mut().filter(|segments| segments.is_copying()) {
+            if !segments.may_copy() {
+                return Ok(Received::WouldBlock);
+            }
             segments.copy_some();
             if !segments.is_copying() {
                 self.hand_over(sink)?;
@@ -184,32 +192,31 @@ impl Link {
     }
 
     fn hand_over(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<(), LinkError> {
-        let mut gone = None;
         loop {
-            while let Some(frame) = self.wire.decoder().next().map_err(LinkError::Frame)? {
-                let message = codec::decode(&frame.header).map_err(|error| refusal(&frame.header, error))?;
-                let (length, max) = (frame.payload.len(), self.output_max);
+            while let Some(Frame { header, payload }) =
+                self.wire.decoder().next().map_err(LinkError::Frame)?
+            {
+                let message = codec::decode(&header).map_err(|error| refusal(&header, error))?;
+                let (length, max) = (payload.len(), self.output_max);
                 if matches!(message, FromWorker::Finished { .. }) && length > max {
                     return Err(LinkError::Frame(FrameError::PayloadLength { length, max }));
                 }
-                let payload = match &mut self.segments {
+                let (payload, gone) = match &mut self.segments {
                     None if is_about_segments(&message) => return Err(no_segments()),
-                    None => owned_payload(frame.payload),
-                    Some(segments) => match take(segments, &message, frame.payload, max)? {
-                        Taken::Payload(payload) => payload,
-                        Taken::Answer(payload, segment) => {
-                            gone = segment.or(gone);
-                            payload
-                        }
+                    None => (owned_payload(payload), None),
+                    Some(segments) => match take(segments, &message, payload, max)? {
+                        Taken::Payload(payload) => (payload, None),
+                        Taken::Answer(payload, gone) => (payload, gone),
                         Taken::Whole => continue,
                         Taken::Copying => return Ok(()),
                     },
                 };
                 sink(message, payload);
-            }
-            if let Some(segment) = gone.take() {
-                let told = self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new());
-                told.expect("it is short");
+                drop(header);
+                if let Some(segment) = gone {
+                    let told = self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new());
+                    told.expect("it is short");
+                }
             }
             // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be
             // complete already.
@@ -263,6 +270,18 @@ impl Link {
     /// Whether an output is being copied, so that [`Link::receive`] does not read.
     pub(super) fn is_copying(&self) -> bool {
         self.segments.as_ref().is_some_and(WorkerSegments::is_copying)
+    }
+
+    /// Whether the worker has to say that it has mapped a segment, or left one.
+    pub(super) fn owes_answer(&self) -> bool {
+        self.segments.as_ref().is_some_and(WorkerSegments::owes_answer)
+    }
+
+    /// A new turn of the event loop: [`COPY_MAX`](crate::limits::COPY_MAX) bytes more may be copied out of segments.
+    pub(super) fn begin_turn(&mut self) {
+        if let Some(segments) = &mut self.segments {
+            segments.begin_turn();
+        }
     }
 
     /// The bytes of segments that the worker may have mapped.

@@ -218,6 +218,12 @@ impl Process {
         self.link.send(message, payload)
     }
 
+    /// Tells the worker that its last output in a segment was read, if it was not told yet. It has to hear of it before its
+    /// next job, however that reaches it.
+    pub fn say_read(&mut self) {
+        self.link.say_read();
+    }
+
     /// Appends a message, which brings the worker a descriptor.
     ///
     /// # Errors
@@ -378,7 +384,10 @@ impl Process {
             Life::Unreaped => {
                 let usage = usage::read(self.pid())?;
                 self.note_rss(Some(usage.resident_bytes).filter(|bytes| *bytes > 0));
-                Some(usage.resident_bytes.saturating_sub(self.link.mapped()))
+                // What it has not accessed is not resident, and cannot make up for other memory.
+                let mapped = self.link.mapped();
+                let shared = if mapped > 0 { usage::shared_bytes(self.pid()).unwrap_or(0) } else { 0 };
+                Some(usage.resident_bytes.saturating_sub(mapped.min(shared)))
             }
             Life::Reaped { .. } => None,
         }

@@ -3,7 +3,8 @@
 //! ```text
 //!   memfd, of its final size, sealed: nobody can shrink it, grow it or change that
 //!     '---> mapped here ---> prepared: all of its memory is reserved, piece by piece ---> its descriptor goes to the worker
-//!                                                                  '---> its memory is returned, piece by piece
+//!                                                                  |---> its memory is returned, piece by piece
+//!                                                                  '---> the worker keeps it: unmapped here, piece by piece
 //! ```
 //!
 //! A worker may write into it whenever it likes, also after it has said otherwise. So nothing is ever decided by what is in
@@ -66,16 +67,14 @@ pub struct Segment {
     length: usize,
     /// While it is prepared: how much is reserved. Later: how much is left.
     reserved: usize,
-    taken: Taken,
+    /// `None` once the worker keeps its memory.
+    taken: Option<Taken>,
 }
-
-/// The first page of a segment has other payloads than the largest in front of it: see `SEGMENT_START`.
-const MARGIN: usize = 4096;
 
 /// The length of a segment for payloads of this many bytes: the next power of two, and a page because of
 /// [`SEGMENT_START`](offload_protocol::limits::SEGMENT_START).
-fn length_for(payload: usize) -> Option<usize> {
-    payload.checked_next_power_of_two()?.max(MARGIN).checked_add(MARGIN)
+fn length_for(payload: usize, page: usize) -> Option<usize> {
+    payload.checked_next_power_of_two()?.max(page).checked_add(page)
 }
 
 impl Segment {
@@ -84,14 +83,15 @@ impl Segment {
     /// # Errors
     /// What the kernel reports.
     pub fn new(id: u32, payload: usize, all: &SegmentBytes, most: u64) -> io::Result<Option<Segment>> {
-        let Some(length) = length_for(payload) else { return Ok(None) };
-        // The margin does not count, so that payloads of a power of two fit into what is configured.
-        let Some(taken) = all.take((length - MARGIN) as u64, most) else { return Ok(None) };
+        let page = rustix::param::page_size();
+        let Some(length) = length_for(payload, page) else { return Ok(None) };
+        // The additional page does not count, so that payloads of a power of two fit into what is configured.
+        let Some(taken) = all.take((length - page) as u64, most) else { return Ok(None) };
         let file = memfd_create("offload-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, length as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let mapping = Arc::new(SharedMapping::new(file.as_fd(), length)?);
-        Ok(Some(Segment { id, mapping, file: Some(file), length, reserved: 0, taken }))
+        Ok(Some(Segment { id, mapping, file: Some(file), length, reserved: 0, taken: Some(taken) }))
     }
 
     /// Its number.
@@ -113,9 +113,9 @@ impl Segment {
         self.file.take()
     }
 
-    /// What it has taken. Its mapping here is over.
-    pub(super) fn into_taken(self) -> Taken {
-        self.taken
+    /// The worker keeps its memory. Returns what it has taken, once. What is left is to be [dismantled](Segment::dismantle).
+    pub(super) fn give_away(&mut self) -> Option<Taken> {
+        self.taken.take()
     }
 
     /// Reserves at most `most` bytes more. True if all are reserved.
@@ -134,8 +134,13 @@ impl Segment {
         Ok(self.reserved == self.length)
     }
 
-    /// Returns at most `most` bytes of its memory to the system, whoever else has mapped it. True if none is left.
+    /// Returns at most `most` bytes of its memory to the system, whoever else has mapped it. If the worker keeps the memory,
+    /// unmaps so many bytes here. True if none is left. `most` is a multiple of the page size.
     pub fn dismantle(&mut self, most: usize) -> bool {
+        if self.taken.is_none() {
+            // If it is still used here, whoever uses it last unmaps it.
+            return Arc::get_mut(&mut self.mapping).is_none_or(|mapping| mapping.unmap_some(most));
+        }
         let piece = most.min(self.reserved);
         self.reserved -= piece;
         // Should the kernel refuse, the memory is returned when the last process unmaps it.
@@ -147,6 +152,7 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use offload_protocol::limits::SEGMENT_START;
     use rustix::fs::{fcntl_get_seals, fstat};
 
     const MIB: usize = 1 << 20;
@@ -160,9 +166,9 @@ mod tests {
     #[test]
     fn nobody_can_change_the_size_of_a_segment_and_all_of_it_is_reserved() {
         let mut segment = prepared(MIB + 1, &SegmentBytes::default());
-        assert_eq!(segment.length(), 2 * MIB + 4096);
+        assert_eq!(segment.length(), 2 * MIB + rustix::param::page_size());
         let file = segment.take_file().unwrap();
-        assert!(ftruncate(&file, 4096).is_err() && ftruncate(&file, 4 * MIB as u64).is_err());
+        assert!(ftruncate(&file, 1 << 16).is_err() && ftruncate(&file, 4 * MIB as u64).is_err());
         assert!(fcntl_add_seals(&file, SealFlags::WRITE).is_err());
         assert!(fcntl_get_seals(&file).unwrap().contains(SealFlags::SEAL));
         assert_eq!(fstat(&file).unwrap().st_blocks * 512, segment.length() as i64);
@@ -183,15 +189,43 @@ mod tests {
     }
 
     #[test]
+    fn what_a_worker_keeps_is_unmapped_in_pieces_and_its_memory_stays() {
+        let mut segment = prepared(MIB, &SegmentBytes::default());
+        let file = segment.take_file().unwrap();
+        let workers = SharedMapping::new(file.as_fd(), segment.length()).unwrap();
+        workers.write(0, b"kept");
+        let used_here = segment.mapping();
+        let _kept = segment.give_away();
+        assert!(segment.dismantle(MIB / 2), "who uses it here unmaps it");
+        drop(used_here);
+        let calls = (1..).find(|_| segment.dismantle(MIB / 2)).unwrap();
+        assert_eq!(calls, 3);
+        let mut bytes = [1; 4];
+        workers.read(0, &mut bytes);
+        assert_eq!(&bytes, b"kept");
+    }
+
+    #[test]
+    fn the_length_of_a_segment_is_whole_pages_whatever_a_page_is() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            for payload in [0, 1, page, page + 1, MIB] {
+                let length = length_for(payload, page).unwrap();
+                assert!(length.is_multiple_of(page) && length >= payload + SEGMENT_START, "{payload} {page}");
+            }
+        }
+    }
+
+    #[test]
     fn segments_count_together_until_they_are_dropped() {
         let all = SegmentBytes::default();
         let most = 3 * MIB as u64;
-        let first = Segment::new(1, 2 * MIB, &all, most).unwrap().unwrap();
+        let mut first = Segment::new(1, 2 * MIB, &all, most).unwrap().unwrap();
         assert!(Segment::new(2, 2 * MIB, &all, most).unwrap().is_none());
         let second = Segment::new(3, MIB, &all, most).unwrap().unwrap();
         assert_eq!(all.taken(), most);
-        let kept = first.into_taken();
-        drop(second);
+        let kept = first.give_away().unwrap();
+        assert!(first.give_away().is_none());
+        drop((first, second));
         assert_eq!(all.taken(), 2 * MIB as u64);
         drop(kept);
         assert_eq!(all.taken(), 0);

@@ -14,10 +14,13 @@
 //!
 //! A segment that is in use, too short or not there delays nothing: the payload goes behind its header. That this happened
 //! twice in a short time is why a segment is made.
+//!
+//! A worker that has not heard yet that its segment is gone may have put one output into it, and no more than one. However
+//! many outputs a worker announces at a time, no more than [`COPY_MAX`] bytes of them are copied in one turn.
 
 use super::buffers::{Buffer, Buffers};
 use super::segment::{Segment, Taken};
-use crate::limits::{COPY_MAX, SEGMENT_IDLE, SEGMENTS_LEFT_MAX};
+use crate::limits::{COPY_MAX, COPY_PIECE, SEGMENT_IDLE, SEGMENTS_LEFT_MAX};
 use crate::sys::SharedMapping;
 use bytes::Bytes;
 use offload_protocol::limits::{SEGMENT_PAYLOAD_MIN, SEGMENT_START};
@@ -32,6 +35,8 @@ pub(super) struct WorkerSegments {
     inputs: Place,
     outputs: Place,
     arriving: Option<Arriving>,
+    /// How many bytes may still be copied in this turn.
+    copies_left: usize,
     /// The last job whose input was large and went behind its header.
     inline_input: Option<u64>,
     news: News,
@@ -45,9 +50,9 @@ pub(super) struct WorkerSegments {
 /// What the owner of all segments has to do for this worker.
 #[derive(Debug, Default)]
 pub struct News {
-    /// A segment of this use is to be made, for payloads of so many bytes.
-    pub wanted: Option<(SegmentUse, usize)>,
-    /// Segments that nobody uses any more.
+    /// Segments of these uses are to be made, for payloads of so many bytes. At most one of each use.
+    pub wanted: Vec<(SegmentUse, usize)>,
+    /// Segments that nobody uses any more here.
     pub left: Vec<Segment>,
 }
 
@@ -63,22 +68,36 @@ enum State {
     #[default]
     Empty,
     Awaited,
-    Offered(Segment),
-    Free(Segment),
+    Given(Segment, Stage),
+}
+
+/// How far a segment is that the worker was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Offered,
+    Free,
     /// Of inputs, with the job. Of outputs, until the worker is told that its output was read, with the job that gave it.
-    InUse(Segment, u64),
-    /// The worker was told that it is gone. An output in it may be on its way.
-    Leaving(Segment),
+    InUse {
+        job: u64,
+    },
+    /// The worker was told that it is gone. One output in it may be on its way.
+    Leaving {
+        output_may_come: bool,
+    },
 }
 
 impl State {
     fn segment(&self) -> Option<&Segment> {
         match self {
+            State::Given(segment, _) => Some(segment),
             State::Empty | State::Awaited => None,
-            State::Offered(segment)
-            | State::Free(segment)
-            | State::InUse(segment, _)
-            | State::Leaving(segment) => Some(segment),
+        }
+    }
+
+    fn stage(&self) -> Option<Stage> {
+        match self {
+            State::Given(_, stage) => Some(*stage),
+            State::Empty | State::Awaited => None,
         }
     }
 
@@ -86,18 +105,22 @@ impl State {
         self.segment().is_some_and(|segment| segment.id() == id)
     }
 
-    fn into_segment(self) -> Option<Segment> {
+    /// Goes from one stage to another. Returns the segment; `None` if it is not at the first one.
+    fn advance(&mut self, from: Stage, to: Stage) -> Option<&Segment> {
         match self {
-            State::Empty | State::Awaited => None,
-            State::Offered(segment)
-            | State::Free(segment)
-            | State::InUse(segment, _)
-            | State::Leaving(segment) => Some(segment),
+            State::Given(segment, stage) if *stage == from => {
+                *stage = to;
+                Some(segment)
+            }
+            _ => None,
         }
     }
 
-    fn take(&mut self) -> State {
-        std::mem::take(self)
+    fn take(&mut self) -> Option<(Segment, Stage)> {
+        match std::mem::take(self) {
+            State::Given(segment, stage) => Some((segment, stage)),
+            State::Empty | State::Awaited => None,
+        }
     }
 }
 
@@ -138,6 +161,7 @@ impl WorkerSegments {
             inputs: Place::default(),
             outputs: Place::default(),
             arriving: None,
+            copies_left: COPY_MAX,
             inline_input: None,
             news: News::default(),
             kept: Vec::new(),
@@ -155,7 +179,7 @@ impl WorkerSegments {
 
     /// What is to be done for this worker, if anything is.
     pub(super) fn take_news(&mut self) -> Option<News> {
-        let is_news = self.news.wanted.is_some() || !self.news.left.is_empty();
+        let is_news = !self.news.wanted.is_empty() || !self.news.left.is_empty();
         is_news.then(|| std::mem::take(&mut self.news))
     }
 
@@ -176,7 +200,7 @@ impl WorkerSegments {
         if !matches!(place.state, State::Awaited) {
             return Err(segment);
         }
-        place.state = State::Offered(segment);
+        place.state = State::Given(segment, Stage::Offered);
         Ok(())
     }
 
@@ -191,31 +215,29 @@ impl WorkerSegments {
                 .filter_map(|holds| self.dismiss(holds))
                 .collect();
         }
-        let is_held =
-            |place: &Place| matches!(place.state, State::Offered(_) | State::Free(_) | State::InUse(..));
-        (gone, is_held(&self.inputs) || is_held(&self.outputs))
+        let stays = |stage: Stage| !matches!(stage, Stage::Leaving { .. });
+        (gone, self.stages().any(stays))
+    }
+
+    /// Whether the worker has to say that it has mapped a segment, or left one. One that runs no job does so at once.
+    pub(super) fn owes_answer(&self) -> bool {
+        self.stages().any(|stage| matches!(stage, Stage::Offered | Stage::Leaving { .. }))
+    }
+
+    fn stages(&self) -> impl Iterator<Item = Stage> {
+        [self.inputs.state.stage(), self.outputs.state.stage()].into_iter().flatten()
     }
 
     /// Has a segment leave if it is free. Returns its number, of which the worker has to be told.
     fn dismiss(&mut self, holds: SegmentUse) -> Option<u32> {
-        let state = &mut self.place(holds).state;
-        match state.take() {
-            State::Free(segment) => {
-                let id = segment.id();
-                *state = State::Leaving(segment);
-                Some(id)
-            }
-            other => {
-                *state = other;
-                None
-            }
-        }
+        let leaving = Stage::Leaving { output_may_come: holds == SegmentUse::Outputs };
+        self.place(holds).state.advance(Stage::Free, leaving).map(Segment::id)
     }
 
     /// All segments, because the worker has ended.
     pub(super) fn take_all(&mut self) -> Vec<Segment> {
         let places = [self.inputs.state.take(), self.outputs.state.take()];
-        let mut all: Vec<Segment> = places.into_iter().filter_map(State::into_segment).collect();
+        let mut all: Vec<Segment> = places.into_iter().flatten().map(|(segment, _)| segment).collect();
         all.append(&mut self.news.left);
         all
     }
@@ -240,10 +262,12 @@ impl WorkerSegments {
         match &place.state {
             State::Empty if may_have_more => {
                 place.state = State::Awaited;
-                self.news.wanted = Some((holds, length));
+                self.news.wanted.push((holds, length));
                 None
             }
-            State::Free(segment) if segment.length() < SEGMENT_START + length => self.dismiss(holds),
+            State::Given(segment, Stage::Free) if segment.length() < SEGMENT_START + length => {
+                self.dismiss(holds)
+            }
             _ => None,
         }
     }
@@ -253,13 +277,13 @@ impl WorkerSegments {
 impl WorkerSegments {
     /// The segment for outputs whose output was read, once. The worker has to be told of it before its next job.
     pub(super) fn take_read(&mut self) -> Option<u32> {
-        if self.arriving.is_some() || !matches!(self.outputs.state, State::InUse(..)) {
-            return None;
+        match &mut self.outputs.state {
+            State::Given(segment, stage @ Stage::InUse { .. }) if self.arriving.is_none() => {
+                *stage = Stage::Free;
+                Some(segment.id())
+            }
+            _ => None,
         }
-        let State::InUse(segment, _) = self.outputs.state.take() else { return None };
-        let id = segment.id();
-        self.outputs.state = State::Free(segment);
-        Some(id)
     }
 
     /// Where to put the input of this job, or else which segment has to make room for a larger one.
@@ -267,15 +291,13 @@ impl WorkerSegments {
         if length < SEGMENT_PAYLOAD_MIN {
             return Err(None);
         }
-        match self.inputs.state.take() {
-            State::Free(segment) if SEGMENT_START + length <= segment.length() => {
-                let (id, mapping) = (segment.id(), segment.mapping());
-                self.inputs.state = State::InUse(segment, job);
+        match &mut self.inputs.state {
+            State::Given(segment, stage @ Stage::Free) if SEGMENT_START + length <= segment.length() => {
+                *stage = Stage::InUse { job };
                 self.is_used = true;
-                Ok(PlacedInput { segment: id, offset: SEGMENT_START, mapping })
+                Ok(PlacedInput { segment: segment.id(), offset: SEGMENT_START, mapping: segment.mapping() })
             }
-            other => {
-                self.inputs.state = other;
+            _ => {
                 self.inline_input = Some(job);
                 Err(self.miss(SegmentUse::Inputs, length))
             }
@@ -285,11 +307,7 @@ impl WorkerSegments {
     /// The worker has answered this job, with an output of this length behind the header. Returns the segment that has to
     /// make room for a larger one.
     pub(super) fn answered(&mut self, job: u64, inline_output: usize) -> Option<u32> {
-        if matches!(&self.inputs.state, State::InUse(_, user) if *user == job)
-            && let State::InUse(segment, _) = self.inputs.state.take()
-        {
-            self.inputs.state = State::Free(segment);
-        }
+        self.inputs.state.advance(Stage::InUse { job }, Stage::Free);
         let had_input_inline = self.inline_input == Some(job);
         if had_input_inline {
             self.inline_input = None;
@@ -307,13 +325,9 @@ impl WorkerSegments {
     /// The worker has mapped a segment.
     pub(super) fn ready(&mut self, id: u32) -> Result<(), Wrong> {
         for place in [&mut self.inputs, &mut self.outputs] {
-            match place.state.take() {
-                State::Offered(segment) if segment.id() == id => {
-                    place.state = State::Free(segment);
-                    self.is_used = true;
-                    return Ok(());
-                }
-                other => place.state = other,
+            if place.state.is(id) && place.state.advance(Stage::Offered, Stage::Free).is_some() {
+                self.is_used = true;
+                return Ok(());
             }
         }
         Err(format!("segment {id} is ready, which was not offered"))
@@ -322,20 +336,19 @@ impl WorkerSegments {
     /// The worker does not use a segment any more.
     pub(super) fn left(&mut self, id: u32) -> Result<(), Wrong> {
         let mut places = [&mut self.inputs, &mut self.outputs];
-        let Some(place) = places.iter_mut().find(|place| place.state.is(id)) else {
+        let place = places.iter_mut().find(|place| place.state.is(id));
+        let Some((mut segment, stage)) = place.and_then(|place| place.state.take()) else {
             return Err(format!("it has left segment {id}, which it does not have"));
         };
-        match place.state.take() {
-            State::Leaving(segment) => self.news.left.push(segment),
-            State::Offered(segment) => {
+        match stage {
+            Stage::Leaving { .. } => {}
+            Stage::Offered => self.left_unasked += 1,
+            Stage::Free | Stage::InUse { .. } => {
                 self.left_unasked += 1;
-                self.news.left.push(segment);
-            }
-            other => {
-                self.left_unasked += 1;
-                self.kept.extend(other.into_segment().map(Segment::into_taken));
+                self.kept.extend(segment.give_away());
             }
         }
+        self.news.left.push(segment);
         Ok(())
     }
 
@@ -362,25 +375,43 @@ impl WorkerSegments {
     /// The segment in which an output of this job may be. If it is the one for outputs, it is in use from now on.
     fn output_segment(&mut self, job: u64, id: u32) -> Result<&Segment, Wrong> {
         let wrong = || format!("an output in segment {id}, where it cannot be");
-        if let State::InUse(segment, user) = &self.inputs.state
-            && segment.id() == id
-            && *user == job
-        {
-            return Ok(segment);
-        }
-        if !self.outputs.state.is(id) {
-            return Err(wrong());
-        }
-        match self.outputs.state.take() {
-            State::Free(segment) => self.outputs.state = State::InUse(segment, job),
-            // One output may still come: the worker had not heard that the segment is gone.
-            leaving @ State::Leaving(_) => self.outputs.state = leaving,
-            other => {
-                self.outputs.state = other;
-                return Err(wrong());
+        match &self.inputs.state {
+            State::Given(segment, Stage::InUse { job: user }) if segment.id() == id && *user == job => {
+                return Ok(segment);
             }
+            _ => {}
         }
-        self.outputs.state.segment().ok_or_else(wrong)
+        match &mut self.outputs.state {
+            State::Given(segment, stage) if segment.id() == id => {
+                *stage = match *stage {
+                    Stage::Free => Stage::InUse { job },
+                    // The worker had not heard that the segment is gone.
+                    Stage::Leaving { output_may_come: true } => Stage::Leaving { output_may_come: false },
+                    Stage::Leaving { output_may_come: false } | Stage::InUse { .. } | Stage::Offered => {
+                        return Err(wrong());
+                    }
+                };
+                Ok(segment)
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    /// A new turn of the event loop: [`COPY_MAX`] bytes more may be copied.
+    pub(super) fn begin_turn(&mut self) {
+        self.copies_left = COPY_MAX;
+    }
+
+    /// All of the output that is being copied may be copied in this turn, and nothing after it.
+    pub(super) fn allow_whole_output(&mut self) {
+        if let Some(arriving) = &self.arriving {
+            self.copies_left = arriving.length - arriving.copied;
+        }
+    }
+
+    /// Whether more may be copied in this turn.
+    pub(super) fn may_copy(&self) -> bool {
+        self.copies_left > 0
     }
 
     /// Whether an output is being copied. Nothing that came behind it may be looked at.
@@ -388,14 +419,17 @@ impl WorkerSegments {
         self.arriving.as_ref().is_some_and(|arriving| arriving.copied < arriving.length)
     }
 
-    /// Copies the next piece, at most [`COPY_MAX`] bytes.
+    /// Copies as much as may be copied in this turn.
     pub(super) fn copy_some(&mut self) {
         let Some(Arriving { mapping, offset, length, buffer, copied, .. }) = &mut self.arriving else {
             return;
         };
-        let end = (*copied + COPY_MAX).min(*length);
-        mapping.read(*offset + *copied, &mut buffer.space()[*copied..end]);
-        *copied = end;
+        while *copied < *length && self.copies_left > 0 {
+            let piece = (*length - *copied).min(self.copies_left).min(COPY_PIECE);
+            mapping.read(*offset + *copied, buffer.space(*copied..*copied + piece));
+            *copied += piece;
+            self.copies_left -= piece;
+        }
     }
 
     /// Whether Finished has to come next.

@@ -37,7 +37,13 @@ pub(super) fn read(pid: u32) -> Option<Usage> {
 
 /// The highest resident memory that a process had since its exec, in bytes. None if it has ended.
 pub(super) fn peak_rss(pid: u32) -> Option<u64> {
-    parse_peak(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    parse_kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM")
+}
+
+/// Resident memory of a process that is shared memory, in bytes: segments, but not the files that it has mapped. None if it
+/// has ended.
+pub(super) fn shared_bytes(pid: u32) -> Option<u64> {
+    parse_kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssShmem")
 }
 
 /// The highest resident memory that this process ever had, in bytes.
@@ -75,8 +81,8 @@ fn ticks(count: u64) -> Option<Duration> {
 }
 
 /// The value in bytes of a line such as "VmHWM:\t    1728 kB".
-fn parse_peak(status: &str) -> Option<u64> {
-    let kilobytes: u64 = status_field(status, "VmHWM")?.strip_suffix("kB")?.trim().parse().ok()?;
+fn parse_kilobytes(status: &str, name: &str) -> Option<u64> {
+    let kilobytes: u64 = status_field(status, name)?.strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
 }
 
@@ -115,9 +121,12 @@ mod tests {
 
     #[test]
     fn the_peak_of_memory_is_told_in_bytes_and_nothing_else_is_a_peak() {
-        assert_eq!(parse_peak("Name:\tsh\nVmPeak:\t 9 kB\nVmHWM:\t    1728 kB\n"), Some(1728 * 1024));
+        assert_eq!(
+            parse_kilobytes("Name:\tsh\nVmPeak:\t 9 kB\nVmHWM:\t    1728 kB\n", "VmHWM"),
+            Some(1728 * 1024)
+        );
         for status in ["", "VmHWM:", "VmHWM:\t1728", "VmHWM:\t-1 kB", "VmHWM:\t18446744073709551615 kB"] {
-            assert_eq!(parse_peak(status), None, "{status}");
+            assert_eq!(parse_kilobytes(status, "VmHWM"), None, "{status}");
         }
     }
 

@@ -70,6 +70,36 @@ impl WorkerProcesses {
         self.living.get(&worker).is_some_and(|living| living.process.is_copying())
     }
 
+    /// A new turn of the event loop: of every worker, [`COPY_MAX`](crate::limits::COPY_MAX) bytes more may be copied out of
+    /// segments.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// The output of this worker that is being copied may be copied as a whole in this turn.
+    pub(crate) fn allow_whole_output(&mut self, worker: WorkerId) {
+        if let Some(living) = self.living.get_mut(&worker) {
+            living.enter_turn(self.turn);
+            living.process.allow_whole_output();
+        }
+    }
+
+    /// Tells a worker that its last output in a segment was read, if it was not told yet.
+    pub(crate) fn say_read(&mut self, worker: WorkerId) {
+        let is_heard = |living: &&mut super::LivingProcess| !living.is_terminated;
+        let Some(living) = self.living.get_mut(&worker).filter(is_heard) else { return };
+        let before = living.process.unsent();
+        living.process.say_read();
+        if living.process.unsent() != before {
+            self.mark(worker);
+        }
+    }
+
+    /// Whether the worker has to say that it has mapped a segment, or left one.
+    pub(crate) fn owes_segment_answer(&self, worker: WorkerId) -> bool {
+        self.living.get(&worker).is_some_and(|living| !living.is_terminated && living.process.owes_answer())
+    }
+
     /// The workers of which an output is being copied.
     pub(crate) fn copying(&self) -> Vec<WorkerId> {
         let copies = |(_, living): &(&WorkerId, &super::LivingProcess)| living.process.is_copying();

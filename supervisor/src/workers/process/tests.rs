@@ -1,7 +1,9 @@
 //! Real children. Each test waits for what it expects, with a deadline, and never for time to pass.
 
 use super::super::capture::CaptureState;
+use super::super::{Buffers, Segment, SegmentBytes};
 use super::*;
+use offload_protocol::nouns::{MediaType, Metadata};
 use rustix::process::test_kill_process;
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
@@ -405,4 +407,32 @@ fn want_of_resources_may_pass_and_a_broken_file_does_not() {
     ] {
         assert_eq!(is_pointless(&errno.into()), fatal, "{errno}");
     }
+}
+
+#[test]
+fn a_segment_that_the_worker_does_not_access_is_not_taken_off_its_memory() {
+    let bytes = 4 * RSS_NOISE;
+    let mut process = shell(&format!(
+        "x=$(head -c {bytes} /dev/zero | tr '\\0' x); echo ready; head -c 1 >/dev/null; kill -STOP $$"
+    ));
+    assert_eq!(lines(&mut process, 1), ["ready"]);
+    process.allow_segments(Buffers::new(0));
+    let input = Bytes::from(vec![1; PAYLOAD_MAX]);
+    for job in [1, 2] {
+        let run = ToWorker::Run {
+            job,
+            attempt: 1,
+            task: "any",
+            media_type: MediaType::OCTET_STREAM,
+            timeout_ms: 0,
+            deadline_ms: 0,
+            metadata: Metadata::default(),
+        };
+        process.send(&run, &input).unwrap();
+    }
+    let (holds, _) = process.take_segment_news().unwrap().wanted[0];
+    let segment = Segment::new(1, 64 << 20, &SegmentBytes::default(), u64::MAX).unwrap().unwrap();
+    process.offer_segment(holds, segment).unwrap();
+    let counted = process.resident_bytes().unwrap();
+    assert!(counted > bytes - RSS_NOISE, "{counted}");
 }

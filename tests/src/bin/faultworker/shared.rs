@@ -13,6 +13,7 @@
 //! | `late` | goes on writing into both segments after its answer, for ever |
 //! | `truncate` | tries to change their size and seals, punches out what is in them, then answers as ever |
 //! | `keep`, `keeptwice`, `keepunknown` | leaves the segment with its input, twice, or one that it does not have |
+//! | `mute` | from now on, never leaves a segment that is gone |
 //! | `die`, `bus`, `dielater` | dies before its answer, of SIGKILL or SIGBUS, or right after it |
 
 use crate::acts::die_of;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     outputs: Option<Segment>,
     announced: Option<(u64, Vec<u8>)>,
     pub(crate) is_unread: bool,
+    /// Nothing is said any more when a segment is gone.
+    pub(crate) is_mute: bool,
 }
 
 struct Segment {
@@ -78,6 +81,7 @@ impl Shared {
         let (act, rest) = (String::from_utf8_lossy(act), rest.get(1..).unwrap_or_default());
         wire::send(&wire::started(job.id, job.attempt));
         match &*act {
+            "mute" => self.is_mute = true,
             "truncate" => self.all().for_each(|segment| truncate(&segment.file)),
             "keep" => self.leave(1),
             "keeptwice" => self.leave(2),

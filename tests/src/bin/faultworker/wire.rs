@@ -176,6 +176,7 @@ impl Given {
                 send(&frame(&FromWorker::SegmentReady { segment }, b""));
                 None
             }
+            ToWorker::SegmentGone { .. } if self.shared.is_mute => None,
             ToWorker::SegmentGone { segment } => {
                 self.shared.remove(segment);
                 send(&frame(&FromWorker::SegmentLeft { segment }, b""));
