@@ -63,7 +63,7 @@ fn another_value(key: &Key) -> String {
                 .find(|value| *value != key.show(key.read(&Values::default()).as_ref()))
                 .unwrap()
         }
-        ValueKind::Switch => "true".to_owned(),
+        ValueKind::Switch => (key.read(&Values::default()) != Some(Value::Switch(true))).to_string(),
         ValueKind::Path => "/run/other.sock".to_owned(),
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),
@@ -188,6 +188,21 @@ fn the_reference_is_a_configuration_file_that_sets_nothing_and_explains_everythi
     }
 }
 
+/// Whoever takes the reference as a template changes one line of it at a time.
+#[test]
+fn each_line_of_the_reference_is_valid_alone() {
+    let reference = reference();
+    let is_setting = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+    let settings: Vec<&str> = reference.lines().filter(|line| is_setting(line)).collect();
+    assert_eq!(settings.len(), TABLE.len());
+    for setting in settings {
+        let set = |line: &str| if line == setting { line[1..].to_owned() } else { line.to_owned() };
+        let text: Vec<_> = reference.lines().map(set).collect();
+        let checked = file(&text.join("\n")).and_then(|layer| resolve(&[layer]));
+        assert!(checked.is_ok(), "{setting}: {checked:?}");
+    }
+}
+
 #[test]
 fn the_file_in_the_readme_is_valid() {
     let readme = include_str!("../../../../README.md");
@@ -309,7 +324,7 @@ fn what_the_file_says_in_vain_is_told_with_who_decided() {
 #[test]
 fn settings_that_need_a_restart_are_those_that_no_reload_reads() {
     let fixed: Vec<_> = resolve(&[]).unwrap().fixed().into_iter().map(|setting| setting.key).collect();
-    assert_eq!(fixed, ["supervisor.socket", "pool.affinity", "io.threads"]);
+    assert_eq!(fixed, ["supervisor.socket", "pool.linger", "pool.affinity", "io.threads"]);
 }
 
 #[test]
