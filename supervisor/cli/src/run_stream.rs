@@ -68,8 +68,6 @@ pub(crate) fn run(
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     bytes: u64,
-    /// A thread writes a part, or waits until it can.
-    is_writing: bool,
 }
 
 /// Says that the job was cancelled, as `run` does without `--stream`. This must not wait for a reader that does not read, so
@@ -79,7 +77,8 @@ fn interrupted(task: &str, written: Written, output: StreamOutput, signal: i32) 
     let mut finished = refused(task, OutcomeCode::Cancelled, message);
     finished.report.receipt.output_bytes = written.bytes;
     say(&output.failure(&finished.report));
-    if !written.is_writing && has_room() {
+    // A thread that still writes a part is not stuck then, and comes first.
+    if has_room() {
         // The signal is what the caller is to learn.
         let _ = output.end_line(&finished);
     }
@@ -128,12 +127,11 @@ impl StreamedJob {
     async fn write_all(&self, mut stream: OutputStream, threads: &IoPool) -> Result<Finished, Failure> {
         let output = self.output;
         while let Some(part) = stream.next().await {
-            let Written { bytes, .. } = self.written.get();
+            let Written { bytes } = self.written.get();
             let all = bytes + part.len() as u64;
-            self.written.set(Written { bytes, is_writing: true });
             let written = threads.run(move || output.write(&part)).await;
             written.map_err(|error| Failure::internal("a thread failed", error))??;
-            self.written.set(Written { bytes: all, is_writing: false });
+            self.written.set(Written { bytes: all });
         }
         // There is no next part, so the job has ended.
         Ok(stream.collect().await)
