@@ -38,7 +38,7 @@ impl Greeting {
             true => "rebuild the worker with offload-worker 0.4, or see protocol 3 in CHANGELOG.md",
             false => "start it under a newer offload",
         };
-        self.sentence("worker", what)
+        self.sentence("worker", "supervisor", what)
     }
 
     /// One sentence about a client of another version: what is wrong, and what to do.
@@ -47,13 +47,22 @@ impl Greeting {
             true => "use the `offload` of this supervisor, or see protocol 3 in CHANGELOG.md",
             false => "restart the supervisor with the newer offload",
         };
-        self.sentence("client", what)
+        self.sentence("client", "supervisor", what)
     }
 
-    fn sentence(&self, who: &str, what: &str) -> String {
+    /// One sentence about a supervisor of another version, for its client: what is wrong, and what to do.
+    pub fn foreign_supervisor(&self) -> String {
+        let what = match self.major < VERSION_MAJOR {
+            true => "restart the supervisor with the newer offload",
+            false => "use the `offload` of this supervisor, or rebuild the client with its library",
+        };
+        self.sentence("supervisor", "client", what)
+    }
+
+    fn sentence(&self, who: &str, here: &str, what: &str) -> String {
         let Greeting { major, minor, .. } = self;
         format!(
-            "this {who} speaks protocol {major}.{minor}, this supervisor {VERSION_MAJOR}.{VERSION_MINOR}: {what}"
+            "this {who} speaks protocol {major}.{minor}, this {here} {VERSION_MAJOR}.{VERSION_MINOR}: {what}"
         )
     }
 }

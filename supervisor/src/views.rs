@@ -309,6 +309,9 @@ pub struct TaskView {
     pub steps: bool,
     /// Whether another attempt can go on from where one was.
     pub checkpoints: bool,
+    /// Whether its output may come in parts.
+    #[serde(default)]
+    pub streams: bool,
     /// The memory that one job needs, in bytes; 0 if the task does not say.
     pub memory_bytes: u64,
     /// Whether a job of it should have its machine to itself.
@@ -339,6 +342,7 @@ impl TaskView {
             idempotent: offer.idempotent,
             steps: offer.stepped,
             checkpoints: offer.checkpoints,
+            streams: about.streams,
             memory_bytes: about.memory_bytes,
             exclusive: about.exclusive,
             program: program.to_owned(),

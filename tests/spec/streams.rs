@@ -1,13 +1,17 @@
 //! Outputs in parts, from the outside: as they come, or as one answer.
 
 use bytes::Bytes;
-use offload_protocol::messages::{ToClient, ToSupervisor};
+use offload_protocol::messages::{ToClient, ToSupervisor, View};
 use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::client::Client;
 use offload_supervisor::{ComputePool, EventLoop, Finished, Job, PoolConfig, Program};
 use rustix::process::Signal;
 use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 use std::rc::Rc;
-use tests::harness::{Daemon, program, run_offload, signal};
+use tests::harness::{Daemon, command, program, run_offload, signal};
 
 const SLOWLY: &str = r#"{"to":3,"every_ms":20}"#;
 
@@ -80,7 +84,7 @@ fn a_job_of_which_a_part_was_read_is_not_run_again_although_its_task_is_idempote
 }
 
 #[test]
-fn only_its_submitter_reads_a_stream() {
+fn only_its_submitter_reads_a_stream_and_others_wait_for_its_end() {
     let daemon = Daemon::start(&["--workers", "1"]);
     let (mut reader, mut other) = (daemon.client(), daemon.client());
     let ticket =
@@ -88,17 +92,116 @@ fn only_its_submitter_reads_a_stream() {
     let (ToClient::Accepted { job, .. }, _) = reader.answer_to(ticket).unwrap() else {
         panic!("not accepted")
     };
-    let (refused, _) = other.request(|ticket| ToSupervisor::Wait { ticket, job: &job }).unwrap();
-    assert!(matches!(refused, ToClient::Rejected { code: OutcomeCode::BadRequest, .. }), "{refused:?}");
+    let (own, theirs) = (wait_for(&mut reader, &job), wait_for(&mut other, &job));
     let (answer, _) = other.request(|ticket| ToSupervisor::Cancel { ticket, job: &job }).unwrap();
     assert!(matches!(answer, ToClient::Answer { .. }));
+    assert_eq!(end_of_stream(&mut reader, ticket).0, OutcomeCode::Cancelled);
+    for (client, ticket) in [(&mut reader, own), (&mut other, theirs)] {
+        let (answer, output) = client.answer_to(ticket).unwrap();
+        assert!(
+            matches!(answer, ToClient::Finished { report, .. } if report.outcome == OutcomeCode::Cancelled)
+        );
+        assert_eq!(output, "");
+    }
+}
+
+/// Reads a stream to its end: the outcome, and what came behind all parts.
+fn end_of_stream(client: &mut Client, ticket: u64) -> (OutcomeCode, Bytes) {
     loop {
-        match reader.answer_to(ticket).unwrap().0 {
-            ToClient::Part { .. } => {}
-            ToClient::Finished { report, .. } => break assert_eq!(report.outcome, OutcomeCode::Cancelled),
+        match client.answer_to(ticket).unwrap() {
+            (ToClient::Part { .. }, _) => {}
+            (ToClient::Finished { report, .. }, rest) => return (report.outcome, rest),
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// What a task returns is the end of the stream, so it goes to the reader alone too.
+#[test]
+fn whoever_waits_for_a_stream_is_told_its_outcome_and_has_none_of_its_output() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let before = daemon.run(&["submit", "--detach", "sleep", "600000"]).ok().text().trim().to_owned();
+    let mut reader = daemon.client();
+    let (ticket, job) = submit(&mut reader, "echo", b"whole");
+    assert!(daemon.run(&["result", &job]).code(4).stderr.contains("`offload wait` waits for it"));
+    let mut other = daemon.client();
+    let wait = wait_for(&mut other, &job);
+    daemon.run(&["cancel", &before]).ok();
+    assert_eq!(end_of_stream(&mut reader, ticket), (OutcomeCode::Ok, Bytes::from_static(b"whole")));
+    let (answer, output) = other.answer_to(wait).unwrap();
+    assert!(matches!(answer, ToClient::Finished { report, .. } if report.receipt.output_bytes == 5));
+    assert_eq!(output, "");
+}
+
+/// Otherwise its task would wait for ever for somebody who takes its parts.
+#[test]
+fn a_stream_whose_reader_is_gone_ends_although_another_waits_for_it() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let mut reader = daemon.client();
+    let (_, job) = submit(&mut reader, "count", b"3000000");
+    daemon.worker_running("count");
+    let mut other = daemon.client();
+    let wait = wait_for(&mut other, &job);
+    drop(reader);
+    let (answer, _) = other.answer_to(wait).unwrap();
+    assert!(matches!(answer, ToClient::Finished { report, .. } if report.outcome == OutcomeCode::Ok));
+}
+
+#[test]
+fn to_wait_for_the_label_of_a_stream_is_to_wait_for_its_end() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let never_done = r#"{"to":2,"every_ms":600000}"#;
+    let mut reader = daemon.command(&["submit", "--stream", "--label", "s", "count", never_done]);
+    let mut reader = reader.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    daemon.worker_running("count");
+    let mut wait = daemon.command(&["wait", "--label", "s"]);
+    let wait = wait.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    daemon.run(&["cancel", "--label", "s"]).ok();
+    let waited = wait.wait_with_output().unwrap();
+    let said = String::from_utf8(waited.stderr).unwrap();
+    assert!(waited.status.code() == Some(126) && said.contains("cancelled"), "{said}");
+    assert_eq!(reader.wait().unwrap().code(), Some(126));
+}
+
+#[test]
+fn an_interrupted_stream_says_that_its_job_is_cancelled() {
+    for flags in [&[][..], &["--json"]] {
+        let words = [&["run", "--stream"], flags, &["count", r#"{"to":2,"every_ms":600000}"#]].concat();
+        let mut run = command(&words);
+        let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+        lines.next().expect("the first part").unwrap();
+        signal(run.id(), Signal::INT);
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        let ended = run.wait_with_output().unwrap();
+        assert_eq!(ended.status.signal(), Some(2));
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains("interrupted, the job is cancelled"), "{said}");
+        if flags.is_empty() {
+            assert_eq!(rest, Vec::<String>::new());
+        } else {
+            let job: serde_json::Value = serde_json::from_str(&rest[0]).unwrap();
+            assert_eq!(job["outcome"], "cancelled");
+            assert!(rest[1].contains("interrupted by signal 2 (SIGINT)"), "{rest:?}");
+        }
+    }
+}
+
+/// Submits a job whose output this client reads: its ticket and its id.
+fn submit(client: &mut Client, task: &str, input: &'static [u8]) -> (u64, String) {
+    let ticket = client.submit_stream(task, &Bytes::from_static(input)).unwrap();
+    let (ToClient::Accepted { job, .. }, _) = client.answer_to(ticket).unwrap() else {
+        panic!("not accepted")
+    };
+    (ticket, job.into_owned())
+}
+
+/// Waits for a job: the ticket. The supervisor has read the request when this returns.
+fn wait_for(client: &mut Client, job: &str) -> u64 {
+    let wait = client.new_ticket();
+    client.send(&ToSupervisor::Wait { ticket: wait, job }, &Bytes::new()).unwrap();
+    client.request(|ticket| ToSupervisor::Show { ticket, view: View::Status }).unwrap();
+    wait
 }
 
 /// What a program reads of one job in its own pool.

@@ -37,7 +37,11 @@ fn whoever_waits_for_a_label_gets_all_results_and_the_exit_code_of_the_first_fai
     let waited = daemon.run(&["wait", "--label", "batch=1"]).code(1);
     assert_eq!(waited.text(), "one\nnull\n");
     assert!(waited.stderr.contains(&format!("{failed}: app_error: ")), "{}", waited.stderr);
-    assert_eq!(daemon.run(&["wait", "--label", "unknown"]).ok().text(), "");
+    daemon.run(&["cancel", "--label", "batch=1"]).ok();
+    for verb in ["wait", "cancel"] {
+        let none = daemon.run(&[verb, "--label", "unknown"]).code(5);
+        assert!(none.stderr.contains("no job with the label unknown is known"), "{}", none.stderr);
+    }
 }
 
 #[test]

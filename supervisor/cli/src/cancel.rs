@@ -4,17 +4,17 @@ use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_label};
 use super::output::{print_done, say};
-use super::show::{is_open, labelled_jobs};
+use super::show::{is_open, labelled_jobs, no_such_label};
 use crate::limits::CANCEL_TIMEOUT;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
 
 /// Cancel a job that waits or runs; its outcome is `cancelled`
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("which").required(true).args(["job", "label"]))]
 pub(crate) struct Cancel {
     /// The job's id
-    #[arg(required_unless_present = "label", conflicts_with = "label")]
     job: Option<String>,
 
     /// Cancel all jobs with this label
@@ -28,7 +28,11 @@ impl Cancel {
         let mut client = globals.connect(NAMELESS)?;
         let jobs: Vec<String> = match &self.label {
             Some(label) => {
-                labelled_jobs(&mut client, label)?.into_iter().filter(is_open).map(|job| job.job).collect()
+                let known = labelled_jobs(&mut client, label)?;
+                if known.is_empty() {
+                    return Err(no_such_label(label));
+                }
+                known.into_iter().filter(is_open).map(|job| job.job).collect()
             }
             None => self.job.into_iter().collect(),
         };
@@ -36,7 +40,7 @@ impl Cancel {
             cancel(&mut client, job, globals)?;
         }
         if jobs.is_empty() {
-            say("no job with this label waits or runs");
+            say("all jobs with this label had ended before");
         }
         Ok(OK)
     }

@@ -82,6 +82,7 @@ Examples:
   offload serve                          start a supervisor in the foreground
   offload submit wordcount @book.txt     submit a job and print the result
   offload status                         show the status of the supervisor
+  offload run count 1000000 --stream     print the output as it comes, instead of all of it at the end
   offload explain JOB                    say why a job waits, or how it ended
 
 Exit codes: 0 ok, 1 the task failed, 2 usage, 3 no supervisor, 4 rejected or unavailable, 5 no such job,
@@ -270,6 +271,21 @@ mod tests {
         let typed =
             CommandLine::try_parse_from(["offload", "status", "--json", "--socket", "/run/x"]).unwrap();
         assert!(typed.globals.json && typed.globals.keys.first_given().as_deref() == Some("--socket"));
+    }
+
+    #[test]
+    fn a_job_or_a_label_is_named_and_not_both() {
+        for verb in ["wait", "cancel"] {
+            let missing = CommandLine::try_parse_from(["offload", verb]).unwrap_err().to_string();
+            assert!(missing.contains("--label") && missing.contains("JOB"), "{missing}");
+            assert!(
+                missing.contains("<--label <LABEL>|JOB>") || missing.contains("<JOB|--label <LABEL>>"),
+                "{missing}"
+            );
+            assert!(CommandLine::try_parse_from(["offload", verb, "--label", "x"]).is_ok());
+            assert!(CommandLine::try_parse_from(["offload", verb, "x"]).is_ok());
+            assert!(CommandLine::try_parse_from(["offload", verb, "--label", "x", "y"]).is_err());
+        }
     }
 
     #[test]

@@ -35,6 +35,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_of_offload_itself_says_how_to_stream() {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(find(None).unwrap()).render(&mut page).unwrap();
+        assert!(String::from_utf8(page).unwrap().contains("stream"));
+    }
+
+    #[test]
     fn each_verb_has_a_page_and_hidden_ones_have_none() {
         assert!(find(None).is_ok() && find(Some("submit")).is_ok());
         assert!(find(Some("worker")).is_err() && find(Some("nonsense")).is_err());

@@ -96,6 +96,14 @@ pub(crate) fn print_line(line: impl AsRef<[u8]>) -> Result<(), Failure> {
     print(&[line.as_ref(), b"\n"].concat())
 }
 
+/// Whether a short line can be written to standard output at once.
+pub(crate) fn has_room() -> bool {
+    let stdout = io::stdout();
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    retry_on_intr(|| poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], Some(&at_once)))
+        .is_ok_and(|ready| ready > 0)
+}
+
 /// Whether there is a standard output at all.
 pub(crate) fn check_stdout() -> Result<(), Failure> {
     match sys::stdout_was_closed() {
@@ -207,6 +215,9 @@ impl Destination {
         if self.receipt {
             say(&render::receipt(report));
         }
+        if render::is_read_elsewhere(finished) {
+            return self.deliver_outcome(finished);
+        }
         if self.json {
             let document = format!("{}\n", render::json(finished, None));
             self.write(document.as_bytes()).map_err(|failure| unwritten(finished, failure))?;
@@ -220,6 +231,18 @@ impl Destination {
             return Ok(OK);
         }
         self.write(&render::plain(finished)).map_err(|failure| unwritten(finished, failure))?;
+        Ok(OK)
+    }
+
+    /// Delivers the outcome of a job that has ended well, and whose output is a stream that somebody else reads.
+    fn deliver_outcome(self, finished: &Finished) -> VerbResult {
+        say(&format!(
+            "{} ended well; only whoever submitted it reads its output, a stream",
+            name_of(finished)
+        ));
+        if self.json {
+            print_line(render::json_outcome(finished))?;
+        }
         Ok(OK)
     }
 

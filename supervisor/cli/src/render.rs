@@ -12,13 +12,41 @@ use super::text;
 
 /// A finished job as one JSON document on one line, without a line end. `index` is its position in a batch.
 pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
-    let Report { job, task, outcome, error, attempts, receipt, media_type, metadata, labels } =
-        &finished.report;
-    let (output, output_base64) = match outcome {
-        OutcomeCode::Ok => json_output(media_type, &finished.output),
-        _ => (None, None),
-    };
-    let content_type = (*outcome == OutcomeCode::Ok).then(|| media_type.as_str());
+    let Report { outcome, media_type, .. } = &finished.report;
+    match outcome {
+        OutcomeCode::Ok => {
+            let (output, base64) = json_output(media_type, &finished.output);
+            json_document(finished, index, JsonOutput { output, base64, content_type: Some(media_type) })
+        }
+        _ => json_document(finished, index, JsonOutput::default()),
+    }
+}
+
+/// The same for a job whose output somebody else reads: `output` is null, and there is no `content_type`.
+pub(crate) fn json_outcome(finished: &Finished) -> String {
+    let output = serde_json::value::to_raw_value(&()).ok();
+    json_document(finished, None, JsonOutput { output, ..JsonOutput::default() })
+}
+
+/// Whether the output of a job that was waited for went to whoever submitted it, as a stream. An empty stream cannot be
+/// told from an empty output, and need not be.
+pub(crate) fn is_read_elsewhere(finished: &Finished) -> bool {
+    let report = &finished.report;
+    report.outcome == OutcomeCode::Ok && finished.output.is_empty() && report.receipt.output_bytes > 0
+}
+
+/// What a document says of the output.
+#[derive(Default)]
+struct JsonOutput<'a> {
+    output: Option<Box<RawValue>>,
+    base64: Option<String>,
+    content_type: Option<&'a MediaType>,
+}
+
+fn json_document(finished: &Finished, index: Option<u64>, said: JsonOutput<'_>) -> String {
+    let Report { job, task, outcome, error, attempts, receipt, metadata, labels, .. } = &finished.report;
+    let JsonOutput { output, base64: output_base64, content_type } = said;
+    let content_type = content_type.map(MediaType::as_str);
     let error = error.as_ref().map(JsonError::from);
     let outcome = outcome.as_str();
     let document = JsonJob {
@@ -223,6 +251,21 @@ mod tests {
     }
 
     const RECEIPT: &str = r#""receipt":{"queued_us":41,"run_us":5210,"returned_us":35,"worker_pid":4242,"slot":0,"incarnation":1,"input_bytes":7,"output_bytes":33,"usage":{"cpu_user_us":5000,"cpu_system_us":200,"peak_rss_bytes":2048}}"#;
+
+    #[test]
+    fn an_output_that_somebody_else_reads_is_null() {
+        let mut finished = refused("echo", OutcomeCode::Ok, String::new());
+        assert!(!is_read_elsewhere(&finished), "it may be empty");
+        finished.report.receipt.output_bytes = 5;
+        assert!(is_read_elsewhere(&finished));
+        assert!(
+            json_outcome(&finished).contains(r#""outcome":"ok","output":null"#),
+            "{}",
+            json_outcome(&finished)
+        );
+        finished.output = Bytes::from_static(b"whole");
+        assert!(!is_read_elsewhere(&finished));
+    }
 
     #[test]
     fn a_json_output_is_the_value_itself() {

@@ -2,21 +2,23 @@
 //!
 //! ```text
 //!   next part ---> written on a thread, because standard output may block ---> next part ---> ... the end
-//!       '--- Ctrl-C, or a part that cannot be written: the job is cancelled, the workers end
+//!       '--- Ctrl-C, or a part that cannot be written: the job is cancelled, the workers end, and that is said
 //! ```
 
 use super::embedded::{job_of, new_event_loop, not_started};
 use super::failure::{Failure, VerbResult};
 use super::input::{Content, Input, Payload, wants_bytes};
+use super::output::{has_room, say};
 use super::render::refused;
 use super::stream_output::StreamOutput;
 use crate::limits::AS_LONG_AS_IT_TAKES;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{EventLoop, Interest};
 use offload_protocol::messages::SubmitOptions;
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::signals::EndingSignals;
 use offload_supervisor::{ComputePool, Finished, OutputStream, PoolConfig};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -44,7 +46,8 @@ pub(crate) fn run(
     let threads = IoPool::new(&mut event_loop, threads)
         .map_err(|error| Failure::internal("cannot start a thread", error))?;
     let (handle, end, workers) = (event_loop.handle(), Rc::clone(&ended), pool.clone());
-    let job = StreamedJob { task: task.to_owned(), options, max, output };
+    let written = Rc::new(Cell::new(Written::default()));
+    let job = StreamedJob { task: task.to_owned(), options, max, output, written: Rc::clone(&written) };
     event_loop.spawn(async move {
         let result = job.run(&workers, &threads, payload).await;
         end.borrow_mut().get_or_insert(result);
@@ -55,7 +58,31 @@ pub(crate) fn run(
     drop(pool);
     let ended = ended.borrow_mut().take();
     let nothing = || Err(Failure::Internal("the event loop ended before the job did".to_owned()));
-    output.end(&ended.unwrap_or_else(nothing)?)
+    match ended.unwrap_or_else(nothing) {
+        Err(Failure::Interrupted(signal)) => Err(interrupted(task, written.get(), output, signal)),
+        ended => output.end(&ended?),
+    }
+}
+
+/// How much of the output has been written.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    bytes: u64,
+}
+
+/// Says that the job was cancelled, as `run` does without `--stream`. This must not wait for a reader that does not read, so
+/// there is no line for the job if standard output is full.
+fn interrupted(task: &str, written: Written, output: StreamOutput, signal: i32) -> Failure {
+    let message = "interrupted, the job is cancelled".to_owned();
+    let mut finished = refused(task, OutcomeCode::Cancelled, message);
+    finished.report.receipt.output_bytes = written.bytes;
+    say(&output.failure(&finished.report));
+    // A thread that still writes a part is not stuck then, and comes first.
+    if has_room() {
+        // The signal is what the caller is to learn.
+        let _ = output.end_line(&finished);
+    }
+    Failure::Interrupted(signal)
 }
 
 /// A job whose output is written as it comes.
@@ -65,6 +92,7 @@ struct StreamedJob {
     /// Longest input, in bytes.
     max: u64,
     output: StreamOutput,
+    written: Rc<Cell<Written>>,
 }
 
 impl StreamedJob {
@@ -91,23 +119,23 @@ impl StreamedJob {
         payload: Payload,
     ) -> Result<Finished, Failure> {
         match job_of(&self.task, payload, self.options.clone()) {
-            Ok(job) => write_all(pool.stream(job), threads, self.output).await,
+            Ok(job) => self.write_all(pool.stream(job), threads).await,
             Err(finished) => Ok(*finished),
         }
     }
-}
 
-async fn write_all(
-    mut stream: OutputStream,
-    threads: &IoPool,
-    output: StreamOutput,
-) -> Result<Finished, Failure> {
-    while let Some(part) = stream.next().await {
-        let written = threads.run(move || output.write(&part)).await;
-        written.map_err(|error| Failure::internal("a thread failed", error))??;
+    async fn write_all(&self, mut stream: OutputStream, threads: &IoPool) -> Result<Finished, Failure> {
+        let output = self.output;
+        while let Some(part) = stream.next().await {
+            let Written { bytes } = self.written.get();
+            let all = bytes + part.len() as u64;
+            let written = threads.run(move || output.write(&part)).await;
+            written.map_err(|error| Failure::internal("a thread failed", error))??;
+            self.written.set(Written { bytes: all });
+        }
+        // There is no next part, so the job has ended.
+        Ok(stream.collect().await)
     }
-    // There is no next part, so the job has ended.
-    Ok(stream.collect().await)
 }
 
 /// A signal ends the loop; the pool is dropped then, and its workers end.

@@ -7,6 +7,7 @@ use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line};
 use crate::limits::ANSWER_TIMEOUT;
 use offload_protocol::messages::{ToSupervisor, View};
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::views::{JobView, JsonPage};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -84,6 +85,11 @@ pub(crate) fn labelled_jobs(client: &mut RequestClient, label: &str) -> Result<V
     // Ids grow with time. The list has the jobs that have not ended first.
     jobs.sort_by_cached_key(name);
     Ok(jobs)
+}
+
+/// The failure if no job has this label, as if an id were unknown: a script with a wrong label is to notice.
+pub(crate) fn no_such_label(label: &str) -> Failure {
+    Failure::outcome(OutcomeCode::NoSuchJob, format!("no job with the label {label} is known"))
 }
 
 /// Whether a job waits or runs.

@@ -9,7 +9,7 @@ use super::{render, text};
 use crate::sys;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::Finished;
 use std::io::{self, IsTerminal};
 
@@ -54,18 +54,30 @@ impl StreamOutput {
             say(&render::receipt(report));
         }
         if self.json {
-            print(format!("{}\n", render::json(finished, None)).as_bytes())?;
+            self.end_line(finished)?;
             return Ok(Failure::code_of(report.outcome).into());
         }
         if report.outcome == OutcomeCode::Ok {
             self.write(&finished.output)?;
             return Ok(OK);
         }
-        let message = match report.receipt.output_bytes {
+        Err(Failure::outcome(report.outcome, self.failure(report)))
+    }
+
+    /// With `--json`, writes the line for the job.
+    pub(crate) fn end_line(self, finished: &Finished) -> Result<(), Failure> {
+        match self.json {
+            true => print(format!("{}\n", render::json(finished, None)).as_bytes()),
+            false => Ok(()),
+        }
+    }
+
+    /// Why the job failed, and how much of its output came before.
+    pub(crate) fn failure(self, report: &Report) -> String {
+        match report.receipt.output_bytes {
             0 => render::message(report),
             sent => format!("{} (after {} of its output)", render::message(report), text::bytes(sent)),
-        };
-        Err(Failure::outcome(report.outcome, message))
+        }
     }
 }
 

@@ -96,6 +96,7 @@ fn details(task: &TaskView) -> String {
         yes(task.idempotent, "idempotent"),
         yes(task.steps, "in steps"),
         yes(task.checkpoints, "with checkpoints"),
+        yes(task.streams, "output in parts (--stream)"),
     ];
     let needs = [
         (task.memory_bytes > 0).then(|| text::bytes(task.memory_bytes)),
@@ -128,12 +129,22 @@ mod tests {
     #[test]
     fn a_task_is_shown_with_what_it_takes_and_gives() {
         let tasks = builtin();
-        let shown = details(tasks.iter().find(|task| task.task == "sleep").unwrap());
-        let expected = "sleep: occupies its worker for so many milliseconds, at most an hour, and uses no CPU time\n  \
-                        takes     application/json\n  returns   application/json\n  promises  idempotent\n  \
-                        example   10\n  schema    {\"type\":\"integer\",\"minimum\":0,\"maximum\":3600000}\n  \
-                        program   builtin\n";
-        assert_eq!(shown, expected);
+        let shown = details(tasks.iter().find(|task| task.task == "pbkdf2").unwrap());
+        let expected = "pbkdf2: PBKDF2 with HMAC-SHA256, in hexadecimal; iterations <= 10^7, length <= 1024\n  \
+                        takes     application/json\n  returns   text/plain; charset=utf-8\n  promises  idempotent\n  \
+                        example   {\"password\":\"secret\",\"salt\":\"salt\",\"iterations\":1000,\"length\":32}\n  \
+                        schema    {\"type\":\"object\",";
+        assert!(shown.starts_with(expected) && shown.ends_with("\n  program   builtin\n"), "{shown}");
+    }
+
+    #[test]
+    fn it_is_shown_which_tasks_send_their_output_in_parts() {
+        let tasks = builtin();
+        let streaming: Vec<&str> = tasks.iter().filter(|task| task.streams).map(|task| &*task.task).collect();
+        assert_eq!(streaming, ["count"]);
+        let shown = details(tasks.iter().find(|task| task.task == "count").unwrap());
+        assert!(shown.contains("output in parts (--stream)\n"), "{shown}");
+        assert!(serde_json::to_string(&tasks).unwrap().contains("\"streams\":true"));
     }
 
     /// Each built-in task has a row of its own in the table of README.md, or shares one.

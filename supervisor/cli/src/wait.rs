@@ -4,9 +4,9 @@ use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_label};
 use super::output::{OutputFlags, ResultSource, say};
-use super::show::labelled_jobs;
+use super::show::{labelled_jobs, no_such_label};
 use crate::limits::NO_LIMIT;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use offload_protocol::messages::ToSupervisor;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
@@ -14,13 +14,13 @@ use offload_supervisor::views::JobView;
 
 /// Wait until a job has ended and print its output
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("which").required(true).args(["job", "label"]))]
 pub(crate) struct Wait {
-    /// The job's id, as `submit --detach` printed it
-    #[arg(required_unless_present = "label", conflicts_with = "label")]
+    /// The job's id, as `submit --detach` printed it. Of a job with `--stream`, only the outcome is known here
     job: Option<String>,
 
     /// Wait for all jobs with this label, also those that have ended and whose result is still known, and print their
-    /// outputs, the oldest job first; the exit code is that of the first one that failed
+    /// outputs, the oldest job first; the exit code is that of the first one that failed. Not with --output
     #[arg(long, value_name = "LABEL", value_parser = parse_label, conflicts_with = "output")]
     label: Option<String>,
 
@@ -44,7 +44,7 @@ impl Wait {
     fn wait_for_all(&self, client: &mut RequestClient, label: &str, globals: &Globals) -> VerbResult {
         let jobs = labelled_jobs(client, label)?;
         if jobs.is_empty() {
-            say("no job with this label is known");
+            return Err(no_such_label(label));
         }
         let mut first_failure = OK;
         for JobView { job, .. } in jobs {

@@ -60,7 +60,7 @@ impl Core {
         }
         check_sense(request)?;
         if let Some(Known::Other) = known {
-            let message = "this key was used for a job that has another task or another input";
+            let message = "this key was used for a job with another task, another input, or another media type of the input";
             return Err(outcome::error(OutcomeCode::Conflict, message));
         }
         let task = self.route(request)?;

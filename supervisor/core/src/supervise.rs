@@ -12,13 +12,22 @@ use super::turn::Turn;
 use super::waiting::planned;
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{HANGING_MAX, RECENT_JOBS};
-use offload_protocol::limits::TASKS_OFFERED_MAX;
-use offload_protocol::nouns::{TaskOffer, is_task_name};
+use offload_protocol::limits::{NAME_MAX, TASKS_OFFERED_MAX};
+use offload_protocol::nouns::{TaskOffer, cut, is_task_name};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// SIGKILL. A process does not send this signal to itself by mistake.
 pub(super) const KILLED: Exit = Exit::Signal(9);
+
+/// What is wrong with the tasks that a worker offers, if anything is.
+fn why_no_offer(tasks: &[TaskOffer<'_>]) -> Option<String> {
+    if tasks.len() > TASKS_OFFERED_MAX {
+        return Some(format!("it offers {} tasks, and {TASKS_OFFERED_MAX} is the limit", tasks.len()));
+    }
+    let nameless = tasks.iter().find(|task| !is_task_name(&task.name))?;
+    Some(format!("it offers a task without a proper name: {:?}", cut(&nameless.name, NAME_MAX)))
+}
 
 impl Core {
     /// A worker is ready for jobs: it offers these tasks, and takes inputs that are files or does not.
@@ -32,8 +41,7 @@ impl Core {
         let SlotState::Starting { version, since, .. } = self.slots[slot].state else {
             return self.on_violation(turn, id, "said hello again".to_owned());
         };
-        if tasks.len() > TASKS_OFFERED_MAX || !tasks.iter().all(|task| is_task_name(&task.name)) {
-            let message = "it offers too many tasks, or one without a proper name".to_owned();
+        if let Some(message) = why_no_offer(tasks) {
             return self.on_unfit(turn, id, message);
         }
         let worker = self.fresh_worker(turn.now, id, version);

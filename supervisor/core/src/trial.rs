@@ -229,17 +229,19 @@ impl Core {
         worker: Worker,
         what: &str,
     ) -> bool {
-        let jobs = worker.jobs_done;
+        let jobs = match worker.jobs_done {
+            1 => "1 job".to_owned(),
+            jobs => format!("{jobs} jobs"),
+        };
         if self.tried_version() == Some(worker.version) {
-            self.take_back(turn, program, &format!("its worker ended with {what} after {jobs} jobs"));
+            self.take_back(turn, program, &format!("its worker ended with {what} after {jobs}"));
             return true;
         }
         let is_unproven =
             self.renewal.programs[program].record().is_some_and(|record| worker.id > record.since);
         if is_unproven {
             let start = FailedStart { worker: worker.id, program, version: worker.version };
-            let why =
-                format!("a worker of a version that was taken back ended with {what} after {jobs} jobs");
+            let why = format!("a worker of a version that was taken back ended with {what} after {jobs}");
             self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
         }
         is_unproven

@@ -34,6 +34,7 @@ use crate::wire::send_with;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{FrameDecoder, owned_payload};
+use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{NAME_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
     CLIENT_CAPABILITIES, CLIENT_MAGIC, FILES, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR,
@@ -368,7 +369,7 @@ impl Client {
             Ok(0) => Err(self.closed()),
             Ok(count) => {
                 self.decoder.filled(count);
-                self.take_messages().map_err(ClientError::Protocol)?;
+                self.take_messages()?;
                 Ok(true)
             }
             Err(error) => match error.kind() {
@@ -379,10 +380,14 @@ impl Client {
         }
     }
 
-    fn take_messages(&mut self) -> Result<(), String> {
+    fn take_messages(&mut self) -> Result<(), ClientError> {
         loop {
-            while let Some(frame) = self.decoder.next().map_err(|error| error.to_string())? {
-                let message: ToClient = codec::decode(&frame.header).map_err(|error| error.to_string())?;
+            while let Some(frame) = self.decoder.next().map_err(ClientError::protocol)? {
+                // The rest of such a welcome may be of another form.
+                if let Some(greeting) = Greeting::of(&frame.header).filter(Greeting::is_foreign) {
+                    return Err(ClientError::of_another_version(greeting));
+                }
+                let message: ToClient = codec::decode(&frame.header).map_err(ClientError::protocol)?;
                 match message {
                     ToClient::Goodbye { reason } => {
                         let code = OutcomeCode::of_word(&frame.payload).unwrap_or(OutcomeCode::Overloaded);

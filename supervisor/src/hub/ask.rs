@@ -53,7 +53,7 @@ impl Hub {
     }
 
     /// A connection no longer waits for a job. This is the only place where a subscriber leaves. When the last one
-    /// leaves, the core is told that the job is abandoned.
+    /// leaves, or the reader of a stream, the core is told that the job is abandoned.
     pub(crate) fn leave(&mut self, job: JobId, connection: u64) {
         if self.records.leave(job, connection) {
             self.handle_event(Event::Abandoned { job });

@@ -173,6 +173,19 @@ impl LiveJob {
         self.early.as_mut()?.parts.as_mut()
     }
 
+    /// Whether this client connection reads the output in parts.
+    pub(super) fn is_read_by(&self, client: u64) -> bool {
+        let parts = self.early.as_ref().and_then(|early| early.parts.as_ref());
+        matches!(parts, Some(LiveParts::Stream { connection, .. }) if *connection == Some(client))
+    }
+
+    /// Whether this connection has asked to be told of the end. To read the output does not count.
+    pub(super) fn is_awaited_by(&self, client: u64) -> bool {
+        let all = self.subscribers.all().iter();
+        let own = all.filter(|subscriber| subscriber.connection() == Some(client)).count();
+        own > usize::from(self.is_read_by(client))
+    }
+
     /// What is sent before the job has ended is kept here.
     pub(super) fn early_mut(&mut self) -> &mut Early {
         self.early.get_or_insert_default()

@@ -32,6 +32,8 @@ pub(super) enum LiveParts {
     Collected(Vec<u8>),
     Stream {
         reader: Weak<Stream>,
+        /// The client connection that reads.
+        connection: Option<u64>,
         /// Bytes of the parts that came in this attempt.
         came: u64,
     },
@@ -121,7 +123,7 @@ impl Hub {
         stream.job.set(Some(accepted.job));
         if let Some(live_job) = self.records.live_mut(accepted.job) {
             let reader = Rc::downgrade(&stream);
-            live_job.early_mut().parts = Some(LiveParts::Stream { reader, came: 0 });
+            live_job.early_mut().parts = Some(LiveParts::Stream { reader, connection, came: 0 });
         }
         Ok((accepted, StreamReader(stream)))
     }
@@ -165,7 +167,7 @@ impl Hub {
         let Some(account) = self.account_of(job) else { return };
         let held = self.records.charge_output(&account, part.len() as u64);
         let parts = self.records.live_mut(job).and_then(LiveJob::parts_mut);
-        let Some(LiveParts::Stream { reader, came }) = parts else { return };
+        let Some(LiveParts::Stream { reader, came, .. }) = parts else { return };
         *came += part.len() as u64;
         if let Some(stream) = reader.upgrade() {
             stream.queue.borrow_mut().parts.push_back((part, held));
@@ -186,7 +188,7 @@ impl Hub {
                 let length = std::mem::take(bytes).len() as u64;
                 drop(self.records.charge_output(&account, length));
             }
-            Some(LiveParts::Stream { reader, came }) => {
+            Some(LiveParts::Stream { reader, came, .. }) => {
                 *came = 0;
                 if let Some(stream) = reader.upgrade() {
                     stream.queue.borrow_mut().parts.clear();
@@ -196,7 +198,8 @@ impl Hub {
         }
     }
 
-    /// Whether the output of a live job is read in parts by whoever submitted it, and nobody else can have it.
+    /// Whether the output of a live job is read in parts by whoever submitted it, and nobody else can have it. Others may
+    /// wait for its end.
     pub(crate) fn is_streamed(&self, job: JobId) -> bool {
         self.core.jobs().get(job).is_some_and(offload_core::jobs::Job::is_streamed)
     }

@@ -130,9 +130,7 @@ impl Records {
                 None => Subscription::Refused(subscriber),
             };
         };
-        let connection = subscriber.connection();
-        let is_there = |other: &Subscriber| other.connection() == connection;
-        if connection.is_some() && live_job.subscribers.all().iter().any(is_there) {
+        if subscriber.connection().is_some_and(|connection| live_job.is_awaited_by(connection)) {
             return Subscription::AlreadyThere;
         }
         if live_job.subscribers.len() >= SUBSCRIBERS_MAX {
@@ -142,12 +140,14 @@ impl Records {
         Subscription::Added
     }
 
-    /// A connection no longer waits for a job. Returns true if no subscriber is left because of that.
+    /// A connection no longer waits for a job. Returns true if no subscriber is left because of that, or if it was the one
+    /// that read the output: whoever else waits cannot read it.
     pub(super) fn leave(&mut self, job: JobId, connection: u64) -> bool {
         let Some(live_job) = self.live.get_mut(job) else { return false };
         let before = live_job.subscribers.len();
+        let was_reader = live_job.is_read_by(connection);
         live_job.subscribers.leave(connection);
-        before > 0 && live_job.subscribers.len() == 0
+        was_reader || (before > 0 && live_job.subscribers.len() == 0)
     }
 
     /// The jobs that have ended.

@@ -4,6 +4,7 @@
 //! ```text
 //!   submit, not detached ---.
 //!   wait -------------------+--> a ticket, and the session listens ---- the job ends ----> a report for each ticket
+//!   submit a stream --------'                                                              (a stream: after its parts)
 //!                                               |
 //!                                               '---- the session is dropped: it leaves all its jobs, some a turn
 //! ```
@@ -18,6 +19,7 @@ use crate::hub::{OutputCharge, Subscriber};
 use crate::job::{Finished, Job};
 use crate::limits::LEAVES_PER_TURN;
 use crate::limits::{REPEATED_WAITS_MAX, WAITS_IN_ANY_CASE, WAITS_MAX};
+use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::btree_map::IntoKeys;
@@ -36,9 +38,21 @@ pub(super) struct Waits {
 #[derive(Clone, Copy, Debug)]
 struct JobWait {
     ticket: u64,
+    answer: WaitAnswer,
     /// Whether this wait counts against the limits. The wait of the client that submitted the job does not, because
     /// the job itself counts.
     counts: bool,
+}
+
+/// What a session is given at the end of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitAnswer {
+    /// The report and the output.
+    Whole,
+    /// The report alone: the output is a stream, which another ticket reads.
+    Outcome,
+    /// The end of the stream that this ticket reads, behind its parts: see `streams.rs`.
+    EndOfStream,
 }
 
 impl Waits {
@@ -55,10 +69,15 @@ impl Waits {
         self.counted += usize::from(wait.counts);
     }
 
-    fn take(&mut self, job: JobId) -> Vec<JobWait> {
+    /// Takes out the waits for this job that are of this kind.
+    fn take(&mut self, job: JobId, is_of_the_kind: impl Fn(&JobWait) -> bool) -> Vec<JobWait> {
         let tickets = self.tickets.remove(&job).unwrap_or_default();
-        self.counted -= tickets.iter().filter(|wait| wait.counts).count();
-        tickets
+        let (taken, others): (Vec<_>, Vec<_>) = tickets.into_iter().partition(is_of_the_kind);
+        if !others.is_empty() {
+            self.tickets.insert(job, others);
+        }
+        self.counted -= taken.iter().filter(|wait| wait.counts).count();
+        taken
     }
 }
 
@@ -97,17 +116,17 @@ impl OpenSession {
 
     pub(super) fn wait(self: &Rc<OpenSession>, ticket: u64, name: &str) -> Option<Reply> {
         let job = match self.service.find(name) {
-            Ok(Found::Live(job)) if self.service.hub().borrow().is_streamed(job) => {
-                let message = "the output of this job is a stream, which only whoever submitted it reads";
-                return Some(Reply::refusal(OutcomeCode::BadRequest, message.to_owned()));
-            }
             Ok(Found::Live(job)) => job,
             Ok(Found::Ended(_)) => return Some(self.service.result(name)),
             Err(error) => return Some(Reply::Refusal(error)),
         };
+        let answer = match self.service.hub().borrow().is_streamed(job) {
+            true => WaitAnswer::Outcome,
+            false => WaitAnswer::Whole,
+        };
         match self.may_wait(job).and_then(|()| self.subscribe(job)) {
             Ok(()) => {
-                self.add(job, JobWait { ticket, counts: true });
+                self.add(job, JobWait { ticket, answer, counts: true });
                 None
             }
             Err(error) => Some(Reply::Refusal(error)),
@@ -131,13 +150,17 @@ impl OpenSession {
 
     fn report(&self, finished: &Finished, held: &mut OutputCharge) {
         let Some(job) = self.service.hub().borrow().find(&finished.report.job) else { return };
-        let waits = self.waits.borrow_mut().take(job);
+        let waits = self.waits.borrow_mut().take(job, |wait| wait.answer != WaitAnswer::EndOfStream);
         let counted = waits.iter().filter(|wait| wait.counts).count();
         self.service.0.sessions.borrow_mut().waits.counted -= counted;
         let is_kept = self.service.hub().borrow().keeps_result_of(job);
-        for JobWait { ticket, .. } in waits {
+        for JobWait { ticket, answer, .. } in waits {
             let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
-            self.reply(ticket, Reply::held_report(finished.clone(), collection, held.share()));
+            let mut finished = finished.clone();
+            if answer == WaitAnswer::Outcome {
+                finished.output = Bytes::new();
+            }
+            self.reply(ticket, Reply::held_report(finished, collection, held.share()));
         }
     }
 
@@ -150,18 +173,18 @@ impl OpenSession {
             }
             return Err(error);
         }
-        self.add(job, JobWait { ticket, counts: is_known });
+        self.add(job, JobWait { ticket, answer: WaitAnswer::Whole, counts: is_known });
         Ok(())
     }
 
     /// The session reads the output of a job that it submitted, and leaves the job when it is dropped before the end.
     pub(super) fn await_stream(&self, ticket: u64, job: JobId) {
-        self.add(job, JobWait { ticket, counts: false });
+        self.add(job, JobWait { ticket, answer: WaitAnswer::EndOfStream, counts: false });
     }
 
     /// The session has been given the end of the stream.
     pub(super) fn end_stream(&self, job: JobId) {
-        self.waits.borrow_mut().take(job);
+        self.waits.borrow_mut().take(job, |wait| wait.answer == WaitAnswer::EndOfStream);
     }
 
     fn add(&self, job: JobId, wait: JobWait) {

@@ -129,12 +129,12 @@ impl Key {
         Key { variable: Some(variable), ..self }
     }
 
-    /// Its default cannot be told by one value.
-    pub(super) const fn by_default(self, default: &'static str) -> Key {
-        Key { default: Some(default), ..self }
+    /// Its default cannot be told by one value: what it is in words, and a value that can be written in the file.
+    pub(super) const fn by_default(self, default: &'static str, example: &'static str) -> Key {
+        Key { default: Some(default), example: Some(example), ..self }
     }
 
-    /// Its default cannot be written in the file; this is a value that can.
+    /// Its default is no value, so it cannot be written in the file; this is a value that can.
     pub(super) const fn for_example(self, example: &'static str) -> Key {
         Key { example: Some(example), ..self }
     }

@@ -42,8 +42,8 @@ pub(crate) static TABLE: &[Key] = &[
             "$XDG_RUNTIME_DIR/offload/offload.sock if that variable is set; else \
              /run/user/UID/offload/offload.sock if the folder /run/user/UID is there; else \
              $HOME/.offload/offload.sock",
+            "/run/user/1000/offload/offload.sock",
         )
-        .for_example("/run/user/1000/offload/offload.sock")
         .that_needs_a_restart(),
     key(
         COMMAND,
@@ -54,7 +54,7 @@ pub(crate) static TABLE: &[Key] = &[
          examples/worker.py does, or `builtin`; may be given several times",
     )
     .in_group(Group::Programs)
-    .by_default(BUILTIN)
+    .by_default(BUILTIN, BUILTIN)
     .without_it("built-in")
     .added_up()
     .that_goes_with(each_program_has_a_worker),
@@ -66,8 +66,7 @@ pub(crate) static TABLE: &[Key] = &[
         "Worker processes",
     )
     .in_group(Group::NumberOfWorkers)
-    .by_default("the logical cores that this process may use")
-    .for_example("4")
+    .by_default("the logical cores that this process may use", "4")
     .added_up()
     .giving_way(workers_for_each_program),
     key(
@@ -199,8 +198,7 @@ pub(crate) static TABLE: &[Key] = &[
     .for_example("24h")
     .without_it("never"),
     key("pool.linger", "linger", Switch, field!(pool.linger), "Look for answers before going to sleep")
-        .by_default("true with at least two cores")
-        .for_example("true")
+        .by_default("true with at least two cores", "true")
         .that_needs_a_restart(),
     key("pool.affinity", "affinity", Switch, field!(pool.affinity), "Bind each worker to one core")
         .that_needs_a_restart(),
@@ -211,7 +209,7 @@ pub(crate) static TABLE: &[Key] = &[
         field!(pool.core.short_slots),
         "Slots of each program that are reserved for short jobs (under 10 ms) while some arrive",
     )
-    .for_example("1")
+    .for_example("0")
     .without_it("a quarter")
     .that_goes_with(long_jobs_have_a_slot),
     key(

@@ -63,11 +63,7 @@ fn another_value(key: &Key) -> String {
                 .find(|value| *value != key.show(key.read(&Values::default()).as_ref()))
                 .unwrap()
         }
-        ValueKind::Switch => {
-            let values = ["true", "false"].map(str::to_owned);
-            let default = key.show(key.read(&Values::default()).as_ref());
-            values.into_iter().find(|value| *value != default).unwrap()
-        }
+        ValueKind::Switch => (key.read(&Values::default()) != Some(Value::Switch(true))).to_string(),
         ValueKind::Path => "/run/other.sock".to_owned(),
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),
@@ -189,6 +185,21 @@ fn the_reference_is_a_configuration_file_that_sets_nothing_and_explains_everythi
     let settings = resolve(&[layer]).unwrap();
     for key in TABLE.iter().filter(|key| key.has_plain_default()) {
         assert_eq!(key.read(&settings.values), key.read(&Values::default()), "{}", key.name);
+    }
+}
+
+/// Whoever takes the reference as a template changes one line of it at a time.
+#[test]
+fn each_line_of_the_reference_is_valid_alone() {
+    let reference = reference();
+    let is_setting = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+    let settings: Vec<&str> = reference.lines().filter(|line| is_setting(line)).collect();
+    assert_eq!(settings.len(), TABLE.len());
+    for setting in settings {
+        let set = |line: &str| if line == setting { line[1..].to_owned() } else { line.to_owned() };
+        let text: Vec<_> = reference.lines().map(set).collect();
+        let checked = file(&text.join("\n")).and_then(|layer| resolve(&[layer]));
+        assert!(checked.is_ok(), "{setting}: {checked:?}");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Errors of the client.
 
 use offload_protocol::codec::EncodeError;
-use offload_protocol::nouns::ErrorDetail;
+use offload_protocol::greeting::Greeting;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub enum ConnectError {
         /// What the supervisor did not do.
         what: &'static str,
     },
-    /// The supervisor refused this client, for the reason that it gave.
+    /// The supervisor refused this client, for the reason that it gave, or this client refused the supervisor.
     /// [`Unsupported`](offload_protocol::nouns::OutcomeCode::Unsupported): it speaks another version of the protocol.
     Refused(ErrorDetail),
     /// Something else failed.
@@ -87,6 +88,18 @@ pub enum ClientError {
     Protocol(String),
     /// The socket failed.
     Io(io::Error),
+}
+
+impl ClientError {
+    pub(super) fn protocol(error: impl fmt::Display) -> ClientError {
+        ClientError::Protocol(error.to_string())
+    }
+
+    /// For a welcome of another major version: the connection is of no use.
+    pub(super) fn of_another_version(greeting: Greeting) -> ClientError {
+        let reason = ErrorDetail::new(OutcomeCode::Unsupported, greeting.foreign_supervisor());
+        ClientError::Closed { reason: Some(reason) }
+    }
 }
 
 impl fmt::Display for ClientError {

@@ -207,6 +207,30 @@ fn a_supervisor_that_refuses_says_why() {
     }
 }
 
+/// Only the start of its welcome has the same form in every version.
+#[test]
+fn a_supervisor_of_another_version_is_refused_with_both_versions_and_what_to_do() {
+    let (older, newer) = (VERSION_MAJOR - 1, VERSION_MAJOR + 1);
+    for (major, advice) in
+        [(older, "restart the supervisor"), (newer, "use the `offload` of this supervisor")]
+    {
+        let folder = private_folder();
+        let path = folder.path().join("offload.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let connecting = std::thread::spawn(move || Client::connect(&path, "tester").unwrap_err());
+        let (mut socket, _) = listener.accept().unwrap();
+        let start =
+            [&0_u32.to_le_bytes()[..], &CLIENT_MAGIC, &major.to_le_bytes(), &7_u16.to_le_bytes()].concat();
+        let frame = [&(start.len() as u32).to_le_bytes()[..], &0_u32.to_le_bytes(), &start].concat();
+        std::io::Write::write_all(&mut socket, &frame).unwrap();
+        let error = connecting.join().unwrap();
+        let ConnectError::Refused(reason) = &error else { panic!("{error}") };
+        assert_eq!(reason.code, OutcomeCode::Unsupported);
+        let versions = format!("protocol {major}.7, this client {VERSION_MAJOR}.{VERSION_MINOR}: {advice}");
+        assert!(reason.message.contains(&versions), "{error}");
+    }
+}
+
 #[test]
 fn the_reason_of_a_goodbye_arrives_even_if_the_client_was_writing() {
     let supervisor = Supervisor::start(|connection, _| connection.goodbye(OutcomeCode::Overloaded, "enough"));
