@@ -237,6 +237,8 @@ fn clients_that_send_files_without_jobs_are_disconnected_and_nothing_stays_open(
     let (_folder, path, _) = file_with(&content());
     let daemon = Daemon::start(&["--workers", "1"]);
     daemon.submit(&["echo", "warm"]);
+    // The spare has descriptors, too.
+    daemon.wait_until_whole();
     let open = descriptors_of(daemon.pid());
     let file = File::open(&path).unwrap();
     let input_file = ToSupervisor::InputFile { ticket: 1, bytes: LENGTH as u64 };
