@@ -224,8 +224,8 @@
 //! ## Prefetch
 //!
 //! With the capability `prefetch`, a worker has a **tray**: a pair of sockets for packets (`SOCK_SEQPACKET`) in which at most one
-//! job lies. The worker's end of it comes with the first byte of Welcome (`SCM_RIGHTS`), if Welcome has the bit. A worker with this
-//! capability or the next one always reads its socket with `recvmsg` and `MSG_CMSG_CLOEXEC`; descriptors come in the order of the
+//! job lies. The worker's end of it comes with the first byte of Welcome (`SCM_RIGHTS`), if Welcome has the bit. A worker with
+//! `prefetch`, `segments` or `files` always reads its socket with `recvmsg` and `MSG_CMSG_CLOEXEC`; descriptors come in the order of the
 //! messages that they belong to.
 //!
 //! ```text

@@ -345,7 +345,7 @@ pub const MEMORY_OF_A_WAIT: u64 = 1 << 10;
 
 /// The quantities that bound the memory of the whole process. The bound is the sum of:
 ///
-/// - `max_bytes`: inputs that are being received, queued or running, checkpoints, and outputs until they are written
+/// - `max_bytes`: inputs that are being received, queued or running, with metadata and labels, checkpoints, and outputs until they are written
 ///   ([`offload_core::ledger`]);
 /// - half of `max_bytes`: shared memory for the large payloads of workers, and a quarter of it: memory that is kept for their
 ///   next outputs;

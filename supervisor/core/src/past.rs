@@ -1,6 +1,6 @@
-//! What most jobs never have: a task that nobody offers yet, metadata and labels, lost attempts, checkpoints, progress, outputs in parts. A job in the queue should be small, because there may be
-//! a million of them. So all of this is in a box, which is made when something of it is first set: a job takes 136 bytes
-//! instead of 260 and more.
+//! What most jobs never have: a task that nobody offers yet, metadata and labels, lost attempts, checkpoints, progress, outputs in
+//! parts. A job in the queue should be small, because there may be a million of them. So all of this is in a box, which is made
+//! when something of it is first set: a job takes 136 bytes instead of 260 and more.
 
 use super::action::LostAttempt;
 use super::ids::{JobId, Mono};

@@ -18,8 +18,8 @@
 //!   it is cancelled, or its deadline passes         it has ended already
 //! ```
 //!
-//! A smaller difference in urgency between clients does not count. What they have used changes with every run, since the expected time
-//! is corrected by the real one, and jobs would go to and fro.
+//! A smaller difference in urgency between clients does not count. What they have used changes with every run, since the expected
+//! time is corrected by the real one, and jobs would go to and fro.
 
 use super::Core;
 use super::action::Action;
@@ -163,8 +163,8 @@ impl Core {
             let task = job.task.map(|task| self.registry.task(task));
             task.is_some_and(|task| task.expected(job.input_bytes).class == Class::Short)
         };
-        let is_alone = job.is_streamed() || job.has_file || job.past.checkpoint_bytes > 0;
-        job.input_bytes <= INLINE_PAYLOAD_MAX as u64 && !is_alone && is_short()
+        let needs_the_socket = job.is_streamed() || job.has_file || job.past.checkpoint_bytes > 0;
+        job.input_bytes <= INLINE_PAYLOAD_MAX as u64 && !needs_the_socket && is_short()
     }
 }
 

@@ -107,7 +107,7 @@ impl Drop for Hold {
 }
 
 /// Has the loop poll for events for a while before it goes to sleep, and ends that when it is dropped. Of several, the one that
-/// wants it for longest decides. Like a [`Hold`], it must not outlive the thread of its loop, and does not keep the loop alive.
+/// wants it for longest decides. It does not keep the loop alive.
 pub struct Lingerer {
     shared: Rc<Shared>,
     key: SlabKey,

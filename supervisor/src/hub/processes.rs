@@ -12,7 +12,10 @@ mod silence;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::limits::{LAST_TURNS, PAST_PIDS_MAX};
-use crate::workers::{Captured, Confinement, Flushed, LinkError, OutputStream, Process, Received, StopState};
+
+use crate::workers::{
+    Captured, Confinement, Descriptor, Flushed, LinkError, OutputStream, Process, Received, StopState,
+};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::exit::{Exit, ExitUsage};
@@ -23,12 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A descriptor for a worker.
-pub(super) type Descriptor = Arc<dyn AsFd + Send + Sync>;
 
 /// All living worker processes. See the module's documentation.
 #[derive(Default)]

@@ -51,6 +51,7 @@ mod tray;
 mod usage;
 mod wait;
 
+pub(crate) use crate::wire::Descriptor;
 pub use crate::wire::Flushed;
 pub use buffers::Buffers;
 pub use capture::{CaptureState, Captured, OutputStream};

@@ -169,9 +169,8 @@ impl Oracle {
                 self.jobs.entry(*job).and_modify(|book| book.is_abandoned = false);
             }
             Event::Hello { worker, tasks, takes_files } => {
-                if is_honest && let Some(book) = self.workers.get_mut(worker) {
-                    book.takes_files = *takes_files;
-                    self.programs[book.program].had_one_without_files |= !takes_files;
+                if is_honest {
+                    self.note_files(*worker, *takes_files);
                 }
                 return self.hello(now, *worker, tasks, is_honest);
             }
@@ -282,6 +281,12 @@ impl Oracle {
         let (first, longest) = self.least_backoff;
         self.least_backoff = (first.min(config.backoff_min), longest.min(config.backoff_max));
         self.longest_backoff = self.longest_backoff.max(config.backoff_max);
+    }
+
+    fn note_files(&mut self, worker: WorkerId, takes_files: bool) {
+        let Some(book) = self.workers.get_mut(&worker) else { return };
+        book.takes_files = takes_files;
+        self.programs[book.program].had_one_without_files |= !takes_files;
     }
 
     fn hello(
