@@ -89,6 +89,11 @@ impl Job {
         Ok(self.input_file(Arc::new(InputFile::new(file)?)))
     }
 
+    /// Whether it has an idempotency key.
+    pub fn has_key(&self) -> bool {
+        self.options.idempotency.is_some()
+    }
+
     pub(crate) fn has_file(&self) -> bool {
         self.input.is_file()
     }

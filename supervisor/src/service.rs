@@ -140,6 +140,13 @@ pub struct ServiceConfig {
     pub fixed: Vec<FixedSetting>,
 }
 
+impl ServiceConfig {
+    /// A service with this pool: four threads for blocking work, and a reload restarts the same programs.
+    pub fn with(pool: PoolConfig) -> ServiceConfig {
+        ServiceConfig { pool, io_threads: IoPoolConfig::default().threads, reload: None, fixed: Vec::new() }
+    }
+}
+
 /// A job that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {

@@ -28,6 +28,15 @@ impl Interest {
     /// Room to write, or the end of connecting.
     pub const WRITE: Interest = Interest(epoll::EventFlags::OUT);
 
+    /// The same, told once for each time that something new happens (edge triggered), and not for as long as it lasts. This is for
+    /// a watcher that remembers what is ready until a read or a write would block; it never has to change its interest.
+    ///
+    /// What was ready before it was watched is told once, too.
+    #[must_use]
+    pub fn on_edge(self) -> Interest {
+        Interest(self.0 | epoll::EventFlags::ET)
+    }
+
     /// Neither direction.
     pub fn is_none(self) -> bool {
         self == Interest::NONE

@@ -71,3 +71,31 @@ fn a_loop_can_be_driven_by_another_one() {
     outer.run().unwrap();
     log.expect(&["inner"]);
 }
+
+#[test]
+fn a_watcher_on_edge_is_told_once_for_each_time_that_something_comes() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let (watched, mut other) = UnixStream::pair().unwrap();
+    watched.set_nonblocking(true).unwrap();
+    let heard = Rc::new(Cell::new(0));
+    let count = Rc::clone(&heard);
+    let interest = (Interest::READ | Interest::WRITE).on_edge();
+    let reader = watched.try_clone().unwrap();
+    let watcher = event_loop.watch(watched, interest, move |_, _| count.set(count.get() + 1)).unwrap();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(heard.get(), 1, "it is writable from the start");
+    for turn in 0..3 {
+        event_loop.run_mode(RunMode::NoWait).unwrap();
+        assert_eq!(heard.get(), 1, "nothing new in turn {turn}");
+    }
+    for expected in [2, 3] {
+        other.write_all(b"x").unwrap();
+        event_loop.run_mode(RunMode::Once).unwrap();
+        event_loop.run_mode(RunMode::NoWait).unwrap();
+        assert_eq!(heard.get(), expected, "once, though nobody has read");
+    }
+    let mut bytes = [0; 8];
+    assert_eq!((&reader).read(&mut bytes).unwrap(), 2);
+    event_loop.close(watcher, |_| ()).unwrap();
+    event_loop.run().unwrap();
+}

@@ -1,0 +1,231 @@
+//! The bodies of requests and responses.
+
+use crate::limits::PIECE;
+use crate::patience::RequestMark;
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use offload_protocol::nouns::MediaType;
+use send_wrapper::SendWrapper;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// Why the body of a request did not arrive as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    /// It did not come in time.
+    Late,
+    /// The connection was lost, or what came is no sound body.
+    Broken,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            BodyError::Late => "the body of the request did not come in time",
+            BodyError::Broken => "the body of the request is not sound, or broke off",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+/// The body of a request, as it comes in. What nobody takes is not read: the client has to wait.
+pub struct RequestBody {
+    incoming: Incoming,
+    media_type: MediaType,
+    mark: Rc<RequestMark>,
+}
+
+impl RequestBody {
+    pub(crate) fn new(incoming: Incoming, media_type: MediaType, mark: Rc<RequestMark>) -> RequestBody {
+        RequestBody { incoming, media_type, mark }
+    }
+
+    /// Its length in bytes, if the client has stated it.
+    pub fn length(&self) -> Option<u64> {
+        self.incoming.size_hint().exact()
+    }
+
+    /// What the client says it is; [`MediaType::OCTET_STREAM`] if it says nothing.
+    pub fn media_type(&self) -> &MediaType {
+        &self.media_type
+    }
+
+    /// The next bytes of it, as many as have come; None at its end.
+    ///
+    /// # Errors
+    /// A [`BodyError`]; nothing more will come.
+    pub async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let patience = self.mark.patience();
+        loop {
+            if patience.is_body_late() {
+                return Poll::Ready(Some(Err(BodyError::Late)));
+            }
+            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
+                patience.body_is_awaited();
+                return Poll::Pending;
+            };
+            patience.body_came(0);
+            return Poll::Ready(match frame {
+                None => None,
+                Some(Err(_)) => Some(Err(BodyError::Broken)),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => Some(Ok(bytes)),
+                    // Fields behind the body say nothing that is used here.
+                    Err(_trailers) => continue,
+                },
+            });
+        }
+    }
+}
+
+/// The body of a response.
+#[derive(Default)]
+pub struct Body {
+    content: Content,
+    mark: Option<Rc<RequestMark>>,
+}
+
+#[derive(Default)]
+enum Content {
+    #[default]
+    Empty,
+    /// Pieces of known length.
+    Pieces { pieces: VecDeque<Bytes>, left: u64 },
+    /// What this returns, until it returns None.
+    Stream(Box<dyn Produce>),
+}
+
+/// Why a body ends early: its connection (over HTTP/2, its stream) is broken off, so that nobody takes the part for the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrokenOff;
+
+impl fmt::Display for BrokenOff {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the output broke off")
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+/// A source of bytes for a body. It is asked for more when the client has taken most of what came before.
+pub trait Produce {
+    /// The next bytes, not empty; None at the end. If there are none yet, the task is woken when there are.
+    ///
+    /// # Errors
+    /// [`BrokenOff`] if the rest will never come.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>>;
+}
+
+impl Body {
+    /// No bytes.
+    pub fn empty() -> Body {
+        Body::default()
+    }
+
+    /// These bytes. `held` is dropped when the last of them were handed to the system, or the client is gone.
+    pub fn holding(bytes: Bytes, held: impl Any) -> Body {
+        Body::of_pieces(bytes, Some(Rc::new(held)))
+    }
+
+    /// What `produce` returns.
+    pub fn stream(produce: impl Produce + 'static) -> Body {
+        Body { content: Content::Stream(Box::new(produce)), mark: None }
+    }
+
+    fn of_pieces(mut bytes: Bytes, held: Option<Rc<dyn Any>>) -> Body {
+        let left = bytes.len() as u64;
+        let mut pieces = VecDeque::with_capacity(bytes.len().div_ceil(PIECE));
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE));
+            pieces.push_back(match &held {
+                Some(held) => Bytes::from_owner(HeldPiece { piece, _held: SendWrapper::new(Rc::clone(held)) }),
+                None => piece,
+            });
+        }
+        Body { content: if left == 0 { Content::Empty } else { Content::Pieces { pieces, left } }, mark: None }
+    }
+
+    pub(crate) fn marked(self, mark: Rc<RequestMark>) -> Body {
+        Body { mark: Some(mark), ..self }
+    }
+}
+
+/// A piece of an output with what it is charged to. The loop and everything on it stay on one thread; only the type of
+/// [`Bytes`] does not know that.
+struct HeldPiece {
+    piece: Bytes,
+    _held: SendWrapper<Rc<dyn Any>>,
+}
+
+impl AsRef<[u8]> for HeldPiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Body {
+        Body::of_pieces(bytes.into(), None)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = http_body::Body::size_hint(self).exact();
+        formatter.debug_struct("Body").field("length", &length).finish()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let next = match &mut self.content {
+            Content::Empty => None,
+            Content::Pieces { pieces, left } => pieces.pop_front().map(|piece| {
+                *left -= piece.len() as u64;
+                Ok(piece)
+            }),
+            Content::Stream(produce) => ready!(produce.poll_next(context)),
+        };
+        Poll::Ready(next.map(|next| next.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Empty => true,
+            Content::Pieces { left, .. } => *left == 0,
+            Content::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Empty => SizeHint::with_exact(0),
+            Content::Pieces { left, .. } => SizeHint::with_exact(*left),
+            Content::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl From<Infallible> for BrokenOff {
+    fn from(never: Infallible) -> BrokenOff {
+        match never {}
+    }
+}

@@ -1,0 +1,136 @@
+//! One connection, from its first byte to its last.
+//!
+//! ```text
+//!   greet --+-- HTTP/1: hyper's connection --+--> end: answer a violation, wait for the client to close
+//!           '-- HTTP/2: hyper's connection --'
+//! ```
+
+use crate::body::{Body, RequestBody};
+use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFFER};
+use crate::line::{Line, Protocol, Wire};
+use crate::request::Origin;
+use crate::respond::Response;
+use http::header::CONTENT_TYPE;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service as HyperService;
+use offload_event_loop::LoopHandle;
+use offload_protocol::nouns::MediaType;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Answers requests.
+pub(crate) trait Answer {
+    /// The response to one request. Dropping the future means that the client is gone.
+    fn answer(
+        &self,
+        head: http::request::Parts,
+        body: RequestBody,
+        origin: Origin,
+    ) -> Pin<Box<dyn Future<Output = Response>>>;
+
+    /// Whether connections are to end when their requests are answered. If not, the task is woken when they are.
+    fn is_draining(&self, connection: u64, waker: &std::task::Waker) -> bool;
+}
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(
+    line: Rc<Line>,
+    answer: Rc<dyn Answer>,
+    (number, origin): (u64, Origin),
+    handle: LoopHandle,
+) {
+    let requests = Requests { line: Rc::clone(&line), answer: Rc::clone(&answer), origin };
+    let wire = Wire(Rc::clone(&line));
+    // How a connection ends is seen by its requests: their futures are dropped.
+    match line.greet().await {
+        Some(Protocol::Http1) => {
+            let mut connection = pin!(http1().serve_connection(wire, requests));
+            let mut is_told = false;
+            let _ = poll_fn(|context| {
+                if !is_told && answer.is_draining(number, context.waker()) {
+                    is_told = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                connection.as_mut().poll(context)
+            })
+            .await;
+        }
+        Some(Protocol::Http2) => {
+            let mut connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
+            let mut is_told = false;
+            let _ = poll_fn(|context| {
+                if !is_told && answer.is_draining(number, context.waker()) {
+                    is_told = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                connection.as_mut().poll(context)
+            })
+            .await;
+        }
+        None => {}
+    }
+    line.end().await;
+}
+
+fn http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.keep_alive(true).half_close(false).max_headers(FIELDS_MAX).max_buf_size(WRITE_BUFFER);
+    builder
+}
+
+fn http2(executor: OnLoop) -> http2::Builder<OnLoop> {
+    let mut builder = http2::Builder::new(executor);
+    builder
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(HEAD_MAX).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAM_WINDOW)
+        .max_send_buf_size(WRITE_BUFFER);
+    builder
+}
+
+/// hyper's connections over HTTP/2 run each request in a task of its own.
+#[derive(Clone)]
+struct OnLoop(LoopHandle);
+
+impl<F> Executor<F> for OnLoop
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        // The task runs to its end by itself; its connection ends it by what it waits for.
+        drop(self.0.spawn(future));
+    }
+}
+
+/// The requests of one connection.
+struct Requests {
+    line: Rc<Line>,
+    answer: Rc<dyn Answer>,
+    origin: Origin,
+}
+
+impl HyperService<http::Request<Incoming>> for Requests {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>>>>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        let mark = Rc::new(self.line.patience().request_begins());
+        let (head, incoming) = request.into_parts();
+        let media_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
+        let body = RequestBody::new(incoming, media_type, Rc::clone(&mark));
+        let mut answer = self.answer.answer(head, body, self.origin);
+        Box::pin(poll_fn(move |context| match answer.as_mut().poll(context) {
+            Poll::Ready(response) => Poll::Ready(Ok(response.map(|body| body.marked(Rc::clone(&mark))))),
+            Poll::Pending => Poll::Pending,
+        }))
+    }
+}

@@ -1,0 +1,66 @@
+//! Every bound of this crate, in one table. Those of jobs and memory are the supervisor's
+//! ([`offload_supervisor::limits`]).
+
+use std::time::Duration;
+
+/// Length of a request's head over HTTP/1: the request line and all header fields. Over HTTP/2 it is the sum of all names and
+/// values, and 32 bytes for each field.
+pub const HEAD_MAX: usize = 16 << 10;
+
+/// Length of a request's target, in bytes.
+pub const TARGET_MAX: usize = 2 << 10;
+
+/// Header fields of a request.
+pub const FIELDS_MAX: usize = 64;
+
+/// Length of what may follow the size of a chunk, in bytes.
+pub const CHUNK_EXTENSION_MAX: usize = 64;
+
+/// Fields behind a chunked body.
+pub const TRAILERS_MAX: usize = 8;
+
+/// Length of all these fields together, in bytes.
+pub const TRAILER_BYTES_MAX: usize = 4 << 10;
+
+/// How long the head of a request may take, from its first byte to its last one. A new connection has as long for its first
+/// request.
+pub const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// How long a connection may stay without a request.
+pub const IDLE_TIME: Duration = Duration::from_secs(60);
+
+/// How long a body may take, beside what its length allows by [`BODY_RATE_MIN`].
+pub const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// Bytes per second that a client has to send of a body.
+pub const BODY_RATE_MIN: u64 = 16 << 10;
+
+/// How long a client may take for what waits to be written to it, beside what its length allows by [`READ_RATE_MIN`].
+pub const READ_TIME: Duration = Duration::from_secs(10);
+
+/// Bytes per second that a client has to read of an answer.
+pub const READ_RATE_MIN: u64 = 16 << 10;
+
+/// How long the end of a connection is awaited after an answer that ends it, so that the client can read that.
+pub const LINGER_TIME: Duration = Duration::from_secs(2);
+
+/// Bytes that are read from one connection, or written to it, before others have their turn.
+pub const TURN_BYTES: usize = 256 << 10;
+
+/// Bytes of answers that wait in a connection, beside the piece that is being written.
+pub const WRITE_BUFFER: usize = 64 << 10;
+
+/// Length of the pieces in which a long output is handed on.
+pub const PIECE: usize = 64 << 10;
+
+/// Requests of one HTTP/2 connection that are under way at a time.
+pub const STREAMS_MAX: u32 = 64;
+
+/// Bytes that a client may send ahead on one request of an HTTP/2 connection, and on all of them.
+pub const STREAM_WINDOW: u32 = 256 << 10;
+
+/// Memory for a head that has begun to arrive: at first so much, then as much as it needs.
+pub(crate) const HEAD_FIRST: usize = 1 << 10;
+
+/// Connections that are accepted in one turn of the loop.
+pub(crate) const ACCEPTS_PER_TURN: usize = 16;

@@ -1,0 +1,347 @@
+//! One connection as bytes: what comes in passes the [`Guard`], and what goes out is written as far as the client reads.
+//!
+//! ```text
+//!   socket --> buffer (heads, and what came with them) --> Guard --> hyper
+//!      |                                                               ^
+//!      '-------- the rest of a body with a length, directly -----------'
+//! ```
+//!
+//! hyper sees a head only when all of it is there and sound. To hyper a violation is the end of what the client sends; the answer
+//! to it is written here, when hyper has written all others.
+
+use crate::guard::{Guard, Violation};
+use crate::limits::{HEAD_FIRST, HEAD_MAX};
+use crate::patience::{Late, Patience};
+use crate::socket::Socket;
+use crate::sys;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use offload_event_loop::{LoopError, LoopHandle};
+use rustix::io::Errno;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// What an HTTP/2 client says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A memory that has grown beyond this is given back when it is empty.
+const KEPT_MAX: usize = 4 << 10;
+
+/// What the client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// See the module's documentation.
+pub(crate) struct Line {
+    socket: Socket,
+    patience: Rc<Patience>,
+    incoming: RefCell<Incoming>,
+    violation: Cell<Option<Violation>>,
+    /// Nothing more is read, because the client ended or because it is to end.
+    is_over: Cell<bool>,
+}
+
+#[derive(Default)]
+struct Incoming {
+    guard: Guard,
+    is_raw: bool,
+    bytes: Vec<u8>,
+    /// So many of them were handed on, and so many more may be.
+    start: usize,
+    cleared: usize,
+}
+
+impl Incoming {
+    fn unseen(&self) -> &[u8] {
+        &self.bytes[self.start + self.cleared..]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    /// Hands on what may be.
+    fn hand_over(&mut self, cursor: &mut ReadBufCursor<'_>) {
+        let count = self.cleared.min(cursor.remaining());
+        cursor.put_slice(&self.bytes[self.start..self.start + count]);
+        self.start += count;
+        self.cleared -= count;
+        if self.is_empty() {
+            self.start = 0;
+            self.bytes.clear();
+            if self.bytes.capacity() > KEPT_MAX {
+                self.bytes = Vec::new();
+            }
+        }
+    }
+
+    /// Lets the guard look at what has come. True if something may be handed on.
+    fn clear(&mut self) -> Result<bool, Violation> {
+        if self.is_raw {
+            self.cleared = self.bytes.len() - self.start;
+        } else if self.cleared == 0 {
+            self.cleared = self.guard.admit(&self.bytes[self.start..])?;
+        }
+        Ok(self.cleared > 0)
+    }
+
+    /// Room for the next read: what was handed on makes way first.
+    fn make_room(&mut self) -> usize {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        let length = self.bytes.len();
+        if length == self.bytes.capacity() {
+            self.bytes.reserve_exact(length.max(HEAD_FIRST).min(HEAD_MAX));
+        }
+        self.bytes.capacity() - length
+    }
+}
+
+impl Line {
+    /// # Errors
+    /// What the loop says, if it cannot watch the socket.
+    pub(crate) fn new(handle: &LoopHandle, descriptor: OwnedFd) -> Result<Rc<Line>, LoopError> {
+        let line = Rc::new(Line {
+            socket: Socket::new(handle, descriptor)?,
+            patience: Patience::new(handle),
+            incoming: RefCell::default(),
+            violation: Cell::new(None),
+            is_over: Cell::new(false),
+        });
+        let me = Rc::downgrade(&line);
+        line.patience.watch(move |late| {
+            if let Some(line) = me.upgrade() {
+                line.be_late(late);
+            }
+        });
+        Ok(line)
+    }
+
+    pub(crate) fn patience(&self) -> &Rc<Patience> {
+        &self.patience
+    }
+
+    /// Waits until it is clear what the client speaks. None if it says nothing that could be answered.
+    pub(crate) async fn greet(&self) -> Option<Protocol> {
+        poll_fn(|context| self.poll_greet(context)).await
+    }
+
+    fn poll_greet(&self, context: &Context<'_>) -> Poll<Option<Protocol>> {
+        loop {
+            let mut incoming = self.incoming.borrow_mut();
+            let bytes = incoming.unseen();
+            if bytes.starts_with(PREFACE) {
+                incoming.is_raw = true;
+                self.patience.head_is_there();
+                return Poll::Ready(Some(Protocol::Http2));
+            }
+            if !PREFACE.starts_with(bytes) {
+                match incoming.clear() {
+                    Ok(true) => {
+                        self.patience.head_is_there();
+                        return Poll::Ready(Some(Protocol::Http1));
+                    }
+                    Ok(false) => {}
+                    Err(violation) => self.violation.set(Some(violation)),
+                }
+            }
+            drop(incoming);
+            if self.is_at_end() || ready!(self.poll_fill(context)).is_err() {
+                return Poll::Ready(None);
+            }
+        }
+    }
+
+    /// Answers a violation, if there was one, and then waits for the client to close the connection, so that it can read the
+    /// answer.
+    pub(crate) async fn end(&self) {
+        if let Some(violation) = self.violation.take() {
+            let answer = crate::problem::raw(violation);
+            let mut rest = answer.as_slice();
+            while !rest.is_empty() {
+                match poll_fn(|context| self.socket.poll_write(context, &[IoSlice::new(rest)])).await {
+                    Ok(written) => rest = &rest[written..],
+                    Err(_) => return,
+                }
+            }
+        }
+        self.socket.shut_down();
+        self.patience.lingers();
+        let mut scratch = Vec::with_capacity(HEAD_MAX);
+        loop {
+            scratch.clear();
+            let drained = poll_fn(|context| self.socket.poll_read(context, HEAD_MAX, |it| read(it, &mut scratch)));
+            if !matches!(drained.await, Ok(1..)) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the client has closed the connection, or it was cut.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.is_over.get() || self.violation.get().is_some()
+    }
+
+    /// From now on the connection is of no use.
+    pub(crate) fn cut(&self) {
+        self.socket.cut();
+    }
+
+    fn be_late(&self, late: Late) {
+        match late {
+            Late::Head if !self.incoming.borrow().is_raw => {
+                self.violation.set(Some(Violation { status: 408, reason: late.reason() }));
+                self.socket.wake_reader();
+            }
+            Late::Idle if !self.incoming.borrow().is_raw => {
+                self.is_over.set(true);
+                self.socket.wake_reader();
+            }
+            Late::Body if !self.incoming.borrow().is_raw => {
+                self.patience.body_is_late();
+                self.socket.wake_reader();
+            }
+            Late::Head | Late::Idle | Late::Body | Late::Reader | Late::Linger => self.socket.cut(),
+        }
+    }
+
+    /// Reads more into the buffer.
+    fn poll_fill(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut incoming = self.incoming.borrow_mut();
+        let room = incoming.make_room();
+        let bytes = &mut incoming.bytes;
+        let count = ready!(self.socket.poll_read(context, room, |socket| read(socket, bytes)))?;
+        self.is_over.set(count == 0);
+        if count > 0 {
+            match !incoming.is_raw && incoming.guard.awaits_head() {
+                true => self.patience.head_begins(),
+                false => self.patience.body_came(count),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&self, context: &Context<'_>, cursor: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut incoming = self.incoming.borrow_mut();
+            if incoming.cleared > 0 {
+                incoming.hand_over(cursor);
+                return Poll::Ready(Ok(()));
+            }
+            if self.violation.get().is_some() && self.patience.has_request(context) {
+                // What was passed on before the violation is answered first.
+                return Poll::Pending;
+            }
+            if self.is_at_end() {
+                return Poll::Ready(Ok(()));
+            }
+            if incoming.is_empty()
+                && let Some(most) = incoming.most_to_read_directly(cursor.remaining())
+            {
+                let read = |socket: BorrowedFd<'_>| sys::read(socket, cursor, most);
+                let count = ready!(self.socket.poll_read(context, most, read))?;
+                self.is_over.set(count == 0);
+                incoming.came_directly(count);
+                self.patience.body_came(count);
+                return Poll::Ready(Ok(()));
+            }
+            let is_head = incoming.guard.awaits_head();
+            match incoming.clear() {
+                Ok(true) if is_head => self.patience.head_is_there(),
+                Ok(true) => {}
+                Err(violation) if is_head => self.violation.set(Some(violation)),
+                // The answer to this request is hyper's, if it is still to be given.
+                Err(violation) => return Poll::Ready(Err(io::Error::other(violation.reason))),
+                Ok(false) => {
+                    drop(incoming);
+                    ready!(self.poll_fill(context))?;
+                }
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// How many bytes may be read without being looked at, if any.
+    fn most_to_read_directly(&self, room: usize) -> Option<usize> {
+        if self.is_raw {
+            return Some(room);
+        }
+        self.guard.body_left().map(|left| room.min(usize::try_from(left).unwrap_or(usize::MAX)))
+    }
+
+    fn came_directly(&mut self, count: usize) {
+        if !self.is_raw && count > 0 {
+            self.guard.count(count);
+        }
+    }
+}
+
+fn read(socket: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize, Errno> {
+    rustix::io::read(socket, rustix::buffer::spare_capacity(bytes))
+}
+
+/// The line as hyper uses it.
+pub(crate) struct Wire(pub(crate) Rc<Line>);
+
+impl Read for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.0.poll_read(context, &mut cursor)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper has written all that it had.
+        self.0.patience.nothing_is_left();
+        Poll::Ready(Ok(()))
+    }
+
+    /// The line itself ends the connection, when a violation was answered.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.0.socket.poll_write(context, pieces) {
+            Poll::Ready(Ok(count)) => {
+                self.0.patience.answer_was_taken(count);
+                Poll::Ready(Ok(count))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                self.0.patience.answer_waits();
+                Poll::Pending
+            }
+        }
+    }
+}

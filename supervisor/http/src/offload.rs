@@ -1,0 +1,425 @@
+//! From a request to a job: its body becomes the input, and the end of the job becomes the response.
+//!
+//! ```text
+//!   body: announced --> is there room? --> its bytes, as they come --> Session::submit --> Report --> Output or Failure
+//!                         | no: the client is not read until there is, for at most ROOM_PATIENCE
+//!   dropped at any time (the client is gone): the job is cancelled
+//! ```
+
+use crate::body::{Body, BodyError, RequestBody};
+use crate::problem::Problem;
+use crate::request::Origin;
+use crate::respond::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::StatusCode;
+use offload_event_loop::LoopHandle;
+use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
+use offload_supervisor::limits::ROOM_PATIENCE;
+use offload_supervisor::service::{OnReply, Reply, Report, Service, Session, Submission, Ticket};
+use offload_supervisor::Job;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// The id of the job, in a response.
+pub(crate) const JOB: HeaderName = HeaderName::from_static("offload-job");
+
+/// Where the time of the job went, in a response.
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// The one ticket of a session for one request.
+const TICKET: u64 = 1;
+
+/// How much of a body is read before it is asked again whether there is room for more.
+const STEP: usize = 64 << 10;
+
+/// What a handler gets beside the request: a way to everything that the supervisor offers. Cheap to clone.
+#[derive(Clone)]
+pub struct RequestContext {
+    pub(crate) service: Service,
+    pub(crate) handle: LoopHandle,
+    pub(crate) origin: Origin,
+    pub(crate) client: Rc<str>,
+}
+
+/// The input of a job: bytes, or the body of a request.
+pub enum Input {
+    /// Bytes that are there.
+    Bytes(Bytes, MediaType),
+    /// The body of a request, read as there is room for it.
+    Body(Box<RequestBody>),
+}
+
+impl From<RequestBody> for Input {
+    fn from(body: RequestBody) -> Input {
+        Input::Body(Box::new(body))
+    }
+}
+
+impl From<Bytes> for Input {
+    fn from(bytes: Bytes) -> Input {
+        Input::Bytes(bytes, MediaType::OCTET_STREAM)
+    }
+}
+
+impl From<String> for Input {
+    fn from(text: String) -> Input {
+        Input::Bytes(text.into(), MediaType::TEXT)
+    }
+}
+
+impl From<&'static str> for Input {
+    fn from(text: &'static str) -> Input {
+        Input::Bytes(text.into(), MediaType::TEXT)
+    }
+}
+
+impl From<Vec<u8>> for Input {
+    fn from(bytes: Vec<u8>) -> Input {
+        Input::from(Bytes::from(bytes))
+    }
+}
+
+impl RequestContext {
+    /// Runs a task on an input in a worker process: await it. Dropping the future, as it happens when the client is gone, cancels
+    /// the job, unless it has an idempotency key.
+    pub fn offload(&self, task: impl Into<String>, input: impl Into<Input>) -> Offload {
+        Offload { context: self.clone(), job: Job::new(task), input: input.into() }
+    }
+
+    /// The loop on which the handler runs.
+    pub fn event_loop(&self) -> &LoopHandle {
+        &self.handle
+    }
+
+    /// The supervisor.
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// A session of this request's client, and where its later answers arrive.
+    pub(crate) fn open(&self) -> (Session, Rc<Answers>) {
+        let answers = Rc::new(Answers::default());
+        let told = Rc::clone(&answers);
+        let on_reply: OnReply = Rc::new(move |_: Ticket, reply| told.put(reply));
+        let process = if let Origin::Process(process) = self.origin { process } else { None };
+        let session = self.service.open(process, on_reply);
+        session.introduce(&self.client);
+        (session, answers)
+    }
+}
+
+/// A job that is about to be submitted. See [`RequestContext::offload`].
+#[must_use = "a job is submitted when it is awaited"]
+pub struct Offload {
+    context: RequestContext,
+    job: Job,
+    input: Input,
+}
+
+impl Offload {
+    /// Sets what else there is to a job: its time limits, its priority, its metadata. The input and its media type are those
+    /// that were given to [`RequestContext::offload`].
+    pub fn with(self, set: impl FnOnce(Job) -> Job) -> Offload {
+        Offload { job: set(self.job), ..self }
+    }
+
+    async fn run(self) -> Result<Output, Failure> {
+        let Offload { context, job, input } = self;
+        let (session, answers) = context.open();
+        let (input, media_type, is_let_in) = match input {
+            Input::Bytes(bytes, media_type) => (bytes, media_type, false),
+            Input::Body(body) => {
+                let media_type = body.media_type().clone();
+                (collect(&context, &session, *body).await?, media_type, true)
+            }
+        };
+        session.account().set_arriving(0);
+        let job = job.input(input).media_type(media_type);
+        let is_keyed = job.has_key();
+        match session.submit(TICKET, Submission { job, detach: false, is_let_in }) {
+            Reply::Accepted { job } => {
+                let name = job.clone();
+                let mut guard = CancelOnDrop { service: (!is_keyed).then(|| context.service.clone()), job };
+                loop {
+                    if let Reply::Report(report) = answers.next().await {
+                        guard.service = None;
+                        return finished(*report, name);
+                    }
+                }
+            }
+            Reply::Refusal(error) => Err(Failure::refused(&error)),
+            other => Err(Failure::refused(&unexpected(&other))),
+        }
+    }
+}
+
+impl IntoFuture for Offload {
+    type Output = Result<Output, Failure>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Output, Failure>>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+fn unexpected(reply: &Reply) -> ErrorDetail {
+    ErrorDetail::new(OutcomeCode::Panic, format!("the supervisor gave an answer that nobody asked for: {reply:?}"))
+}
+
+fn finished(report: Report, job: String) -> Result<Output, Failure> {
+    match &report.finished.report.error {
+        None => Ok(Output { report: Rc::new(report) }),
+        Some(error) => {
+            let attempts = Some(report.finished.report.attempts);
+            let timing = timing(&report.finished.report.receipt);
+            Err(Failure { problem: Problem { job: Some(job), attempts, ..Problem::of(error) }, timing: Some(timing) })
+        }
+    }
+}
+
+/// A job that nobody waits for any more is cancelled, even if it runs.
+struct CancelOnDrop {
+    service: Option<Service>,
+    job: String,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(service) = &self.service {
+            // If it has ended, there is nothing to cancel.
+            service.cancel(&self.job);
+        }
+    }
+}
+
+/// How a job ended well: its output, and what is known about the run. Until this and the response are dropped, the output is
+/// counted in the memory of its client.
+#[derive(Clone, Debug)]
+pub struct Output {
+    report: Rc<Report>,
+}
+
+impl Output {
+    /// The bytes that the task returned.
+    pub fn bytes(&self) -> &Bytes {
+        &self.report.finished.output
+    }
+
+    /// What they are.
+    pub fn media_type(&self) -> &MediaType {
+        &self.report.finished.report.media_type
+    }
+
+    /// Everything else about the job.
+    pub fn report(&self) -> &offload_protocol::nouns::Report {
+        &self.report.finished.report
+    }
+}
+
+impl IntoResponse for Output {
+    fn into_response(self) -> Response {
+        let report = &self.report.finished.report;
+        let (media_type, timing) = (header(report.media_type.as_str()), timing(&report.receipt));
+        let job = header(&report.job);
+        let mut response = Response::new(Body::holding(self.bytes().clone(), Rc::clone(&self.report)));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, media_type);
+        headers.insert(JOB, job);
+        headers.insert(SERVER_TIMING, header(&timing));
+        response
+    }
+}
+
+/// Why there is no output: the job was refused, or it failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    problem: Problem,
+    timing: Option<String>,
+}
+
+impl Failure {
+    /// The same as this error.
+    pub fn refused(error: &ErrorDetail) -> Failure {
+        Failure { problem: Problem::of(error), timing: None }
+    }
+
+    /// What the client is told.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure { problem, timing: None }
+    }
+}
+
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Failure {
+        let status = match error {
+            BodyError::Late => StatusCode::REQUEST_TIMEOUT,
+            BodyError::Broken => StatusCode::BAD_REQUEST,
+        };
+        Failure::from(Problem::with_status(status, OutcomeCode::BadRequest, error.to_string()))
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let job = self.problem.job.as_deref().map(header);
+        let mut response = self.problem.into_response();
+        response.headers_mut().extend(job.map(|job| (JOB, job)));
+        response.headers_mut().extend(self.timing.map(|timing| (SERVER_TIMING, header(&timing))));
+        response
+    }
+}
+
+/// Times in milliseconds, as the header wants them.
+pub(crate) fn timing(receipt: &Receipt) -> String {
+    let millis = |micros: u64| micros as f64 / 1000.0;
+    format!(
+        "queue;dur={:.3}, run;dur={:.3}, return;dur={:.3}",
+        millis(receipt.queued_us),
+        millis(receipt.run_us),
+        millis(receipt.returned_us)
+    )
+}
+
+/// The texts that come here are visible ASCII.
+pub(crate) fn header(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// Reads a body into memory, as fast as there is room for it.
+async fn collect(
+    context: &RequestContext,
+    session: &Session,
+    mut body: RequestBody,
+) -> Result<Bytes, Failure> {
+    let max = context.service.max_payload();
+    let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    if let Some(length) = announced.filter(|length| *length > max) {
+        return Err(refusal(&context.service.refuse_too_large(length)));
+    }
+    room(context, session, announced.unwrap_or(0)).await?;
+    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    while let Some(bytes) = body.next().await {
+        let bytes = bytes?;
+        let length = first.len() + all.len() + bytes.len();
+        if length > max {
+            return Err(refusal(&context.service.refuse_too_large(length)));
+        }
+        session.account().set_arriving(length as u64);
+        match (first.is_empty(), all.is_empty()) {
+            // A body that comes in one go is not copied.
+            (true, true) => first = bytes,
+            (false, true) => {
+                all.reserve(announced.unwrap_or(length));
+                all.extend_from_slice(&std::mem::take(&mut first));
+                all.extend_from_slice(&bytes);
+            }
+            (_, false) => all.extend_from_slice(&bytes),
+        }
+        if announced.is_none_or(|announced| length < announced) {
+            let rest = announced.map_or(STEP, |announced| announced - length);
+            room(context, session, rest.min(STEP)).await?;
+        }
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+fn refusal(reply: &Reply) -> Failure {
+    match reply {
+        Reply::Refusal(error) => Failure::refused(error),
+        other => Failure::refused(&unexpected(other)),
+    }
+}
+
+/// Waits until there is room for so many bytes more. Meanwhile the client is not read.
+async fn room(context: &RequestContext, session: &Session, bytes: usize) -> Result<(), Failure> {
+    if session.account().has_room(bytes as u64) {
+        return Ok(());
+    }
+    let mut patience = pin!(context.handle.sleep(ROOM_PATIENCE));
+    loop {
+        let released = Rc::new(Flag::default());
+        let told = Rc::clone(&released);
+        context.service.when_room(move |_| told.raise());
+        let is_released = poll_fn(|cx| match released.poll(cx.waker()) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => patience.as_mut().poll(cx).map(|()| false),
+        });
+        if !is_released.await {
+            return Err(refusal(&session.refuse_input(bytes)));
+        }
+        if session.account().has_room(bytes as u64) {
+            return Ok(());
+        }
+    }
+}
+
+/// Something that happens once.
+#[derive(Default)]
+struct Flag {
+    is_raised: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Flag {
+    fn raise(&self) {
+        self.is_raised.set(true);
+        let waker = self.waker.take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll(&self, waker: &Waker) -> Poll<()> {
+        if self.is_raised.get() {
+            return Poll::Ready(());
+        }
+        self.waker.replace(Some(waker.clone()));
+        Poll::Pending
+    }
+}
+
+/// The answers of the service that come later.
+#[derive(Default)]
+pub(crate) struct Answers {
+    waiting: RefCell<VecDeque<Reply>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Answers {
+    fn put(&self, reply: Reply) {
+        self.waiting.borrow_mut().push_back(reply);
+        let waker = self.waker.take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) async fn next(&self) -> Reply {
+        poll_fn(|context| match self.waiting.borrow_mut().pop_front() {
+            Some(reply) => Poll::Ready(reply),
+            None => {
+                self.waker.replace(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// The next answer, if it comes in this time.
+    pub(crate) async fn next_within(&self, handle: &LoopHandle, time: Duration) -> Option<Reply> {
+        let (mut next, mut late) = (pin!(self.next()), pin!(handle.sleep(time)));
+        poll_fn(|context| match next.as_mut().poll(context) {
+            Poll::Ready(reply) => Poll::Ready(Some(reply)),
+            Poll::Pending => late.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
+}

@@ -1,0 +1,392 @@
+//! How long a connection may take, with one timer for all of its limits.
+//!
+//! ```text
+//!   Idle ----- the first byte of a head -----> Head ----- the head is complete -----> requests are under way
+//!    ^  within IDLE_TIME                        |  within HEAD_TIME                     |-- a body that is waited for:
+//!    |                                          '--> 408                                |   BODY_TIME, and BODY_RATE_MIN
+//!    '--------------------------- the last answer is written ---------------------------|-- an answer that is not taken:
+//!                                                                                           READ_TIME, and READ_RATE_MIN
+//! ```
+//!
+//! What counts is the time in which the client kept us waiting, not the time in which we kept the client waiting. A limit that has
+//! passed is looked at again after the loop has read what came meanwhile, so that nobody is blamed for a pause in which this
+//! process did not run.
+
+use crate::limits::{
+    BODY_RATE_MIN, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_RATE_MIN, READ_TIME,
+};
+use offload_event_loop::{LoopHandle, TimerId};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+/// The limit that a client has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    Head,
+    Idle,
+    Body,
+    Reader,
+    /// The connection was to end, and the client did not close it.
+    Linger,
+}
+
+impl Late {
+    /// For the log and for the client.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Late::Head => "the head of the request did not come in time",
+            Late::Idle => "no request came in time",
+            Late::Body => "the body of the request did not come in time",
+            Late::Reader => "the answer was not read in time",
+            Late::Linger => "the connection was not closed in time",
+        }
+    }
+}
+
+/// How long one side has kept us waiting, for so many bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    since: Option<Instant>,
+    waited: Duration,
+    bytes: u64,
+}
+
+impl Pace {
+    fn wait(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    fn count(&mut self, bytes: usize, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.waited += now.saturating_duration_since(since);
+        }
+        self.bytes += bytes as u64;
+    }
+
+    fn limit(&self, time: Duration, rate: u64) -> Option<Instant> {
+        let allowed = time + Duration::from_millis(self.bytes.saturating_mul(1000) / rate);
+        self.since.map(|since| since + allowed.saturating_sub(self.waited))
+    }
+}
+
+/// What is known of one connection. See the module's documentation.
+pub(crate) struct Patience {
+    handle: LoopHandle,
+    timer: Cell<Option<(TimerId, Instant)>>,
+    on_late: RefCell<Option<Box<dyn Fn(Late)>>>,
+    /// This limit had passed when it was last looked at.
+    warned: Cell<Option<Late>>,
+    idle_since: Cell<Instant>,
+    head_since: Cell<Option<Instant>>,
+    linger_since: Cell<Option<Instant>>,
+    requests: Cell<usize>,
+    body: Cell<Pace>,
+    answer: Cell<Pace>,
+    /// The body of the request under way did not come in time.
+    is_body_late: Cell<bool>,
+    /// Woken when a request ends.
+    waits_for_end: RefCell<Option<Waker>>,
+}
+
+impl Patience {
+    /// A connection that was just accepted.
+    pub(crate) fn new(handle: &LoopHandle) -> Rc<Patience> {
+        let now = handle.now();
+        Rc::new(Patience {
+            handle: handle.clone(),
+            timer: Cell::new(None),
+            on_late: RefCell::new(None),
+            warned: Cell::new(None),
+            idle_since: Cell::new(now),
+            head_since: Cell::new(Some(now)),
+            linger_since: Cell::new(None),
+            requests: Cell::new(0),
+            body: Cell::default(),
+            answer: Cell::default(),
+            is_body_late: Cell::new(false),
+            waits_for_end: RefCell::default(),
+        })
+    }
+
+    /// Calls `on_late` when a limit has passed, as often as that happens.
+    pub(crate) fn watch(self: &Rc<Patience>, on_late: impl Fn(Late) + 'static) {
+        self.on_late.replace(Some(Box::new(on_late)));
+        self.look_again_at(self.handle.now() + HEAD_TIME);
+    }
+
+    /// The first byte of a head has come, if that is not known yet.
+    pub(crate) fn head_begins(self: &Rc<Patience>) {
+        if self.head_since.get().is_some() {
+            return;
+        }
+        let now = self.handle.now();
+        self.head_since.set(Some(now));
+        if self.timer.get().is_none_or(|(_, at)| at > now + HEAD_TIME) {
+            self.look_again_at(now + HEAD_TIME);
+        }
+    }
+
+    /// The head is complete.
+    pub(crate) fn head_is_there(&self) {
+        self.head_since.set(None);
+        self.idle_since.set(self.handle.now());
+    }
+
+    /// A request is under way until the mark is dropped.
+    pub(crate) fn request_begins(self: &Rc<Patience>) -> RequestMark {
+        self.requests.set(self.requests.get() + 1);
+        self.body.set(Pace::default());
+        self.is_body_late.set(false);
+        RequestMark(Rc::clone(self))
+    }
+
+    /// Whether a request is under way. Then the task is woken when it ends.
+    pub(crate) fn has_request(&self, context: &Context<'_>) -> bool {
+        let has_request = self.requests.get() > 0;
+        if has_request {
+            let before = self.waits_for_end.replace(Some(context.waker().clone()));
+            drop(before);
+        }
+        has_request
+    }
+
+    /// Somebody waits for more of a body.
+    pub(crate) fn body_is_awaited(&self) {
+        self.change(&self.body, |body, now| body.wait(now));
+    }
+
+    /// So much of it came; or nobody waits for it any more.
+    pub(crate) fn body_came(&self, bytes: usize) {
+        self.change(&self.body, |body, now| body.count(bytes, now));
+    }
+
+    /// Whoever waits for the body has to give it up.
+    pub(crate) fn body_is_late(&self) {
+        self.is_body_late.set(true);
+    }
+
+    pub(crate) fn is_body_late(&self) -> bool {
+        self.is_body_late.get()
+    }
+
+    /// The client takes no more for now.
+    pub(crate) fn answer_waits(&self) {
+        self.change(&self.answer, |answer, now| answer.wait(now));
+    }
+
+    /// It took so much.
+    pub(crate) fn answer_was_taken(&self, bytes: usize) {
+        self.change(&self.answer, |answer, now| answer.count(bytes, now));
+    }
+
+    /// It took everything that there was.
+    pub(crate) fn nothing_is_left(&self) {
+        self.answer.set(Pace::default());
+        self.idle_since.set(self.handle.now());
+    }
+
+    /// Everything is written, and the connection is to end.
+    pub(crate) fn lingers(self: &Rc<Patience>) {
+        let now = self.handle.now();
+        self.linger_since.set(Some(now));
+        self.look_again_at(now + LINGER_TIME);
+    }
+
+    /// Whether no request is under way and none has begun to come.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.get() == 0 && self.head_since.get().is_none() && self.answer.get().since.is_none()
+    }
+
+    fn change(&self, pace: &Cell<Pace>, deed: impl FnOnce(&mut Pace, Instant)) {
+        let mut changed = pace.get();
+        deed(&mut changed, self.handle.now());
+        pace.set(changed);
+    }
+
+    /// The limit that passes first, and when.
+    fn first_limit(&self) -> Option<(Instant, Late)> {
+        if let Some(since) = self.linger_since.get() {
+            return Some((since + LINGER_TIME, Late::Linger));
+        }
+        let idle = self.is_idle().then(|| (self.idle_since.get() + IDLE_TIME, Late::Idle));
+        let head = self.head_since.get().map(|since| (since + HEAD_TIME, Late::Head));
+        let body = self.body.get().limit(BODY_TIME, BODY_RATE_MIN).map(|at| (at, Late::Body));
+        let reader = self.answer.get().limit(READ_TIME, READ_RATE_MIN).map(|at| (at, Late::Reader));
+        [idle, head, body, reader].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    fn look_again_at(self: &Rc<Patience>, at: Instant) {
+        self.stop();
+        let (me, delay) = (Rc::downgrade(self), at.saturating_duration_since(self.handle.now()));
+        let timer = self.handle.set_timeout(delay, move |_| Patience::look(&me));
+        self.handle.unref(timer);
+        self.timer.set(Some((timer, at)));
+    }
+
+    /// While a request is under way the timer looks at least as often as the shortest limit is long, so none passes unseen.
+    fn look(me: &Weak<Patience>) {
+        let Some(patience) = me.upgrade() else { return };
+        patience.timer.set(None);
+        let now = patience.handle.now();
+        let next_look = now + HEAD_TIME.min(BODY_TIME).min(READ_TIME);
+        match patience.first_limit() {
+            Some((at, late)) if at <= now => {
+                if patience.warned.replace(Some(late)) != Some(late) {
+                    // What came while this process did not run is read before this timer comes.
+                    return patience.look_again_at(now + Duration::from_millis(1));
+                }
+                patience.warned.set(None);
+                patience.look_again_at(next_look);
+                let on_late = patience.on_late.borrow();
+                if let Some(on_late) = &*on_late {
+                    on_late(late);
+                }
+            }
+            Some((at, Late::Idle)) => patience.put_off(at),
+            Some((at, _)) => patience.put_off(at.min(next_look)),
+            None => patience.put_off(next_look),
+        }
+    }
+
+    fn put_off(self: &Rc<Patience>, at: Instant) {
+        self.warned.set(None);
+        self.look_again_at(at);
+    }
+
+    fn stop(&self) {
+        if let Some((timer, _)) = self.timer.take() {
+            self.handle.clear(timer);
+        }
+    }
+
+    fn request_ends(&self) {
+        self.requests.set(self.requests.get() - 1);
+        self.body.set(Pace::default());
+        self.idle_since.set(self.handle.now());
+        let waker = self.waits_for_end.take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A request that is under way.
+pub(crate) struct RequestMark(Rc<Patience>);
+
+impl RequestMark {
+    pub(crate) fn patience(&self) -> &Rc<Patience> {
+        &self.0
+    }
+}
+
+impl Drop for RequestMark {
+    fn drop(&mut self) {
+        self.0.request_ends();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use offload_event_loop::{EventLoop, LoopConfig, Time};
+
+    /// After how many seconds of the loop's time each limit was found to have passed.
+    fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Late)> {
+        let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
+        let mut event_loop = EventLoop::with(config).unwrap();
+        let handle = event_loop.handle().clone();
+        let patience = Patience::new(&handle);
+        let (start, late) = (handle.now(), Rc::new(RefCell::new(Vec::new())));
+        let (told, clock) = (Rc::clone(&late), handle.clone());
+        patience.watch(move |late| told.borrow_mut().push(((clock.now() - start).as_secs(), late)));
+        prepare(&patience, &handle);
+        // Nothing but this keeps the loop alive.
+        event_loop.set_timeout(Duration::from_secs(65), |cx| cx.stop());
+        event_loop.run().unwrap();
+        late.take()
+    }
+
+    fn in_order(patience: &Rc<Patience>) -> RequestMark {
+        patience.head_is_there();
+        patience.request_begins()
+    }
+
+    #[test]
+    fn a_head_that_does_not_come_is_late() {
+        assert_eq!(late_after(|_, _| ())[0], (10, Late::Head));
+    }
+
+    #[test]
+    fn a_second_head_has_its_own_time() {
+        let late = late_after(|patience, handle| {
+            drop(in_order(patience));
+            let patience = Rc::clone(patience);
+            handle.set_timeout(Duration::from_secs(30), move |_| patience.head_begins());
+        });
+        assert_eq!(late[0], (40, Late::Head));
+    }
+
+    #[test]
+    fn who_asks_for_nothing_is_idle() {
+        assert_eq!(late_after(|patience, _| drop(in_order(patience)))[0], (60, Late::Idle));
+    }
+
+    #[test]
+    fn a_request_may_take_as_long_as_it_likes() {
+        let late = late_after(|patience, _| std::mem::forget(in_order(patience)));
+        assert_eq!(late, []);
+    }
+
+    /// The client sends, or takes, so many bytes each second.
+    fn trickle(bytes: usize, wait: fn(&Patience), count: fn(&Patience, usize)) -> Vec<(u64, Late)> {
+        late_after(move |patience, handle| {
+            let mark = in_order(patience);
+            wait(patience);
+            handle.set_interval(Duration::from_secs(1), move |_| {
+                count(mark.patience(), bytes);
+                wait(mark.patience());
+            });
+        })
+    }
+
+    #[test]
+    fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
+        let late = |bytes| trickle(bytes, Patience::body_is_awaited, Patience::body_came);
+        assert_eq!(late(1)[0], (10, Late::Body));
+        let half = usize::try_from(BODY_RATE_MIN / 2).unwrap();
+        assert_eq!(late(half)[0].1, Late::Body);
+        assert!((18..=21).contains(&late(half)[0].0), "half the rate lasts twice as long: {:?}", late(half)[0]);
+        assert_eq!(late(2 * half), []);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_taken_is_late() {
+        let late = |bytes| trickle(bytes, Patience::answer_waits, Patience::answer_was_taken);
+        assert_eq!(late(1)[0], (10, Late::Reader));
+        assert_eq!(late(usize::try_from(READ_RATE_MIN).unwrap()), []);
+    }
+
+    #[test]
+    fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
+        let late = late_after(|patience, handle| {
+            let mark = in_order(patience);
+            patience.body_is_awaited();
+            let clock = handle.clone();
+            handle.set_timeout(Duration::from_secs(5), move |_| {
+                mark.patience().body_came(1);
+                // There is no room for more, for 30 s.
+                clock.set_timeout(Duration::from_secs(30), move |_| {
+                    mark.patience().body_is_awaited();
+                    std::mem::forget(mark);
+                });
+            });
+        });
+        assert_eq!(late[0], (40, Late::Body), "5 s of the 10 were used up before");
+    }
+}

@@ -1,0 +1,163 @@
+//! What a client is told when there is no result: a problem document (RFC 9457), whose `code` is the same word as everywhere else.
+
+use crate::body::Body;
+use crate::guard::Violation;
+use crate::respond::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::StatusCode;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use serde::Serialize;
+
+/// The media type of a problem document.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// `Retry-After` in milliseconds.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("offload-retry-after-ms");
+
+/// An answer that says what went wrong. It becomes a response with its status, `Retry-After` where that is known, and a body of
+/// `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What the status means, in words.
+    pub title: &'static str,
+    /// The status of the response.
+    pub status: u16,
+    /// What happened, in one line.
+    pub detail: String,
+    /// The outcome of the job, or why the request was refused.
+    pub code: &'static str,
+    /// The id of the job, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// How many attempts were started, if there is a job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// The signal that ended the worker, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// The exit code of the worker, if it exited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// After how many milliseconds it may be worth trying again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl Problem {
+    /// A problem with the status that belongs to this code.
+    pub fn new(code: OutcomeCode, detail: impl Into<String>) -> Problem {
+        Problem::of(&ErrorDetail::new(code, detail))
+    }
+
+    /// A problem with a status of its own, such as 405.
+    pub fn with_status(status: StatusCode, code: OutcomeCode, detail: impl Into<String>) -> Problem {
+        Problem { status: status.as_u16(), title: title(status), ..Problem::new(code, detail) }
+    }
+
+    /// The same as this error.
+    pub fn of(error: &ErrorDetail) -> Problem {
+        let status = status_of(error.code);
+        Problem {
+            title: title(status),
+            status: status.as_u16(),
+            detail: error.message.clone(),
+            code: error.code.as_str(),
+            job: None,
+            attempts: None,
+            signal: error.signal,
+            exit_code: error.exit_code,
+            retry_after_ms: error.retry_after_ms,
+        }
+    }
+}
+
+/// The status of a response for a job that ended so, or a request that was refused so.
+pub fn status_of(code: OutcomeCode) -> StatusCode {
+    use OutcomeCode::*;
+    match code {
+        Ok => StatusCode::OK,
+        AppError => StatusCode::UNPROCESSABLE_ENTITY,
+        Panic | IoPanic => StatusCode::INTERNAL_SERVER_ERROR,
+        WorkerCrashed | WorkerOom | WorkerProtocol | Confinement | Poison | Indeterminate | IoError => {
+            StatusCode::BAD_GATEWAY
+        }
+        Timeout => StatusCode::GATEWAY_TIMEOUT,
+        // No standard name: the client closed the request, or somebody cancelled it.
+        Cancelled => StatusCode::from_u16(499).expect("a number of three digits"),
+        Overloaded | Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Quota => StatusCode::TOO_MANY_REQUESTS,
+        TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        BadRequest => StatusCode::BAD_REQUEST,
+        Unauthenticated => StatusCode::UNAUTHORIZED,
+        Forbidden => StatusCode::FORBIDDEN,
+        Conflict => StatusCode::CONFLICT,
+        StorageFull => StatusCode::INSUFFICIENT_STORAGE,
+        Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        UnknownTask | NoSuchJob => StatusCode::NOT_FOUND,
+    }
+}
+
+fn title(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or("Client Closed Request")
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let json = serde_json::to_vec(&self).expect("a problem has string keys and no numbers out of range");
+        let mut response = Response::new(Body::from(json));
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(millis) = self.retry_after_ms {
+            headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
+            headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+        }
+        response
+    }
+}
+
+/// The whole answer to a request that was not passed on, after which the connection ends.
+pub(crate) fn raw(violation: Violation) -> Vec<u8> {
+    let code = match violation.status {
+        408 => OutcomeCode::Timeout,
+        414 | 431 => OutcomeCode::TooLarge,
+        501 | 505 => OutcomeCode::Unsupported,
+        _ => OutcomeCode::BadRequest,
+    };
+    let status = StatusCode::from_u16(violation.status).unwrap_or(StatusCode::BAD_REQUEST);
+    let problem = Problem::with_status(status, code, violation.reason);
+    let json = serde_json::to_string(&problem).expect("a problem has string keys");
+    let (title, length) = (problem.title, json.len());
+    format!(
+        "HTTP/1.1 {} {title}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {length}\r\ncache-control: no-store\r\n\
+         connection: close\r\n\r\n{json}",
+        problem.status
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_status_that_fits_its_kind() {
+        for code in OutcomeCode::ALL {
+            let status = status_of(*code);
+            assert_eq!(status == StatusCode::OK, *code == OutcomeCode::Ok);
+            assert!(status.as_u16() == 200 || status.as_u16() >= 400, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_time_to_wait_is_told_in_both_units_and_rounded_up() {
+        let error = ErrorDetail {
+            retry_after_ms: Some(1200),
+            ..ErrorDetail::new(OutcomeCode::Overloaded, "the queue is full")
+        };
+        let response = Problem::of(&error).into_response();
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["retry-after"], "2");
+        assert_eq!(response.headers()["offload-retry-after-ms"], "1200");
+    }
+}

@@ -1,0 +1,84 @@
+//! A request as a handler sees it.
+
+use crate::body::RequestBody;
+use crate::router::Parameters;
+use http::request::Parts;
+use http::{HeaderMap, Method, Uri};
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Who is at the other end of a connection, as far as the system can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A connection over TCP from this address.
+    Address(SocketAddr),
+    /// A process of this machine over a Unix socket; None if it cannot be told which.
+    Process(Option<u32>),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Address(address) => write!(formatter, "{}", address.ip()),
+            Origin::Process(Some(process)) => write!(formatter, "process {process}"),
+            Origin::Process(None) => formatter.write_str("a process"),
+        }
+    }
+}
+
+/// A request.
+pub struct Request {
+    pub(crate) head: Parts,
+    pub(crate) parameters: Parameters,
+    pub(crate) body: RequestBody,
+    pub(crate) origin: Origin,
+}
+
+impl Request {
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.head.method
+    }
+
+    /// The target: path and query.
+    pub fn uri(&self) -> &Uri {
+        &self.head.uri
+    }
+
+    /// The header fields.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    /// The value of a header field, if there is exactly one of this name and it is visible ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self.head.headers.get_all(name).iter();
+        let value = values.next().filter(|_| values.next().is_none())?;
+        value.to_str().ok()
+    }
+
+    /// A parameter of the path: of `/v1/jobs/{id}`, what stands for `id`.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name)
+    }
+
+    /// A parameter of the query, decoded: of `?wait=30`, what stands for `wait`. The first one of this name.
+    pub fn query(&self, name: &str) -> Option<String> {
+        let decode = |text: &str| {
+            let text = text.replace('+', " ");
+            percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned()
+        };
+        let pairs = self.head.uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.into_iter().find(|(known, _)| decode(known) == name).map(|(_, value)| decode(value))
+    }
+
+    /// Who sent it.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The body, to be read or handed on.
+    pub fn body(self) -> RequestBody {
+        self.body
+    }
+}

@@ -1,0 +1,184 @@
+//! Which handler answers which path.
+//!
+//! A pattern is a path in which `{name}` stands for one segment: `/v1/jobs/{id}/output`. Where several patterns fit, the one that
+//! has its first `{name}` later wins, so `/v1/tasks/primes` comes before `/v1/tasks/{task}`.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+/// The parameters of a path, decoded, by the names of the pattern.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    /// The parameter of this name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A pattern that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadPattern;
+
+impl std::fmt::Display for BadPattern {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a path begins with '/', and a {name} is a whole segment of it, each name once")
+    }
+}
+
+impl std::error::Error for BadPattern {}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Text(String),
+    Name(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern(Vec<Segment>);
+
+impl Pattern {
+    fn parse(path: &str) -> Result<Pattern, BadPattern> {
+        let rest = path.strip_prefix('/').ok_or(BadPattern)?;
+        let segment = |text: &str| match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
+            Some(name) if !name.is_empty() && !name.contains(['{', '}']) => Ok(Segment::Name(name.to_owned())),
+            None if !text.contains(['{', '}']) => Ok(Segment::Text(text.to_owned())),
+            _ => Err(BadPattern),
+        };
+        let segments: Vec<Segment> = rest.split('/').map(segment).collect::<Result<_, _>>()?;
+        let names = segments.iter().filter(|segment| matches!(segment, Segment::Name(_)));
+        let mut names: Vec<_> = names.collect();
+        let all = names.len();
+        names.sort_by_key(|segment| format!("{segment:?}"));
+        names.dedup();
+        if names.len() < all { Err(BadPattern) } else { Ok(Pattern(segments)) }
+    }
+
+    /// The parameters, if the path fits. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
+    fn fit(&self, path: &str) -> Option<Parameters> {
+        let mut parts = path.strip_prefix('/')?.split('/');
+        let mut parameters = Vec::new();
+        for segment in &self.0 {
+            let part = parts.next()?;
+            match segment {
+                Segment::Text(text) if text == part => {}
+                Segment::Text(_) => return None,
+                Segment::Name(name) => {
+                    let value = percent_decode_str(part).decode_utf8().ok().filter(|value| !value.is_empty())?;
+                    parameters.push((name.clone(), value.into_owned()));
+                }
+            }
+        }
+        parts.next().is_none().then_some(Parameters(parameters))
+    }
+
+    /// Patterns are tried in this order.
+    fn rank(&self) -> Vec<bool> {
+        self.0.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
+    }
+}
+
+/// The routes of a server.
+pub(crate) struct Router<H> {
+    routes: Vec<(Pattern, Method, H)>,
+}
+
+/// What there is for a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found<H> {
+    Handler(H, Parameters),
+    /// The path is known; these methods are allowed.
+    OtherMethods(Vec<Method>),
+    Nothing,
+}
+
+impl<H> Default for Router<H> {
+    fn default() -> Router<H> {
+        Router { routes: Vec::new() }
+    }
+}
+
+impl<H: Clone> Router<H> {
+    /// A later handler for the same pattern and method replaces the earlier one.
+    pub(crate) fn add(&mut self, method: Method, path: &str, handler: H) -> Result<(), BadPattern> {
+        let pattern = Pattern::parse(path)?;
+        self.routes.retain(|(other, its, _)| (other, its) != (&pattern, &method));
+        let place = self.routes.partition_point(|(other, _, _)| other.rank() <= pattern.rank());
+        self.routes.insert(place, (pattern, method, handler));
+        Ok(())
+    }
+
+    /// A HEAD is answered by the handler for GET.
+    pub(crate) fn find(&self, method: &Method, path: &str) -> Found<H> {
+        let wanted = if method == Method::HEAD { &Method::GET } else { method };
+        let mut allowed: Vec<Method> = Vec::new();
+        for (pattern, its, handler) in &self.routes {
+            let Some(parameters) = pattern.fit(path) else { continue };
+            if its == wanted {
+                return Found::Handler(handler.clone(), parameters);
+            }
+            if !allowed.contains(its) {
+                allowed.push(its.clone());
+            }
+        }
+        if allowed.is_empty() { Found::Nothing } else { Found::OtherMethods(allowed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router() -> Router<u32> {
+        let mut router = Router::default();
+        router.add(Method::POST, "/v1/tasks/{task}", 1).unwrap();
+        router.add(Method::POST, "/v1/tasks/primes", 2).unwrap();
+        router.add(Method::GET, "/v1/jobs/{id}", 3).unwrap();
+        router.add(Method::DELETE, "/v1/jobs/{id}", 4).unwrap();
+        router.add(Method::GET, "/v1/jobs/{id}/output", 5).unwrap();
+        router.add(Method::GET, "/", 6).unwrap();
+        router
+    }
+
+    fn handler(method: Method, path: &str) -> Option<u32> {
+        match router().find(&method, path) {
+            Found::Handler(handler, _) => Some(handler),
+            Found::OtherMethods(_) | Found::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn a_path_finds_the_pattern_that_says_most() {
+        assert_eq!(handler(Method::POST, "/v1/tasks/primes"), Some(2));
+        assert_eq!(handler(Method::POST, "/v1/tasks/echo"), Some(1));
+        assert_eq!(handler(Method::GET, "/v1/jobs/7/output"), Some(5));
+        assert_eq!(handler(Method::HEAD, "/"), Some(6));
+        for path in ["/v1/tasks", "/v1/tasks/", "/v1/tasks/a/b", "//", "/v1/jobs/7/", "", "v1/jobs/7", "*"] {
+            assert_eq!(handler(Method::POST, path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_known_path_says_what_it_allows() {
+        let found = router().find(&Method::PUT, "/v1/jobs/7");
+        assert_eq!(found, Found::OtherMethods(vec![Method::GET, Method::DELETE]));
+        assert_eq!(router().find(&Method::GET, "/nowhere"), Found::Nothing);
+    }
+
+    #[test]
+    fn parameters_are_decoded_and_cannot_hide_a_slash_of_the_path() {
+        let Found::Handler(_, parameters) = router().find(&Method::POST, "/v1/tasks/a%2Fb%20c") else {
+            panic!("it fits");
+        };
+        assert_eq!((parameters.get("task"), parameters.get("id")), (Some("a/b c"), None));
+        assert_eq!(router().find(&Method::POST, "/v1/tasks/%ff"), Found::Nothing);
+    }
+
+    #[test]
+    fn a_pattern_has_whole_segments_and_each_name_once() {
+        for path in ["", "a", "/{", "/{}", "/a{b}", "/{a}b", "/{a}/{a}", "/{{a}}"] {
+            assert_eq!(Pattern::parse(path), Err(BadPattern), "{path}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The server: routes, listeners, and the connections that are open.
+//!
+//! ```text
+//!   listen --> serving ---- close, or the supervisor ends ----> draining: no new connection, each ends after its answer
+//!                                                                  '--> all are gone, or it took too long: done
+//! ```
+
+use crate::body::RequestBody;
+use crate::connection::{Answer, serve};
+use crate::line::Line;
+use crate::listen::{Address, Listener};
+use crate::offload::RequestContext;
+use crate::problem::Problem;
+use crate::request::{Origin, Request};
+use crate::respond::{IntoResponse, Response};
+use crate::router::{BadPattern, Found, Router};
+use http::header::{ALLOW, HeaderValue};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use offload_event_loop::{Context, JoinHandle, LoopHandle};
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::service::Service;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+
+type Handler = Rc<dyn Fn(Request, RequestContext) -> Pin<Box<dyn Future<Output = Response>>>>;
+
+/// An HTTP server on the event loop. Cheap to clone: all clones are the same server, which lives as long as it listens or has
+/// connections.
+#[derive(Clone)]
+pub struct Server(Rc<Inner>);
+
+struct Inner {
+    me: Weak<Inner>,
+    service: Service,
+    handle: LoopHandle,
+    router: RefCell<Router<Handler>>,
+    listeners: RefCell<Vec<Listener>>,
+    connections: RefCell<BTreeMap<u64, Connection>>,
+    last: Cell<u64>,
+    is_draining: Cell<bool>,
+    /// Dropped when it is draining and the last connection has ended.
+    until_done: RefCell<Option<Box<dyn Any>>>,
+}
+
+struct Connection {
+    line: Rc<Line>,
+    /// Of its task, once it serves requests.
+    waker: Option<Waker>,
+    _task: JoinHandle<()>,
+}
+
+impl Server {
+    /// A server whose handlers reach this supervisor. It has no routes yet, and listens nowhere.
+    pub fn new(service: &Service, handle: &LoopHandle) -> Server {
+        let server = Server(Rc::new_cyclic(|me| Inner {
+            me: me.clone(),
+            service: service.clone(),
+            handle: handle.clone(),
+            router: RefCell::default(),
+            listeners: RefCell::default(),
+            connections: RefCell::default(),
+            last: Cell::new(0),
+            is_draining: Cell::new(false),
+            until_done: RefCell::default(),
+        }));
+        let me = Rc::downgrade(&server.0);
+        service.on_end(move |last_answers| {
+            if let Some(inner) = me.upgrade() {
+                inner.drain(last_answers);
+            }
+        });
+        server
+    }
+
+    /// Answers requests of this method and path by a handler. In the path, `{name}` stands for one segment
+    /// ([`Request::parameter`]). A handler for GET answers HEAD, too. A later handler replaces an earlier one.
+    ///
+    /// A handler runs on the event loop: while it does not await, nothing else happens there. Its future is dropped when the
+    /// client is gone.
+    ///
+    /// # Errors
+    /// [`BadPattern`], if the path is none.
+    pub fn route<F, R>(
+        &self,
+        method: Method,
+        path: &str,
+        handler: impl Fn(Request, RequestContext) -> F + 'static,
+    ) -> Result<(), BadPattern>
+    where
+        F: Future<Output = R> + 'static,
+        R: IntoResponse,
+    {
+        let handler: Handler = Rc::new(move |request, context| {
+            let response = handler(request, context);
+            Box::pin(async move { response.await.into_response() })
+        });
+        self.0.router.borrow_mut().add(method, path, handler)
+    }
+
+    /// [`Server::route`] for GET and HEAD.
+    ///
+    /// # Panics
+    /// If the path is none.
+    pub fn get<F, R>(&self, path: &str, handler: impl Fn(Request, RequestContext) -> F + 'static)
+    where
+        F: Future<Output = R> + 'static,
+        R: IntoResponse,
+    {
+        self.route(Method::GET, path, handler).expect("the path of a route");
+    }
+
+    /// [`Server::route`] for POST.
+    ///
+    /// # Panics
+    /// If the path is none.
+    pub fn post<F, R>(&self, path: &str, handler: impl Fn(Request, RequestContext) -> F + 'static)
+    where
+        F: Future<Output = R> + 'static,
+        R: IntoResponse,
+    {
+        self.route(Method::POST, path, handler).expect("the path of a route");
+    }
+
+    /// Answers requests by a callback, which gets the loop and may reply at once or later, from anywhere on the loop.
+    ///
+    /// # Panics
+    /// If the path is none.
+    pub fn on(&self, method: Method, path: &str, callback: impl Fn(Request, Replier, &mut Context) + 'static) {
+        let callback = Rc::new(callback);
+        let handler = move |request: Request, context: RequestContext| {
+            let (slot, callback) = (Rc::new(Slot::default()), Rc::clone(&callback));
+            let replier = Replier(Rc::clone(&slot));
+            context.handle.next_tick(move |cx| callback(request, replier, cx));
+            poll_fn(move |cx| slot.poll(cx.waker()))
+        };
+        self.route(method, path, handler).expect("the path of a route");
+    }
+
+    /// Listens there, too, and returns where that is: with port 0, the port that the system chose.
+    ///
+    /// # Errors
+    /// What the system says, such as that the address is in use.
+    pub fn listen(&self, address: &Address) -> io::Result<Address> {
+        self.0.accept_from(Listener::bind(&self.0.handle, address)?)
+    }
+
+    /// Accepts connections from a socket that listens already, such as one that a service manager has opened.
+    ///
+    /// # Errors
+    /// It is no socket.
+    pub fn listen_on(&self, socket: OwnedFd) -> io::Result<Address> {
+        self.0.accept_from(Listener::inherited(&self.0.handle, socket)?)
+    }
+
+    /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended.
+    pub fn close(&self, done: impl Any) {
+        self.0.drain(done);
+    }
+
+    /// How many connections are open.
+    pub fn connections(&self) -> usize {
+        self.0.connections.borrow().len()
+    }
+}
+
+impl Inner {
+    fn accept_from(&self, mut listener: Listener) -> io::Result<Address> {
+        let address = listener.address()?;
+        let (me, service) = (self.me.clone(), self.service.clone());
+        let accepted = move |socket, origin| {
+            if let Some(inner) = me.upgrade() {
+                inner.connect(socket, origin);
+            }
+        };
+        let exhausted = move |error| {
+            service.log().warn(format_args!("no descriptor for another HTTP client: {error}"));
+        };
+        listener.start(accepted, exhausted).map_err(io::Error::other)?;
+        self.listeners.borrow_mut().push(listener);
+        Ok(address)
+    }
+
+    fn connect(self: Rc<Self>, socket: OwnedFd, origin: Origin) {
+        let line = match Line::new(&self.handle, socket) {
+            Ok(line) => line,
+            Err(error) => {
+                return self.service.log().warn(format_args!("an HTTP client was turned away: {error}"));
+            }
+        };
+        let number = self.last.get() + 1;
+        self.last.set(number);
+        let (me, answer) = (Rc::downgrade(&self), Rc::clone(&self) as Rc<dyn Answer>);
+        let serving = serve(Rc::clone(&line), answer, (number, origin), self.handle.clone());
+        let task = self.handle.spawn(async move {
+            serving.await;
+            if let Some(inner) = me.upgrade() {
+                inner.disconnected(number);
+            }
+        });
+        self.connections.borrow_mut().insert(number, Connection { line, waker: None, _task: task });
+    }
+
+    fn disconnected(&self, number: u64) {
+        let gone = self.connections.borrow_mut().remove(&number);
+        drop(gone);
+        self.finish_if_done();
+    }
+
+    fn finish_if_done(&self) {
+        if self.is_draining.get() && self.connections.borrow().is_empty() {
+            let done = self.until_done.take();
+            drop(done);
+        }
+    }
+
+    fn drain(&self, done: impl Any) {
+        self.is_draining.set(true);
+        let listeners = self.listeners.take();
+        drop(listeners);
+        let before = self.until_done.replace(Some(Box::new(done)));
+        drop(before);
+        let all: Vec<_> = {
+            let connections = self.connections.borrow();
+            connections.values().map(|connection| (Rc::clone(&connection.line), connection.waker.clone())).collect()
+        };
+        for (line, waker) in all {
+            match waker {
+                Some(waker) => waker.wake(),
+                // It has not said anything yet.
+                None => line.cut(),
+            }
+        }
+        self.finish_if_done();
+    }
+}
+
+impl Answer for Inner {
+    fn answer(&self, head: Parts, body: RequestBody, origin: Origin) -> Pin<Box<dyn Future<Output = Response>>> {
+        let found = self.router.borrow().find(&head.method, head.uri.path());
+        let (handler, parameters) = match found {
+            Found::Handler(handler, parameters) => (handler, parameters),
+            Found::OtherMethods(methods) => return ready(other_methods(&head, &methods)),
+            Found::Nothing => {
+                let detail = format!("there is nothing at {}", head.uri.path());
+                let problem = Problem::with_status(StatusCode::NOT_FOUND, OutcomeCode::BadRequest, detail);
+                return ready(problem.into_response());
+            }
+        };
+        let context = RequestContext {
+            service: self.service.clone(),
+            handle: self.handle.clone(),
+            origin,
+            client: "".into(),
+        };
+        let request = Request { head, parameters, body, origin };
+        guarded(&self.service, move || handler(request, context))
+    }
+
+    fn is_draining(&self, connection: u64, waker: &Waker) -> bool {
+        if let Some(connection) = self.connections.borrow_mut().get_mut(&connection) {
+            match &mut connection.waker {
+                Some(known) if known.will_wake(waker) => {}
+                known => *known = Some(waker.clone()),
+            }
+        }
+        self.is_draining.get()
+    }
+}
+
+fn ready(response: Response) -> Pin<Box<dyn Future<Output = Response>>> {
+    Box::pin(std::future::ready(response))
+}
+
+fn other_methods(head: &Parts, methods: &[Method]) -> Response {
+    let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    let allow = HeaderValue::from_str(&names.join(", ")).unwrap_or_else(|_| HeaderValue::from_static(""));
+    let mut response = match head.method == Method::OPTIONS {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => {
+            let detail = format!("{} allows {}, not {}", head.uri.path(), names.join(", "), head.method);
+            Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, OutcomeCode::BadRequest, detail).into_response()
+        }
+    };
+    response.headers_mut().insert(ALLOW, allow);
+    response
+}
+
+/// A handler that panics costs its own request and nothing else.
+fn guarded(
+    service: &Service,
+    start: impl FnOnce() -> Pin<Box<dyn Future<Output = Response>>>,
+) -> Pin<Box<dyn Future<Output = Response>>> {
+    let service = service.clone();
+    let panicked = move || {
+        service.log().error(format_args!("the handler of an HTTP request panicked"));
+        Problem::new(OutcomeCode::Panic, "the handler of this request panicked").into_response()
+    };
+    match catch_unwind(AssertUnwindSafe(start)) {
+        Ok(mut response) => Box::pin(poll_fn(move |context| {
+            let polled = catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(context)));
+            polled.unwrap_or_else(|_| Poll::Ready(panicked()))
+        })),
+        Err(_) => ready(panicked()),
+    }
+}
+
+/// Replies to one request. If it is dropped without a reply, the client gets a problem with status 500.
+pub struct Replier(Rc<Slot>);
+
+#[derive(Default)]
+struct Slot {
+    response: RefCell<Option<Response>>,
+    is_dropped: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Slot {
+    fn poll(&self, waker: &Waker) -> Poll<Response> {
+        if let Some(response) = self.response.take() {
+            return Poll::Ready(response);
+        }
+        if self.is_dropped.get() {
+            return Poll::Ready(Problem::new(OutcomeCode::Panic, "nobody replied to this request").into_response());
+        }
+        self.waker.replace(Some(waker.clone()));
+        Poll::Pending
+    }
+}
+
+impl Replier {
+    /// Sends the response.
+    pub fn send(self, response: impl IntoResponse) {
+        self.0.response.replace(Some(response.into_response()));
+    }
+}
+
+impl Drop for Replier {
+    fn drop(&mut self) {
+        self.0.is_dropped.set(true);
+        let waker = self.0.waker.take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
