@@ -7,7 +7,7 @@ use offload_core::event::{JobRequest, Key};
 use offload_core::kept::Owner;
 use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions};
-use offload_protocol::nouns::{Lane, MediaType, Report, cut};
+use offload_protocol::nouns::{Labels, Lane, MediaType, Metadata, Report, cut};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io;
@@ -89,11 +89,6 @@ impl Job {
         Ok(self.input_file(Arc::new(InputFile::new(file)?)))
     }
 
-    /// Whether it has an idempotency key.
-    pub fn has_key(&self) -> bool {
-        self.options.idempotency.is_some()
-    }
-
     pub(crate) fn has_file(&self) -> bool {
         self.input.is_file()
     }
@@ -150,6 +145,24 @@ impl Job {
     /// worker time, so nobody starves.
     pub fn priority(mut self, priority: i8) -> Job {
         self.options.priority = priority;
+        self
+    }
+
+    /// Sets what goes with the job to its task, into log lines and into the report.
+    pub fn metadata(mut self, metadata: Metadata) -> Job {
+        self.options.metadata = metadata;
+        self
+    }
+
+    /// Sets the words by which the job can be found.
+    pub fn labels(mut self, labels: Labels) -> Job {
+        self.options.labels = labels;
+        self
+    }
+
+    /// Sets that the output is taken in parts as they come. Such a job can neither be detached nor have an idempotency key.
+    pub fn stream(mut self) -> Job {
+        self.options.stream = true;
         self
     }
 

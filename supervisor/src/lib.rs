@@ -45,6 +45,7 @@ mod server;
 pub mod service;
 pub mod signals;
 mod sys;
+pub mod units;
 pub mod views;
 mod wire;
 pub mod workers;

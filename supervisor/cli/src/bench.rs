@@ -28,7 +28,7 @@ use super::flags::Globals;
 use super::output::{print, print_line, say};
 use crate::configuration::Settings;
 use crate::configuration::arguments::{KeyFlags, NumberOfWorkers};
-use crate::configuration::units::{parse_duration, show_duration};
+use offload_supervisor::units::{parse_duration, show_duration};
 use crate::limits::{BENCH_TIME_MAX, BENCH_TIME_MIN};
 use clap::{Args, Subcommand, ValueEnum};
 use jobs::Exercise;

@@ -4,7 +4,7 @@ use super::failure::{OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
 use super::output::{print_done, say};
 use super::text;
-use crate::configuration::units::parse_duration;
+use offload_supervisor::units::parse_duration;
 use crate::limits::{END_TIMEOUT, NO_LIMIT};
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;

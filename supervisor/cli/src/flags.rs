@@ -6,7 +6,7 @@ use super::embedded::become_sweeper;
 use super::failure::Failure;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
-use crate::configuration::units::parse_time_limit;
+use offload_supervisor::units::parse_time_limit;
 use crate::configuration::{
     Layer, Origin, Settings, default_socket, read_environment, read_file, read_key_of_file,
 };

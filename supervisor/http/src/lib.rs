@@ -1,4 +1,5 @@
 //! HTTP on the event loop.
+pub mod api;
 mod body;
 mod connection;
 mod guard;

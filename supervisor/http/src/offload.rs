@@ -33,7 +33,7 @@ pub(crate) const JOB: HeaderName = HeaderName::from_static("offload-job");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// The one ticket of a session for one request.
-const TICKET: u64 = 1;
+pub(crate) const TICKET: u64 = 1;
 
 /// How much of a body is read before it is asked again whether there is room for more.
 const STEP: usize = 64 << 10;
@@ -89,7 +89,7 @@ impl RequestContext {
     /// Runs a task on an input in a worker process: await it. Dropping the future, as it happens when the client is gone, cancels
     /// the job, unless it has an idempotency key.
     pub fn offload(&self, task: impl Into<String>, input: impl Into<Input>) -> Offload {
-        Offload { context: self.clone(), job: Job::new(task), input: input.into() }
+        Offload { context: self.clone(), job: Job::new(task), input: input.into(), key: None }
     }
 
     /// The loop on which the handler runs.
@@ -120,6 +120,17 @@ pub struct Offload {
     context: RequestContext,
     job: Job,
     input: Input,
+    key: Option<String>,
+}
+
+/// A job that was accepted, and where its answers arrive. Dropping it gives the job up: it is cancelled, unless it was detached or
+/// has an idempotency key.
+pub(crate) struct Accepted {
+    pub(crate) job: String,
+    pub(crate) session: Session,
+    pub(crate) answers: Rc<Answers>,
+    /// Present while the job would be cancelled.
+    cancels: Option<Service>,
 }
 
 impl Offload {
@@ -129,8 +140,17 @@ impl Offload {
         Offload { job: set(self.job), ..self }
     }
 
-    async fn run(self) -> Result<Output, Failure> {
-        let Offload { context, job, input } = self;
+    /// Sets a key of 1 to 64 bytes under which the client submits the job at most once: see [`Job::idempotency_key`].
+    pub fn key(self, key: impl Into<String>) -> Offload {
+        Offload { key: Some(key.into()), ..self }
+    }
+
+    /// Reads the input and submits the job.
+    ///
+    /// # Errors
+    /// The job was refused, or its input did not arrive.
+    pub(crate) async fn submit(self, detach: bool) -> Result<Accepted, Failure> {
+        let Offload { context, job, input, key } = self;
         let (session, answers) = context.open();
         let (input, media_type, is_let_in) = match input {
             Input::Bytes(bytes, media_type) => (bytes, media_type, false),
@@ -139,22 +159,44 @@ impl Offload {
                 (collect(&context, &session, *body).await?, media_type, true)
             }
         };
+        // From here on the input is the job's.
         session.account().set_arriving(0);
         let job = job.input(input).media_type(media_type);
-        let is_keyed = job.has_key();
-        match session.submit(TICKET, Submission { job, detach: false, is_let_in }) {
-            Reply::Accepted { job } => {
-                let name = job.clone();
-                let mut guard = CancelOnDrop { service: (!is_keyed).then(|| context.service.clone()), job };
-                loop {
-                    if let Reply::Report(report) = answers.next().await {
-                        guard.service = None;
-                        return finished(*report, name);
-                    }
-                }
-            }
+        let cancels = (!detach && key.is_none()).then(|| context.service.clone());
+        let job = if let Some(key) = key { job.idempotency_key(key) } else { job };
+        match session.submit(TICKET, Submission { job, detach, is_let_in }) {
+            Reply::Accepted { job } => Ok(Accepted { job, session, answers, cancels }),
             Reply::Refusal(error) => Err(Failure::refused(&error)),
             other => Err(Failure::refused(&unexpected(&other))),
+        }
+    }
+
+    async fn run(self) -> Result<Output, Failure> {
+        let mut accepted = self.submit(false).await?;
+        loop {
+            if let Reply::Report(report) = accepted.answers.next().await {
+                return accepted.finished(*report);
+            }
+        }
+    }
+}
+
+impl Accepted {
+    /// The job has ended, and there is nothing to give up any more.
+    ///
+    /// # Errors
+    /// It failed.
+    pub(crate) fn finished(&mut self, report: Report) -> Result<Output, Failure> {
+        self.cancels = None;
+        finished(report, self.job.clone())
+    }
+}
+
+impl Drop for Accepted {
+    /// A job that nobody waits for any more is cancelled, even if it runs.
+    fn drop(&mut self) {
+        if let Some(service) = &self.cancels {
+            service.cancel(&self.job);
         }
     }
 }
@@ -172,28 +214,13 @@ fn unexpected(reply: &Reply) -> ErrorDetail {
     ErrorDetail::new(OutcomeCode::Panic, format!("the supervisor gave an answer that nobody asked for: {reply:?}"))
 }
 
-fn finished(report: Report, job: String) -> Result<Output, Failure> {
+pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
     match &report.finished.report.error {
         None => Ok(Output { report: Rc::new(report) }),
         Some(error) => {
             let attempts = Some(report.finished.report.attempts);
             let timing = timing(&report.finished.report.receipt);
             Err(Failure { problem: Problem { job: Some(job), attempts, ..Problem::of(error) }, timing: Some(timing) })
-        }
-    }
-}
-
-/// A job that nobody waits for any more is cancelled, even if it runs.
-struct CancelOnDrop {
-    service: Option<Service>,
-    job: String,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(service) = &self.service {
-            // If it has ended, there is nothing to cancel.
-            service.cancel(&self.job);
         }
     }
 }
@@ -403,14 +430,18 @@ impl Answers {
     }
 
     pub(crate) async fn next(&self) -> Reply {
-        poll_fn(|context| match self.waiting.borrow_mut().pop_front() {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub(crate) fn poll_next(&self, context: &std::task::Context<'_>) -> Poll<Reply> {
+        let next = self.waiting.borrow_mut().pop_front();
+        match next {
             Some(reply) => Poll::Ready(reply),
             None => {
                 self.waker.replace(Some(context.waker().clone()));
                 Poll::Pending
             }
-        })
-        .await
+        }
     }
 
     /// The next answer, if it comes in this time.

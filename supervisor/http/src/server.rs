@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::service::Service;
+use offload_supervisor::service::{Service, is_client_name};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,6 +30,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
+
+/// Decides whether a request is answered.
+type Check = Rc<dyn Fn(&Parts, Origin) -> Result<(), Problem>>;
 
 type Handler = Rc<dyn Fn(Request, RequestContext) -> Pin<Box<dyn Future<Output = Response>>>>;
 
@@ -43,6 +46,7 @@ struct Inner {
     service: Service,
     handle: LoopHandle,
     router: RefCell<Router<Handler>>,
+    checks: RefCell<Vec<Check>>,
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
     last: Cell<u64>,
@@ -66,6 +70,7 @@ impl Server {
             service: service.clone(),
             handle: handle.clone(),
             router: RefCell::default(),
+            checks: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
             last: Cell::new(0),
@@ -143,6 +148,11 @@ impl Server {
             poll_fn(move |cx| slot.poll(cx.waker()))
         };
         self.route(method, path, handler).expect("the path of a route");
+    }
+
+    /// Asks `check` about each request before its body is read, whatever its path is. The first problem is the answer.
+    pub fn check(&self, check: impl Fn(&Parts, Origin) -> Result<(), Problem> + 'static) {
+        self.0.checks.borrow_mut().push(Rc::new(check));
     }
 
     /// Listens there, too, and returns where that is: with port 0, the port that the system chose.
@@ -245,6 +255,10 @@ impl Inner {
 
 impl Answer for Inner {
     fn answer(&self, head: Parts, body: RequestBody, origin: Origin) -> Pin<Box<dyn Future<Output = Response>>> {
+        let checks = self.checks.borrow().clone();
+        if let Some(problem) = checks.iter().find_map(|check| check(&head, origin).err()) {
+            return ready(problem.into_response());
+        }
         let found = self.router.borrow().find(&head.method, head.uri.path());
         let (handler, parameters) = match found {
             Found::Handler(handler, parameters) => (handler, parameters),
@@ -255,12 +269,9 @@ impl Answer for Inner {
                 return ready(problem.into_response());
             }
         };
-        let context = RequestContext {
-            service: self.service.clone(),
-            handle: self.handle.clone(),
-            origin,
-            client: "".into(),
-        };
+        let client = client_of(&head, origin);
+        let context =
+            RequestContext { service: self.service.clone(), handle: self.handle.clone(), origin, client };
         let request = Request { head, parameters, body, origin };
         guarded(&self.service, move || handler(request, context))
     }
@@ -273,6 +284,16 @@ impl Answer for Inner {
             }
         }
         self.is_draining.get()
+    }
+}
+
+/// The name under which the client's jobs are charged: its own, or its address.
+fn client_of(head: &Parts, origin: Origin) -> Rc<str> {
+    let name = head.headers.get("offload-client").and_then(|name| name.to_str().ok());
+    match (name.filter(|name| is_client_name(name)), origin) {
+        (Some(name), _) => name.into(),
+        (None, Origin::Address(address)) => address.ip().to_string().into(),
+        (None, Origin::Process(_)) => "".into(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A key describes one setting completely; how each source reads and prints the setting follows from it.
 
 use super::Values;
-use super::units::{parse_duration, parse_size, show_duration, show_size};
+use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_size};
 use super::value::{Field, Value};
 use super::weights::{self, parse_weights, show_weights};
 use super::words::{join_words, split_words};

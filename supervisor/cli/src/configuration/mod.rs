@@ -20,7 +20,6 @@ mod reference;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
-pub(crate) mod units;
 mod value;
 mod weights;
 mod words;

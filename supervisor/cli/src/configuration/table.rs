@@ -8,7 +8,7 @@
 use super::Values;
 use super::key::ValueKind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
 use super::key::{ANY, Access, Group, Key, key};
-use super::units::{show_duration, show_size};
+use offload_supervisor::units::{show_duration, show_size};
 use crate::limits::{CONFIGURED_JOBS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;

@@ -12,7 +12,7 @@ const SIZES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), (
 ///
 /// # Errors
 /// A sentence for the person who wrote it.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split_unit(text);
     let factor = TIMES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
     factor
@@ -27,7 +27,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A sentence for the person who wrote it.
-pub(crate) fn parse_time_limit(text: &str) -> Result<Duration, String> {
+pub fn parse_time_limit(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         Duration::ZERO => Err(format!("{text:?} leaves no time at all")),
         limit => Ok(limit),
@@ -38,7 +38,7 @@ pub(crate) fn parse_time_limit(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A sentence for the person who wrote it.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let unit = if unit.is_empty() { "B" } else { unit };
     let factor = SIZES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
@@ -48,13 +48,13 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// Writes a length of time so that [`parse_duration`] reads it, in the largest unit that is exact.
-pub(crate) fn show_duration(duration: Duration) -> String {
+pub fn show_duration(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     show(milliseconds, &TIMES)
 }
 
 /// Writes an amount of memory so that [`parse_size`] reads it, in the largest unit that is exact.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     show(bytes, &SIZES)
 }
 

@@ -1,0 +1,227 @@
+//! Who may ask. A page in a browser can send requests to any address of this machine, and any user of this machine can connect to
+//! one. So over TCP a request has to show that it knows the token, that it was meant for this server (`Host`), and that no foreign
+//! page has caused it (`Origin`, `Sec-Fetch-Site`).
+//!
+//! ```text
+//!   Host is ours? --no--> 403     Origin absent, ours, or on the list? --no--> 403     the token? --no--> 401
+//! ```
+
+use crate::problem::Problem;
+use crate::request::Origin;
+use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use http::request::Parts;
+use offload_protocol::nouns::OutcomeCode;
+use std::fmt;
+use std::net::IpAddr;
+use subtle::ConstantTimeEq;
+
+/// Paths that need no token: they tell a load balancer what it could find out by connecting.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// The tokens of which a client has to show one. Two are valid at a time, so that a token can be exchanged without a gap.
+#[derive(Clone)]
+pub struct Tokens(Vec<String>);
+
+impl Tokens {
+    /// Length of a token in bytes, at least: one that can be guessed protects nothing.
+    pub const LENGTH_MIN: usize = 16;
+
+    /// The tokens of a file: one on each line, at most two. Empty lines do not count.
+    ///
+    /// # Errors
+    /// A sentence: there is none, there are more than two, or one is too short or has characters that no header can carry.
+    pub fn parse(text: &str) -> Result<Tokens, String> {
+        let tokens: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        if tokens.is_empty() || tokens.len() > 2 {
+            return Err(format!("a token file has one or two lines with a token; this one has {}", tokens.len()));
+        }
+        let is_usable = |token: &String| token.len() >= Tokens::LENGTH_MIN && token.bytes().all(|byte| byte.is_ascii_graphic());
+        match tokens.iter().all(is_usable) {
+            true => Ok(Tokens(tokens)),
+            false => Err(format!("a token has at least {} visible ASCII characters", Tokens::LENGTH_MIN)),
+        }
+    }
+
+    /// The time that this takes depends on the lengths only.
+    fn has(&self, shown: &[u8]) -> bool {
+        let found = self.0.iter().fold(subtle::Choice::from(0), |found, token| found | token.as_bytes().ct_eq(shown));
+        found.into()
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Tokens({} of them)", self.0.len())
+    }
+}
+
+/// The rules of one server. See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Over TCP a client has to show one of these. Without them nobody has to.
+    pub tokens: Option<Tokens>,
+    /// Names of this server beside those of the loopback interface, as they stand in `Host`, without a port.
+    pub hosts: Vec<String>,
+    /// Pages of these origins may call it, such as `https://app.example`.
+    pub origins: Vec<String>,
+}
+
+fn forbidden(detail: String) -> Problem {
+    Problem::new(OutcomeCode::Forbidden, detail)
+}
+
+impl Access {
+    /// Whether this request may be answered.
+    ///
+    /// # Errors
+    /// What its client is told.
+    pub fn check(&self, head: &Parts, origin: Origin) -> Result<(), Problem> {
+        let Origin::Address(_) = origin else { return Ok(()) };
+        let host = self.check_host(head)?;
+        self.check_origin(&head.headers, &host)?;
+        if OPEN_PATHS.contains(&head.uri.path()) {
+            return Ok(());
+        }
+        self.check_token(&head.headers)
+    }
+
+    /// Returns the host with its port.
+    fn check_host(&self, head: &Parts) -> Result<String, Problem> {
+        let authority = head.uri.authority().map(|authority| authority.as_str());
+        let host = authority.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok())).unwrap_or("");
+        let name = name_of(host);
+        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let is_ours = name.eq_ignore_ascii_case("localhost")
+            || address.is_ok_and(|address| address.is_loopback())
+            || self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name));
+        match is_ours {
+            true => Ok(host.to_owned()),
+            false => Err(forbidden(format!("this server is not called {name:?}: add it to `hosts` if it is"))),
+        }
+    }
+
+    fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), Problem> {
+        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+        let origin = text(ORIGIN.as_str());
+        if let Some(origin) = origin {
+            let is_own = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
+            if !is_own && !self.origins.iter().any(|ours| ours == origin) {
+                return Err(forbidden("pages of this origin may not call this server".to_owned()));
+            }
+            return Ok(());
+        }
+        match text("sec-fetch-site") {
+            None | Some("none" | "same-origin") => Ok(()),
+            Some(_) => Err(forbidden("a page of another site has caused this request".to_owned())),
+        }
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(tokens) = &self.tokens else { return Ok(()) };
+        let mut shown = headers.get_all(AUTHORIZATION).iter();
+        let token = match (shown.next(), shown.next()) {
+            (Some(value), None) => bearer(value.as_bytes()),
+            _ => None,
+        };
+        match token.is_some_and(|token| tokens.has(token)) {
+            true => Ok(()),
+            false => Err(Problem::new(
+                OutcomeCode::Unauthenticated,
+                "show the token of this server: `Authorization: Bearer TOKEN`",
+            )),
+        }
+    }
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+}
+
+/// A host without its port.
+fn name_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn status(access: &Access, fields: &[(&str, &str)]) -> u16 {
+        let mut request = http::Request::post("/v1/tasks/echo");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let origin = Origin::Address("127.0.0.1:40000".parse().unwrap());
+        access.check(&head, origin).map_or_else(|problem| problem.status, |()| 200)
+    }
+
+    fn access() -> Access {
+        Access { tokens: Some(Tokens::parse(TOKEN).unwrap()), ..Access::default() }
+    }
+
+    const BEARER: (&str, &str) = ("authorization", "Bearer 0123456789abcdef");
+
+    #[test]
+    fn only_the_names_of_this_server_are_answered_whatever_else_is_shown() {
+        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "[::1]", "LocalHost:1"] {
+            assert_eq!(status(&access(), &[("host", host), BEARER]), 200, "{host}");
+        }
+        for host in ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "localhost:80:80", "0.0.0.0"] {
+            assert_eq!(status(&access(), &[("host", host), BEARER]), 403, "{host}");
+        }
+        let named = Access { hosts: vec!["jobs.example".to_owned()], ..access() };
+        assert_eq!(status(&named, &[("host", "jobs.example:443"), BEARER]), 200);
+    }
+
+    #[test]
+    fn no_foreign_page_is_answered() {
+        let with = |name: &str, value: &str| status(&access(), &[("host", "localhost:8080"), BEARER, (name, value)]);
+        for (name, value) in [
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+            ("origin", "http://localhost"),
+            ("origin", "http://localhost:8081"),
+            ("origin", "http://localhost:8080.evil.example"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            assert_eq!(with(name, value), 403, "{name}: {value}");
+        }
+        for (name, value) in
+            [("origin", "http://localhost:8080"), ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "none")]
+        {
+            assert_eq!(with(name, value), 200, "{name}: {value}");
+        }
+        let listed = Access { origins: vec!["https://app.example".to_owned()], ..access() };
+        let page = [("host", "localhost"), BEARER, ("origin", "https://app.example"), ("sec-fetch-site", "cross-site")];
+        assert_eq!(status(&listed, &page), 200);
+    }
+
+    #[test]
+    fn the_token_is_asked_for() {
+        let host = ("host", "localhost");
+        for shown in ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdeF", "Basic 0123456789abcdef", "0123456789abcdef", "Bearer  0123456789abcdef"] {
+            assert_eq!(status(&access(), &[host, ("authorization", shown)]), 401, "{shown:?}");
+        }
+        assert_eq!(status(&access(), &[host]), 401);
+        assert_eq!(status(&access(), &[host, BEARER, BEARER]), 401, "two of them");
+        assert_eq!(status(&access(), &[host, ("authorization", "bearer 0123456789abcdef")]), 200);
+        let two = Access { tokens: Some(Tokens::parse("fedcba9876543210\n\n0123456789abcdef\n").unwrap()), ..Access::default() };
+        assert_eq!(status(&two, &[host, BEARER]), 200);
+    }
+
+    #[test]
+    fn a_token_file_has_one_or_two_tokens_that_cannot_be_guessed() {
+        for text in ["", "\n", "short", "with a space in it", "0123456789abcdef\n0123456789abcdef\n0123456789abcdef"] {
+            assert!(Tokens::parse(text).is_err(), "{text:?}");
+        }
+        assert_eq!(format!("{:?}", Tokens::parse(TOKEN).unwrap()), "Tokens(1 of them)");
+    }
+}

@@ -1,0 +1,63 @@
+//! The supervisor itself: what it offers, how it is, whether it should be given work.
+
+use super::jobs::as_json;
+use crate::offload::{Failure, RequestContext};
+use crate::problem::Problem;
+use crate::request::Request;
+use crate::respond::{IntoResponse, Json, Response};
+use crate::server::Server;
+use http::StatusCode;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::service::{Document, Reply};
+use std::time::{Duration, Instant};
+
+/// If the loop is later than this for a timer, it has more to do than it can.
+const LAG_MAX: Duration = Duration::from_millis(250);
+
+pub(super) fn mount(server: &Server) {
+    server.get("/v1/status", |_, context| async move { document(context.service().status()) });
+    server.get("/v1/tasks", |_, context| async move { document(context.service().tasks()) });
+    server.get("/v1/tasks/{task}", |request, context| async move { task(&request, &context) });
+    server.get("/healthz", |_, _| async { "ok\n" });
+    server.get("/readyz", |_, context| async move { readiness(&context).await });
+}
+
+fn document(reply: Reply) -> Result<Response, Failure> {
+    match reply {
+        Reply::Document(document) => Ok(as_json(&document)),
+        Reply::Refusal(error) => Err(Failure::refused(&error)),
+        other => Err(Failure::from(Problem::new(OutcomeCode::Panic, format!("{other:?}")))),
+    }
+}
+
+fn task(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
+    let name = request.parameter("task").unwrap_or("");
+    let Reply::Document(document) = context.service().tasks() else { return document(context.service().tasks()) };
+    let found = match *document {
+        Document::Tasks(tasks) => tasks.into_iter().find(|task| task.name == name),
+        _ => None,
+    };
+    match found {
+        Some(task) => Ok(Json(task).into_response()),
+        None => Err(Failure::from(Problem::new(OutcomeCode::UnknownTask, format!("no worker offers the task {name:?}")))),
+    }
+}
+
+/// 200 if a job would be taken and soon begun as far as this process is concerned; otherwise 503 and the reason.
+async fn readiness(context: &RequestContext) -> Response {
+    let before = Instant::now();
+    context.event_loop().sleep(Duration::from_millis(1)).await;
+    let lag = before.elapsed();
+    let state = match context.service().status() {
+        Reply::Document(document) => match *document {
+            Document::Status(status) => status.state,
+            _ => String::new(),
+        },
+        _ => String::new(),
+    };
+    match state.as_str() {
+        "running" if lag <= LAG_MAX => "ready\n".into_response(),
+        "running" => (StatusCode::SERVICE_UNAVAILABLE, format!("the event loop lags by {} ms\n", lag.as_millis())).into_response(),
+        state => (StatusCode::SERVICE_UNAVAILABLE, format!("{state}\n")).into_response(),
+    }
+}

@@ -1,0 +1,36 @@
+//! The supervisor's own interface over HTTP: tasks are called, jobs are looked at, awaited and cancelled.
+//!
+//! | method and path | what it does |
+//! |---|---|
+//! | `POST /v1/tasks/{task}` | the body is the input. The answer is the output, or with `Prefer: respond-async` a 202 |
+//! | `GET /v1/tasks`, `/v1/tasks/{task}` | what workers offer |
+//! | `GET /v1/jobs`, `/v1/jobs/{id}` | jobs; one job, with `?wait=30` at its end |
+//! | `GET /v1/jobs/{id}/output` | its output, in its own media type |
+//! | `GET /v1/jobs/{id}/events` | what happens to it, as server-sent events |
+//! | `DELETE /v1/jobs/{id}` | cancels it |
+//! | `GET /v1/status`, `/v1/workers` | the supervisor, its workers |
+//! | `GET /healthz`, `/readyz` | whether it lives, whether it should be given work |
+//!
+//! Everything but the last two needs the token, unless it comes over a Unix socket. `access.rs` says who may ask at all.
+
+mod access;
+mod documents;
+mod events;
+mod headers;
+mod jobs;
+mod tasks;
+
+pub use access::{Access, Tokens};
+
+use crate::server::Server;
+
+impl Server {
+    /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests.
+    pub fn mount_api(&self, access: Access) {
+        self.check(move |head, origin| access.check(head, origin));
+        tasks::mount(self);
+        jobs::mount(self);
+        events::mount(self);
+        documents::mount(self);
+    }
+}

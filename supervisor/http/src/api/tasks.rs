@@ -1,0 +1,101 @@
+//! Calling a task: the body of the request is the input.
+//!
+//! ```text
+//!   POST ----------------------------------> waits for the end: 200 with the output, or a problem
+//!     |-- Prefer: respond-async -----------> 202, and the job's address
+//!     |-- Prefer: wait=N ------------------> the same as the first if it ends so soon, otherwise as the second
+//!     '-- Accept: text/event-stream, or Offload-Stream: true: the parts of the output as they come (`events.rs`)
+//! ```
+
+use super::events;
+use super::headers::{Preference, describe, key, preference};
+use crate::offload::{Accepted, Failure, JOB, Offload, RequestContext, header};
+use crate::request::Request;
+use crate::respond::{IntoResponse, Json, Response};
+use crate::server::Server;
+use http::StatusCode;
+use http::header::{HeaderName, LOCATION};
+use offload_supervisor::Job;
+use offload_supervisor::service::Reply;
+use serde_json::json;
+use std::time::Duration;
+
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+pub(super) fn mount(server: &Server) {
+    server.post("/v1/tasks/{task}", |request, context| async move {
+        let task = request.parameter("task").unwrap_or("").to_owned();
+        call(&task, request, context).await
+    });
+}
+
+/// Calls a task with a request. The answer repeats the trace that the request belongs to.
+pub(super) async fn call(task: &str, request: Request, context: RequestContext) -> Response {
+    let trace = request.headers().get(TRACEPARENT).cloned();
+    let mut response = match answer(task, request, context).await {
+        Ok(response) => response,
+        Err(failure) => failure.into_response(),
+    };
+    response.headers_mut().extend(trace.map(|trace| (TRACEPARENT, trace)));
+    response
+}
+
+async fn answer(task: &str, request: Request, context: RequestContext) -> Result<Response, Failure> {
+    let preference = preference(&request)?;
+    let job = describe(&request, Job::new(task))?;
+    let key = key(&request)?;
+    if let Some(form) = events::wanted(&request) {
+        return events::stream(form, job, key, request, context).await;
+    }
+    let offload = context.offload(task, request.body()).with(|_| job);
+    let offload = if let Some(key) = key { offload.key(key) } else { offload };
+    match preference {
+        Preference { is_async: false, wait: None } => Ok(offload.await?.into_response()),
+        Preference { wait, .. } => later(offload, wait.unwrap_or_default(), &context).await,
+    }
+}
+
+/// The job goes on whether its client waits or not.
+async fn later(offload: Offload, wait: Duration, context: &RequestContext) -> Result<Response, Failure> {
+    let mut accepted = offload.submit(true).await?;
+    let applied = match wait {
+        Duration::ZERO => "respond-async".to_owned(),
+        wait => format!("wait={}", wait.as_secs()),
+    };
+    let mut response = match end_within(&mut accepted, wait, context).await {
+        Some(ended) => ended?.into_response(),
+        None => accepted_response(&accepted.job),
+    };
+    response.headers_mut().insert(PREFERENCE_APPLIED, header(&applied));
+    Ok(response)
+}
+
+async fn end_within(
+    accepted: &mut Accepted,
+    wait: Duration,
+    context: &RequestContext,
+) -> Option<Result<crate::offload::Output, Failure>> {
+    if wait.is_zero() {
+        return None;
+    }
+    let now = accepted.session.wait(crate::offload::TICKET, &accepted.job);
+    let reply = match now {
+        Some(reply) => reply,
+        None => accepted.answers.next_within(context.event_loop(), wait).await?,
+    };
+    match reply {
+        Reply::Report(report) => Some(accepted.finished(*report)),
+        Reply::Refusal(error) => Some(Err(Failure::refused(&error))),
+        _ => None,
+    }
+}
+
+fn accepted_response(job: &str) -> Response {
+    let address = format!("/v1/jobs/{job}");
+    let document = json!({"job": job, "location": address, "events": format!("{address}/events")});
+    let mut response = (StatusCode::ACCEPTED, Json(document)).into_response();
+    response.headers_mut().insert(LOCATION, header(&address));
+    response.headers_mut().insert(JOB, header(job));
+    response
+}
