@@ -20,6 +20,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     server.get("/hello", |_, _| async { "hello\n" });
     server.post("/primes", |request, cx| async move { cx.offload("primes", request.body()).await });
     server.post("/echo", |request, cx| async move { cx.offload("echo", request.body()).await });
+    server.mount_api(offload_http::api::Access::default());
     let port = std::env::args().nth(1).and_then(|port| port.parse().ok()).unwrap_or(8080);
     println!("listening on {}", server.listen(&Address::Tcp(([127, 0, 0, 1], port).into()))?);
     event_loop.run()?;
