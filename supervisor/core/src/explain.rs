@@ -124,7 +124,7 @@ impl Core {
                 _ => None,
             },
             given_to: match job.state {
-                JobState::Assigned { worker } => place(worker),
+                JobState::Assigned { worker, .. } => place(worker),
                 _ => None,
             },
             behind: self.runs_before(id, job.state),
@@ -140,7 +140,7 @@ impl Core {
 
     /// The job that runs where this one lies in the tray.
     fn runs_before(&self, id: JobId, state: JobState) -> Option<JobId> {
-        let JobState::Assigned { worker } = state else { return None };
+        let JobState::Assigned { worker, .. } = state else { return None };
         let load = self.slots[self.slot_of(worker)?].load()?;
         load.in_tray(id).and_then(|_| load.running_job())
     }

@@ -396,10 +396,7 @@ impl Core {
     fn finish(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(turn.now, id, job);
-        match ending.charge {
-            Charge::ForTheRun => self.charge(id, ending.run.map_or(ran, |run| run.min(ran))),
-            Charge::Nothing => self.charge(id, Duration::ZERO),
-        }
+        self.charge(id, ending.charged(ran));
         self.dequeue(id);
         self.leave_worker(id);
         self.release_held(id);
@@ -419,10 +416,12 @@ impl Core {
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
         let (worker, started_at) = match job.state {
             JobState::Parked | JobState::Queued | JobState::Held => (None, now),
-            JobState::Assigned { worker } => (Some(worker), now),
+            JobState::Assigned { worker, .. } => (Some(worker), now),
             JobState::Running { worker, started_at } => (Some(worker), started_at),
         };
-        let run = ending.run.map_or(ran, |run| run.min(ran));
+        let run = ending.run.unwrap_or(ran);
+        // It began so much before its start was heard of.
+        let unheard = run.saturating_sub(now - started_at);
         Ended {
             job: id,
             task: self.task_name(&job).clone(),
@@ -430,7 +429,7 @@ impl Core {
             outcome: ending.outcome,
             error: ending.error,
             attempts: job.attempts,
-            queued: (started_at - job.accepted_at).saturating_sub(job.past.ran_before),
+            queued: (started_at - job.accepted_at).saturating_sub(unheard + job.past.ran_before),
             run: run + job.past.ran_before,
             returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),

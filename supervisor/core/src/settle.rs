@@ -330,7 +330,7 @@ impl Core {
         };
         let promise = self.promise_to(slot, id).unwrap_or_default();
         if let Some(job) = self.jobs.get_mut(id) {
-            job.state = JobState::Assigned { worker };
+            job.state = JobState::Assigned { worker, given_at: turn.now };
             job.promise = promise;
             let half = planned(job.expected()) / 2;
             self.programs[self.slots[slot].program].in_flight += half;

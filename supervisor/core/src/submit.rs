@@ -267,7 +267,7 @@ impl Core {
         self.finish(turn, id, ending);
         match state {
             JobState::Parked | JobState::Queued | JobState::Held => {}
-            JobState::Assigned { worker } => self.cancel_given(turn, worker, id),
+            JobState::Assigned { worker, .. } => self.cancel_given(turn, worker, id),
             JobState::Running { worker, .. } => {
                 let Some(&slot) = self.places.get(&worker) else { return };
                 if let Some(load) = self.slot_mut(slot).load_mut() {
