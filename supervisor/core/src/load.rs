@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn end(load: &mut Load, now: Mono, run: Duration) -> Duration {
-        let counted = load.running.expect("a job runs").counted(now, run);
+        let counted = load.running.map_or(Duration::MAX, |running| running.counted(now, run));
         load.note_run(counted);
         load.take_running(now);
         counted

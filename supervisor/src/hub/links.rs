@@ -130,7 +130,7 @@ impl Hub {
         }
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let captured = self.processes.capture_rest(worker, stream);
-            captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
+            captured.into_iter().for_each(|captured| self.log_output(worker, stream, &captured));
         }
         self.empty_tray(worker);
         self.drain_inbox();
@@ -146,6 +146,7 @@ impl Hub {
         self.launches.forget(worker);
         self.introductions.forget(worker);
         self.trays.forget(worker);
+        self.authors.forget(worker);
         self.sweep();
     }
 
@@ -156,7 +157,7 @@ impl Hub {
             CaptureState::Ended => stop_reading(&self.handle, watcher),
             CaptureState::Throttled { until } => self.pause(watcher, until),
         }
-        self.log_output(worker, &captured);
+        self.log_output(worker, stream, &captured);
     }
 
     /// Stops reading a stream until `until`. A worker that prints without end fills its pipe and blocks; nobody else
