@@ -9,6 +9,7 @@ mod bad_input;
 mod bench;
 mod blame;
 mod blocked_output;
+mod bounds;
 mod connections;
 mod crashes;
 mod draining;

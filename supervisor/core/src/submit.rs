@@ -342,6 +342,11 @@ fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
         let priority = request.priority;
         return bad(format!("priority {priority} is out of bounds: -{PRIORITY_MAX} to {PRIORITY_MAX}"));
     }
+    if let Some(attempts) = request.attempts
+        && !(1..=ATTEMPTS_MAX).contains(&attempts)
+    {
+        return bad(format!("{attempts} attempts are out of bounds: 1 to {ATTEMPTS_MAX}"));
+    }
     if request.stream && (request.keeps_output || request.key.is_some()) {
         let message =
             "nothing of a stream is kept, so its job can neither be detached nor have an idempotency key";

@@ -70,8 +70,14 @@ impl Introductions {
             return Some(unfit(worker, greeting.foreign_worker()));
         }
         match self.workers.get(&worker) {
+            None if sdk.len() > SDK_NAME_MAX => {
+                let length = sdk.len();
+                let message =
+                    format!("the name of its library has {length} bytes, {SDK_NAME_MAX} are allowed");
+                Some(unfit(worker, message))
+            }
             None => {
-                let sdk = cut(sdk, SDK_NAME_MAX).to_owned();
+                let sdk = sdk.to_owned();
                 let capabilities = shared_capabilities(capabilities);
                 let offering = Offering { sdk, capabilities, ..Offering::default() };
                 self.workers.insert(worker, Stage::Offering(offering));
@@ -272,6 +278,13 @@ mod tests {
         let newer = Greeting { minor: VERSION_MINOR + 1, ..GOOD };
         assert!(introductions.hello(WORKER, newer, (u64::MAX, "")).is_none());
         assert_eq!(introductions.greeted, [(WORKER, CAPABILITIES)]);
+    }
+
+    #[test]
+    fn the_name_of_the_library_has_a_bound() {
+        let hello = |length| Introductions::default().hello(WORKER, GOOD, (0, &"x".repeat(length)));
+        assert!(hello(SDK_NAME_MAX).is_none());
+        is_unfit(&hello(SDK_NAME_MAX + 1), "its library has 65 bytes, 64 are allowed");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
+use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::FromWorker;
 use offload_protocol::nouns::MediaType;
 use std::os::fd::AsFd;
@@ -309,6 +310,12 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
         let message = "a payload with a message that has none".to_owned();
         return Some(Event::Violation { worker, message }.into());
     }
+    if let FromWorker::Failed { message, .. } = &message
+        && message.len() > MESSAGE_MAX
+    {
+        let message = format!("an error of {} bytes, {MESSAGE_MAX} are allowed", message.len());
+        return Some(Event::Violation { worker, message }.into());
+    }
     Some(match message {
         FromWorker::Hello { .. } | FromWorker::Offer { .. } | FromWorker::Ready => return None,
         // The link does not pass these on.
@@ -365,6 +372,18 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_a_job_has_a_bound() {
+        let event = |length| {
+            let (kind, usage) = (offload_protocol::nouns::FailureKind::AppError, Default::default());
+            let message = "x".repeat(length).into();
+            let failed = FromWorker::Failed { job: 1, attempt: 1, run_ns: 0, kind, message, usage };
+            event_from(WorkerId(1), failed, Bytes::new()).unwrap().event
+        };
+        assert!(matches!(event(MESSAGE_MAX), Event::Failed { .. }));
+        assert!(matches!(event(MESSAGE_MAX + 1), Event::Violation { .. }));
+    }
 
     #[test]
     fn copies_are_no_reads_and_nobody_is_read_from_without_end() {
