@@ -18,6 +18,7 @@ mod idle;
 mod load;
 mod log;
 mod map;
+mod mixture;
 mod never_starts;
 mod one_process;
 mod operations;
