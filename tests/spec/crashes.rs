@@ -172,17 +172,6 @@ fn a_grandchild_that_keeps_the_channel_open_cannot_hide_the_death_of_its_parent(
 }
 
 #[test]
-fn a_process_that_talks_on_through_the_channel_of_a_dead_worker_is_not_heard_for_ever() {
-    let daemon = faulty(&[]);
-    let job = daemon.submit(&["charge", "talker"]);
-    assert_eq!(job["outcome"], "worker_protocol", "{job}");
-    let line = daemon.stderr.find(|line| line.contains("grandchild "), PATIENCE).expect("its pid");
-    let talker = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a number");
-    assert!(wait_for_end(talker, PATIENCE), "the channel is still open");
-    daemon.wait_until_whole();
-}
-
-#[test]
 fn no_worker_outlives_a_supervisor_that_is_killed() {
     let python = format!("python3 {}", workspace().join("examples/worker.py").display());
     let mut daemon = Daemon::start(&["--workers", "2", "--worker", "builtin", "--worker", &python]);

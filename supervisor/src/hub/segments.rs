@@ -186,10 +186,12 @@ mod tests {
         let scene = Scene::new();
         let mut hub = scene.hub.borrow_mut();
         let buffers = hub.segments.buffers.clone();
-        let mut buffer = buffers.take(MIB);
-        buffer.space(0..MIB);
-        drop(buffer);
-        assert!(buffers.trim(), "it is kept");
+        let use_a_buffer = || {
+            buffers.take(MIB).space(0..MIB);
+        };
+        use_a_buffer();
+        assert!(buffers.trim(), "it is kept, as it was used just now");
+        use_a_buffer();
         let mut config = hub.config().clone();
         config.max_bytes = MIB as u64;
         hub.configure(config);

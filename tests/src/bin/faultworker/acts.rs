@@ -1,7 +1,6 @@
 //! What a process can do to itself and to its children.
 
-use crate::{peek, wire};
-use offload_protocol::messages::FromWorker;
+use crate::peek;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
@@ -11,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, exit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The most memory that `alloc` may come to have, in bytes (256 MiB).
 const MEMORY_MAX: u64 = 256 << 20;
@@ -44,7 +43,6 @@ pub(crate) fn commit(act: &str) -> Option<Result<(), String>> {
         "daemonize" => leave_children(1, "escape"),
         "escape3" => leave_children(3, "escape"),
         "escape3-bare" => leave_children(3, "escape-bare"),
-        "talker" => leave_children(1, "talk-bare"),
         "helper" => {
             start_child("escape-bare");
             sleep_for_ever();
@@ -155,7 +153,7 @@ fn start_child(how: &str) {
     }
     let mut child = command.spawn().expect("we can be started again");
     match name {
-        "escape" | "talk" => _ = child.wait(),
+        "escape" => _ = child.wait(),
         _ => println!("grandchild {}", child.id()),
     }
 }
@@ -171,22 +169,13 @@ fn ourselves(how: &str) -> Command {
 /// The life of such a child.
 #[expect(clippy::zombie_processes, reason = "that is what is tested")]
 pub(crate) fn be_a_grandchild(how: &str) {
-    let later = match how {
-        "escape" => "grandchild",
-        "talk" => "talking",
-        "talking" => return talk_on(),
-        _ => return std::thread::sleep(GRANDCHILD_LIVES),
-    };
-    let _ = setsid();
-    let child = ourselves(later).spawn().expect("we can be started again");
-    println!("grandchild {}", child.id());
-}
-
-/// Sends what looks like messages of the worker that has died, faster than they can be read, until nobody reads any more.
-fn talk_on() {
-    let message = wire::frame(&FromWorker::Skipped { job: 0 }, &[0; 4000]).repeat(16);
-    let began = Instant::now();
-    while began.elapsed() < 2 * GRANDCHILD_LIVES && wire::try_to_send(&message).is_ok() {}
+    if how == "escape" {
+        let _ = setsid();
+        let child = ourselves("grandchild").spawn().expect("we can be started again");
+        println!("grandchild {}", child.id());
+    } else {
+        std::thread::sleep(GRANDCHILD_LIVES);
+    }
 }
 
 fn close_everything() {

@@ -68,7 +68,7 @@ fn main() -> ExitCode {
             worker.marks = Some(folder.into());
         } else if argument == "segments" {
             worker.has_segments = true;
-        } else if matches!(argument.as_str(), "grandchild" | "escape" | "talk" | "talking") {
+        } else if matches!(argument.as_str(), "grandchild" | "escape") {
             acts::be_a_grandchild(&argument);
             return ExitCode::SUCCESS;
         } else {

@@ -218,16 +218,13 @@ fn read(file: &File, length: usize) -> Vec<u8> {
 }
 
 /// Writes everything, or as much as somebody reads.
-pub(crate) fn send(bytes: &[u8]) {
-    let _ = try_to_send(bytes);
-}
-
-pub(crate) fn try_to_send(mut bytes: &[u8]) -> Result<(), Errno> {
+pub(crate) fn send(mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        let count = retry_on_intr(|| write(stdin(), bytes))?;
-        bytes = &bytes[count..];
+        match retry_on_intr(|| write(stdin(), bytes)) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(_) => return,
+        }
     }
-    Ok(())
 }
 
 /// As [`send`], one byte at a time.
