@@ -53,6 +53,8 @@ mod records;
 mod segments;
 mod stalls;
 mod strays;
+#[cfg(test)]
+mod tests;
 mod trays;
 mod view;
 

@@ -19,6 +19,7 @@ mod idle;
 mod load;
 mod log;
 mod map;
+mod mixture;
 mod never_starts;
 mod one_process;
 mod operations;

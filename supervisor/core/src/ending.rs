@@ -1,7 +1,7 @@
 //! How one job ends: its outcome, what its client is charged, and where it ran. Any part of the core may decide that
 //! a job ends; `Core::finish` ends it.
 
-use super::ids::Place;
+use super::ids::WorkerInSlot;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) struct Ending {
     /// ([`Running::counted`](super::load::Running::counted)).
     pub(super) run: Option<Duration>,
     /// Where the job ran, if its worker is gone already.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<WorkerInSlot>,
     pub(super) usage: Usage,
     pub(super) output_bytes: u64,
     pub(super) charge: Charge,

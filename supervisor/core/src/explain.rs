@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::action::LostAttempt;
-use super::ids::{JobId, Mono, Place, ProgramIndex, SlotIndex};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerInSlot};
 use super::jobs::{Job, JobState, Progress};
 use super::registry::Class;
 use super::waiting::planned;
@@ -43,9 +43,9 @@ pub struct Explanation {
     /// Length of the checkpoint that the next attempt goes on from; 0 if there is none.
     pub checkpoint_bytes: u64,
     /// For a running job: where it runs, and for how long.
-    pub running: Option<(Place, Duration)>,
+    pub running: Option<(WorkerInSlot, Duration)>,
     /// For a job that was dispatched and not started: where it is.
-    pub given_to: Option<Place>,
+    pub given_to: Option<WorkerInSlot>,
     /// For a job that lies in the tray of a busy worker: the job that runs there.
     pub behind: Option<JobId>,
     /// For a queued job: why it waits.

@@ -19,7 +19,7 @@
 //!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
-//!              on_part, on_taken                    parts.rs      Collect, PassOn, Credit
+//!              on_part, on_delivered                    parts.rs      Collect, PassOn, Credit
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
@@ -107,7 +107,7 @@ use config::CoreConfig;
 use ending::{Charge, Ending};
 use event::{Event, JobRequest};
 use files::Files;
-use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
+use ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId, WorkerInSlot};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
 use letters::Letters;
@@ -145,7 +145,7 @@ pub struct Core {
     /// The place of each living process.
     places: ByWorker<SlotIndex>,
     /// Processes that were killed and are not gone: they hang in the kernel, and no longer have a place.
-    hanging: BTreeMap<WorkerId, Place>,
+    hanging: BTreeMap<WorkerId, WorkerInSlot>,
     /// When the deadline of each slot is.
     due: SmallSet<(Mono, SlotIndex)>,
     /// Slots that may have changed since the lists of slots were last updated; some of them twice.
@@ -331,7 +331,7 @@ impl Core {
                 self.on_checkpoint(turn, worker, (job, attempt), bytes);
             }
             Event::Part { worker, job, attempt, bytes } => self.on_part(turn, worker, (job, attempt), bytes),
-            Event::Taken { job, bytes } => self.on_taken(turn, job, bytes),
+            Event::Delivered { job, bytes } => self.on_delivered(turn, job, bytes),
             Event::Yielded { worker, job, attempt, run, bytes } => {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
@@ -451,11 +451,11 @@ impl Core {
     }
 
     /// The place where a living process works or, if it is leaving, worked.
-    fn place(&self, worker: WorkerId) -> Option<Place> {
+    fn place(&self, worker: WorkerId) -> Option<WorkerInSlot> {
         let Some(&slot) = self.places.get(&worker) else { return self.hanging.get(&worker).copied() };
         match &self.slots[slot].state {
             SlotState::Leaving { place, .. } => Some(*place),
-            _ => Some(Place { worker, slot, incarnation: self.slots[slot].incarnation }),
+            _ => Some(WorkerInSlot { worker, slot, incarnation: self.slots[slot].incarnation }),
         }
     }
 

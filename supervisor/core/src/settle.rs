@@ -73,7 +73,7 @@ impl Core {
     /// Dispatches waiting jobs to workers.
     fn dispatch(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
-            self.empty_trays(turn, program);
+            self.want_unfit_and_overdue_back(turn, program);
             self.bring_in_spare(program);
             let mut held_back = 0;
             while let Some((job, slot, tray)) = self.next_step(turn.now, program) {

@@ -190,7 +190,7 @@ impl Hub {
 }
 
 /// What became of a message.
-pub(super) enum Taken<'a> {
+pub(super) enum AfterIntroduction<'a> {
     /// It was part of an introduction. An event may follow from it.
     Event(Option<PendingEvent>),
     /// It is another message.
@@ -203,7 +203,7 @@ pub(super) fn take_introduction<'a>(
     worker: WorkerId,
     message: FromWorker<'a>,
     payload: &Bytes,
-) -> Taken<'a> {
+) -> AfterIntroduction<'a> {
     let event = match message {
         FromWorker::Hello { magic, major, minor, capabilities, sdk } if payload.is_empty() => {
             introductions.hello(worker, Greeting { magic, major, minor }, (capabilities, sdk))
@@ -216,9 +216,9 @@ pub(super) fn take_introduction<'a>(
         FromWorker::Part { .. } if !introductions.can(worker, PARTS) => {
             Some(violation(worker, "it sends an output in parts and has not stated that capability"))
         }
-        other => return Taken::Other(other),
+        other => return AfterIntroduction::Other(other),
     };
-    Taken::Event(event.map(PendingEvent::from))
+    AfterIntroduction::Event(event.map(PendingEvent::from))
 }
 
 /// The bytes that an offer takes, about.

@@ -1,7 +1,7 @@
 //! Watches the living worker processes on the event loop: their sockets, their output and their ends become events for
 //! the core.
 
-use super::introductions::{Taken, take_introduction};
+use super::introductions::{AfterIntroduction, take_introduction};
 use super::processes::{EndedProcess, ReadResult, Watchers};
 use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
@@ -82,8 +82,8 @@ impl Hub {
                 message,
                 &payload,
             ) {
-                Taken::Event(event) => inbox.extend(event),
-                Taken::Other(message) => inbox.extend(event_from(worker, message, payload)),
+                AfterIntroduction::Event(event) => inbox.extend(event),
+                AfterIntroduction::Other(message) => inbox.extend(event_from(worker, message, payload)),
             });
         self.welcome_workers();
         self.heed_segments(worker);
@@ -133,7 +133,7 @@ impl Hub {
             let captured = self.processes.capture_rest(worker, stream);
             captured.into_iter().for_each(|captured| self.log_output(worker, stream, &captured));
         }
-        self.empty_tray(worker);
+        self.report_left_in_tray(worker);
         self.drain_inbox();
         self.reap(worker);
     }
