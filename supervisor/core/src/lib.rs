@@ -19,7 +19,7 @@
 //!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
-//!              on_part, on_delivered                    parts.rs      Collect, PassOn, Credit
+//!              on_part, on_delivered                parts.rs      Collect, PassOn, Credit
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
