@@ -25,11 +25,13 @@
 //! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
 //! | `time` | the core's time, without the gaps in which this process did not run | `gaps.rs` |
+//! | `authors` | which jobs ended lately, and may have printed a line that is read now | `authors.rs` |
 //! | `start_failures` | which failed starts the log has reported | `notices.rs` |
 //!
 //! The event loop calls subscribers, the hub never does. So a subscriber may do anything, such as submit more jobs.
 
 mod ask;
+mod authors;
 mod callbacks;
 mod check_schedule;
 mod config;
@@ -51,6 +53,8 @@ mod records;
 mod segments;
 mod stalls;
 mod strays;
+#[cfg(test)]
+mod tests;
 mod trays;
 mod view;
 
@@ -58,6 +62,7 @@ use crate::end_of_turn::EndOfTurn;
 use crate::job::{Input, Job};
 use crate::log::Log;
 use crate::workers::Program;
+use authors::Authors;
 use bytes::Bytes;
 use callbacks::Callbacks;
 use check_schedule::CheckSchedule;
@@ -116,6 +121,7 @@ pub(crate) struct Hub {
     checks: CheckSchedule,
     callbacks: Callbacks,
     start_failures: StartFailures,
+    authors: Authors,
 }
 
 /// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.
@@ -191,6 +197,7 @@ impl Hub {
                 checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
                 start_failures: StartFailures::default(),
+                authors: Authors::default(),
             })
         });
         hub.borrow_mut().watch_launcher()?;
@@ -322,7 +329,12 @@ impl Hub {
             let mut actions = std::mem::take(&mut self.actions);
             let instead = self.reject_if_unsent(&event).or_else(|| self.check_tray(&event));
             let event = instead.unwrap_or(event);
-            self.core.handle(self.time.advance(), event, &mut actions);
+            let now = self.time.advance();
+            self.authors.enter(self.handle.polls(), now);
+            if let Some((worker, job)) = self.job_that_ends(&event) {
+                self.authors.ended(worker, job);
+            }
+            self.core.handle(now, event, &mut actions);
             self.perform_all(actions, payload);
         }
         let told = self.callbacks.take_room(self.core.ledger().releases());

@@ -287,6 +287,13 @@ pub const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after `accept` ran out of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Maximum number of jobs that a line of the log names if any of them may have printed it.
+pub(crate) const LINE_AUTHORS_MAX: usize = 4;
+
+/// Number of ends of jobs that are noted in one round of the event loop. If there are more, lines that are read then name
+/// no job.
+pub(crate) const ENDS_NOTED_MAX: usize = 4096;
+
 /// Maximum length of a line of the log, in bytes.
 pub const LOG_LINE_MAX: usize = 4096;
 

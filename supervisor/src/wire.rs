@@ -8,6 +8,9 @@
 //!     '--> copies: bytes that go into shared memory, each before the first byte of its frame
 //! ```
 
+#[cfg(test)]
+pub(crate) mod refusals;
+
 use crate::limits::{DESCRIPTORS_SEEN, FLUSH_MAX, SEND_REFUSED_MAX};
 use crate::sys::SharedMapping;
 use bytes::Bytes;
@@ -324,6 +327,10 @@ impl Wire {
     /// Sends at most `most` bytes from the outbox, and only up to the next frame that has a descriptor or comes after a copy.
     /// A frame with a descriptor begins a piece of its own, and its descriptor goes with that.
     fn send_piece(&mut self, most: usize) -> Result<usize, Errno> {
+        #[cfg(test)]
+        if refusals::is_next_write_refused() {
+            return Err(Errno::NOBUFS);
+        }
         let front = self.outbox.front();
         let goes_along = self.attached.front().filter(|(start, _)| *start == self.written);
         let next_attached = self.attached.get(usize::from(goes_along.is_some())).map(|(start, _)| *start);

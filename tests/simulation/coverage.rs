@@ -52,7 +52,7 @@ impl Coverage {
             Event::Unsent { worker, .. } => (slot_state(core, *worker), "unsent"),
             Event::Progress { worker, .. } => (slot_state(core, *worker), "progress"),
             Event::Part { worker, .. } => (slot_state(core, *worker), "part"),
-            Event::Taken { job, .. } => (job_state(core, *job), "taken"),
+            Event::Delivered { job, .. } => (job_state(core, *job), "delivered"),
             Event::Checkpoint { worker, .. } => (slot_state(core, *worker), "checkpoint"),
             Event::Yielded { worker, .. } => (slot_state(core, *worker), "yielded"),
             Event::Stopped { worker } => (slot_state(core, *worker), "stopped"),

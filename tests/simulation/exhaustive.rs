@@ -1,14 +1,16 @@
-//! Exhaustive search of a small scope: two slots, a spare or none, three jobs, and every event that can happen next, up
-//! to a fixed depth. The search is breadth first, so the failure that it finds is as short as possible.
+//! Exhaustive search of small scopes: one slot or two, a spare or none, three jobs, and every event that can happen next, up
+//! to a fixed depth. The search is breadth first, so the failure that it finds is as short as possible. In some of these
+//! scopes workers have trays: a job is put there, taken by its worker, or wanted back, in every order.
 //!
-//! Two states are the same if the core prints the same, apart from what only counts (the tally, numbers of processes)
-//! and apart from time: a moment in the future is its distance from now, a moment in the past is the past. So the
-//! search is complete except for decisions that depend on how long ago something was.
+//! Which states are the same is decided in `exhaustive/digest.rs`.
 //!
 //! A core cannot be copied. So a state is stored as the events that lead to it, and is reached again by replaying them.
 
-use crate::choices::mix;
+mod digest;
+mod trays;
+
 use crate::oracle::{Failure, Oracle, Ran, Submission};
+use digest::digest_of;
 use offload_core::action::{Action, Actions};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
@@ -18,13 +20,41 @@ use offload_core::slots::SlotState;
 use offload_core::{Core, Phase};
 use offload_protocol::nouns::{TaskOffer, Usage};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The jobs, in the order in which they come: short and repeatable, not repeatable, with a deadline.
-const JOBS: [(&str, Option<Duration>); 3] = [("echo", None), ("charge", None), ("note", Some(MS))];
+/// The tasks that all workers offer. Only the first one may be run twice.
+const TASKS: [&str; 3] = ["echo", "charge", "note"];
+
+/// A job that comes.
+#[derive(Debug)]
+struct SmallJob {
+    task: &'static str,
+    deadline: Option<Duration>,
+    priority: i8,
+}
+
+const fn job(task: &'static str) -> SmallJob {
+    SmallJob { task, deadline: None, priority: 0 }
+}
+
+/// Repeatable, not repeatable, with a deadline.
+const JOBS: [SmallJob; 3] = [job("echo"), job("charge"), SmallJob { deadline: Some(MS), ..job("note") }];
+
+/// The first two show that their tasks are short, so that the others can be put into trays. The last one is more urgent.
+const JOBS_FOR_TRAYS: [SmallJob; 5] =
+    [job("echo"), job("charge"), job("echo"), job("charge"), SmallJob { priority: 1, ..job("echo") }];
+
+/// What is searched.
+#[derive(Debug)]
+struct Scope {
+    config: CoreConfig,
+    jobs: &'static [SmallJob],
+    /// How long each job runs. What runs for almost no time is never followed by a job in a tray.
+    run: Duration,
+    has_trays: bool,
+}
 
 /// One thing that can happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +68,11 @@ enum Next {
     Hello(WorkerId),
     Starts(WorkerId),
     Finishes(WorkerId),
+    /// The worker takes the job out of its tray. It does so between two jobs; if one runs, the answer to that is on its way.
+    TakesFromTray(WorkerId),
+    /// The shell takes the job that is wanted back out of the tray, or finds that the worker has it.
+    TakeBack(WorkerId),
+    EndOfTurn,
     Skips(WorkerId),
     Garbage(WorkerId),
     Closes(WorkerId),
@@ -50,11 +85,17 @@ struct Small {
     has_said_hello: bool,
     is_unheard: bool,
     given: VecDeque<(JobId, u32, bool)>,
+    tray: Option<(JobId, u32)>,
+    /// What the shell was told to take out of the tray and has not.
+    wanted_back: Option<JobId>,
+    /// It has taken a job out of its tray, and its answer to the one before has not come.
+    is_answer_on_its_way: bool,
     running: Option<(JobId, u32)>,
 }
 
 /// One state of the small world.
-struct State {
+struct State<'a> {
+    scope: &'a Scope,
     now: Mono,
     core: Core,
     oracle: Oracle,
@@ -62,20 +103,21 @@ struct State {
     submitted: usize,
 }
 
-impl State {
-    fn new(config: &CoreConfig) -> State {
+impl State<'_> {
+    fn new(scope: &Scope) -> State<'_> {
         State {
+            scope,
             now: Mono::default(),
-            core: Core::new(config.clone()).expect("a valid configuration"),
-            oracle: Oracle::new(config),
+            core: Core::new(scope.config.clone()).expect("a valid configuration"),
+            oracle: Oracle::new(&scope.config),
             processes: BTreeMap::new(),
             submitted: 0,
         }
     }
 
     /// The state at the end of this way.
-    fn at(config: &CoreConfig, way: &[Next]) -> Result<State, Failure> {
-        let mut state = State::new(config);
+    fn at<'a>(scope: &'a Scope, way: &[Next]) -> Result<State<'a>, Failure> {
+        let mut state = State::new(scope);
         state.tell(Event::Tick, true)?;
         way.iter().try_for_each(|next| state.go(*next))?;
         Ok(state)
@@ -84,14 +126,17 @@ impl State {
     /// Everything that can happen next.
     fn choices(&self) -> Vec<Next> {
         let mut choices = Vec::new();
-        choices.extend((self.submitted < JOBS.len()).then_some(Next::Submit));
+        choices.extend((self.submitted < self.scope.jobs.len()).then_some(Next::Submit));
         choices.extend(self.core.jobs().iter().map(|(job, _)| Next::Cancel(job)));
         choices.extend(self.core.next_deadline().map(|_| Next::Tick));
         if self.core.phase() == Phase::Running {
             choices.extend([Next::Drain, Next::Stop]);
         }
+        choices.extend(self.core.has_untaken().then_some(Next::EndOfTurn));
         for (&worker, process) in &self.processes {
             choices.push(Next::Exits(worker));
+            choices.extend(process.wanted_back.map(|_| Next::TakeBack(worker)));
+            choices.extend(process.tray.map(|_| Next::TakesFromTray(worker)));
             if process.is_unheard {
                 continue;
             }
@@ -116,6 +161,8 @@ impl State {
             Next::Submit => self.submit(),
             Next::Cancel(job) => self.tell(Event::Cancel { job }, true),
             Next::Tick => {
+                self.take_all_back()?;
+                self.deliver_answers()?;
                 self.now = self.core.next_deadline().map_or(self.now, |due| due.max(self.now));
                 self.tell(Event::Tick, true)
             }
@@ -126,6 +173,7 @@ impl State {
                 self.tell(Event::SpawnFailed { worker, fatal: false, message: String::new() }, true)
             }
             Next::Exits(worker) => {
+                self.take_rest_back(worker)?;
                 self.processes.remove(&worker);
                 self.tell(
                     Event::Exited { worker, exit: Exit::Signal(11), last_lines: Vec::new(), usage: None },
@@ -135,6 +183,13 @@ impl State {
             Next::Hello(worker) => self.hello(worker),
             Next::Starts(worker) => self.starts(worker),
             Next::Finishes(worker) => self.finishes(worker),
+            Next::TakesFromTray(worker) => {
+                let process = self.process(worker);
+                process.into_iter().for_each(Small::take_from_tray);
+                Ok(())
+            }
+            Next::TakeBack(worker) => self.take_back(worker),
+            Next::EndOfTurn => self.tell(Event::EndOfTurn, true),
             Next::Skips(worker) => {
                 let skipped = self.process(worker).and_then(|process| process.given.pop_front());
                 skipped.map_or(Ok(()), |(job, ..)| self.tell(Event::Skipped { worker, job }, true))
@@ -155,9 +210,10 @@ impl State {
     }
 
     fn submit(&mut self) -> Result<(), Failure> {
-        let (task, deadline) = JOBS[self.submitted];
+        let &SmallJob { task, deadline, priority } = &self.scope.jobs[self.submitted];
         self.submitted += 1;
-        let request = JobRequest { task: task.to_owned(), input_bytes: 1, deadline, ..JobRequest::default() };
+        let task = task.to_owned();
+        let request = JobRequest { task, input_bytes: 1, deadline, priority, ..JobRequest::default() };
         let mut actions = Actions::new();
         let verdict = self.core.submit(self.now, &request, &mut actions);
         let submission = Submission { wish: self.submitted, request, verdict };
@@ -167,8 +223,9 @@ impl State {
 
     fn hello(&mut self, worker: WorkerId) -> Result<(), Failure> {
         self.process(worker).into_iter().for_each(|process| process.has_said_hello = true);
-        let offer = |(name, _)| TaskOffer { idempotent: name == "echo", ..TaskOffer::new(name) };
-        self.tell(Event::Hello { worker, tasks: JOBS.map(offer).to_vec(), takes_files: true }, true)
+        let offer = |name| TaskOffer { idempotent: name == "echo", ..TaskOffer::new(name) };
+        self.tell(Event::Hello { worker, tasks: TASKS.map(offer).to_vec(), takes_files: true }, true)?;
+        if self.scope.has_trays { self.tell(Event::TrayMade { worker }, true) } else { Ok(()) }
     }
 
     fn starts(&mut self, worker: WorkerId) -> Result<(), Failure> {
@@ -182,15 +239,19 @@ impl State {
     }
 
     fn finishes(&mut self, worker: WorkerId) -> Result<(), Failure> {
-        let running = self.process(worker).and_then(|process| process.running.take());
+        let running = self.process(worker).and_then(Small::end_run);
         let Some((job, attempt)) = running else { return Ok(()) };
         self.oracle.really_ended(worker, job, attempt, Ran::Well);
+        if self.scope.has_trays {
+            // The core believes no run that took longer than it was there.
+            self.now = self.now + self.scope.run;
+        }
         self.tell(
             Event::Finished {
                 worker,
                 job,
                 attempt,
-                run: Duration::from_micros(1),
+                run: self.scope.run,
                 usage: Usage::default(),
                 output_bytes: 0,
             },
@@ -222,6 +283,16 @@ impl State {
                     process.given.push_back((*job, *attempt, false));
                 }
             }
+            Action::Prefetch { worker, job, attempt } => {
+                if let Some(process) = self.processes.get_mut(worker) {
+                    process.tray = Some((*job, *attempt));
+                }
+            }
+            Action::TakeBack { worker, job } => {
+                if let Some(process) = self.processes.get_mut(worker) {
+                    process.wanted_back = Some(*job);
+                }
+            }
             Action::CancelRun { worker, job } => {
                 let process = self.processes.get_mut(worker);
                 let given = process.into_iter().flat_map(|process| process.given.iter_mut());
@@ -233,68 +304,7 @@ impl State {
 
     /// The same number for states between which no difference can be seen from now on.
     fn digest(&self) -> u64 {
-        let mut normal = Normal { now: self.now.as_nanos(), hash: 0, word: "", names: Vec::new() };
-        let written = write!(normal, "{:?}{:?}{}", self.core, self.processes, self.submitted);
-        written.expect("a hash has no end");
-        mix(normal.hash)
-    }
-}
-
-/// Takes in what is printed of a state, without what only counts, with times that are relative and with processes that
-/// are named in the order in which they appear.
-struct Normal {
-    now: u64,
-    hash: u64,
-    /// The word before the number that comes, if there is one.
-    word: &'static str,
-    names: Vec<u64>,
-}
-
-impl Write for Normal {
-    fn write_str(&mut self, piece: &str) -> std::fmt::Result {
-        match piece.as_bytes().first() {
-            Some(b'0'..=b'9') => {
-                self.number(piece.bytes().fold(0, |number: u64, digit| {
-                    number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'))
-                }));
-            }
-            Some(b'(' | b'[' | b',' | b' ' | b':') | None => {}
-            Some(_) => self.text(piece),
-        }
-        Ok(())
-    }
-}
-
-impl Normal {
-    fn number(&mut self, number: u64) {
-        match self.word {
-            "Mono" => self.take(number.saturating_sub(self.now)),
-            "WorkerId" => {
-                let known = self.names.iter().position(|name| *name == number);
-                self.take(known.unwrap_or(self.names.len()) as u64);
-                self.names.extend(known.is_none().then_some(number));
-            }
-            "" => self.take(number),
-            _ => {}
-        }
-    }
-
-    fn text(&mut self, piece: &str) {
-        self.word = match piece {
-            "Mono" => "Mono",
-            "WorkerId" => "WorkerId",
-            "last_worker" | "incarnation" | "jobs_done" | "ended" | "accepted" | "starts" | "restarts" => {
-                "count"
-            }
-            _ => "",
-        };
-        for chunk in piece.as_bytes().chunks(8) {
-            self.take(chunk.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
-        }
-    }
-
-    fn take(&mut self, number: u64) {
-        self.hash = (self.hash.rotate_left(7) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        digest_of(self.now, &format_args!("{:?}{:?}{}", self.core, self.processes, self.submitted))
     }
 }
 
@@ -309,15 +319,15 @@ struct Found {
     failure: Option<(Vec<Next>, Failure)>,
 }
 
-fn search(config: &CoreConfig, root: &[Next], depth: usize) -> Found {
+fn search(scope: &Scope, root: &[Next], depth: usize) -> Found {
     let mut seen = BTreeSet::new();
     let mut frontier = vec![root.to_vec()];
     let mut found = Found::default();
     while found.depth < depth && !frontier.is_empty() {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let size = frontier.len().div_ceil(threads);
-        let parts = std::thread::scope(|scope| {
-            let spawn = |part| scope.spawn(move || expand(config, part));
+        let parts = std::thread::scope(|threads| {
+            let spawn = |part| threads.spawn(move || expand(scope, part));
             let running: Vec<_> = frontier.chunks(size).map(spawn).collect();
             running.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
         });
@@ -342,13 +352,13 @@ fn search(config: &CoreConfig, root: &[Next], depth: usize) -> Found {
 
 type Step = (u64, Vec<Next>, Option<Failure>);
 
-fn expand(config: &CoreConfig, frontier: &[Vec<Next>]) -> Vec<Step> {
+fn expand(scope: &Scope, frontier: &[Vec<Next>]) -> Vec<Step> {
     let mut steps = Vec::new();
     for way in frontier {
-        let Ok(state) = State::at(config, way) else { continue };
+        let Ok(state) = State::at(scope, way) else { continue };
         for next in state.choices() {
             let way: Vec<Next> = way.iter().copied().chain([next]).collect();
-            steps.push(match State::at(config, &way) {
+            steps.push(match State::at(scope, &way) {
                 Ok(state) => (state.digest(), way, None),
                 Err(failure) => (0, way, Some(failure)),
             });
@@ -357,9 +367,9 @@ fn expand(config: &CoreConfig, frontier: &[Vec<Next>]) -> Vec<Step> {
     steps
 }
 
-fn small(spares: usize) -> CoreConfig {
+fn small(workers: usize, spares: usize) -> CoreConfig {
     CoreConfig {
-        workers: 2,
+        workers,
         spares,
         max_attempts: 2,
         max_restarts: 2,
@@ -368,31 +378,84 @@ fn small(spares: usize) -> CoreConfig {
     }
 }
 
+fn without_trays(spares: usize) -> Scope {
+    Scope { config: small(2, spares), jobs: &JOBS, run: Duration::from_micros(1), has_trays: false }
+}
+
+fn with_trays(workers: usize) -> Scope {
+    // No slot is reserved.
+    let config = CoreConfig { short_slots: Some(0), ..small(workers, 0) };
+    Scope { config, jobs: &JOBS_FOR_TRAYS, run: MS, has_trays: true }
+}
+
+fn hellos(scope: &Scope) -> impl Iterator<Item = Next> + use<> {
+    let workers = scope.config.workers + scope.config.spares;
+    (1..=workers as u64).map(|worker| Next::Hello(WorkerId(worker)))
+}
+
 /// All workers are ready and all jobs have come.
-fn warm(spares: usize) -> Vec<Next> {
-    let hellos = (1..=2 + spares as u64).map(|worker| Next::Hello(WorkerId(worker)));
-    hellos.chain([Next::Submit; JOBS.len()]).collect()
+fn warm(scope: &Scope) -> Vec<Next> {
+    hellos(scope).chain([Next::Submit; JOBS.len()]).collect()
+}
+
+/// All workers are ready, both tasks are known to be short, and one job runs. If there is one worker, another job lies in its tray.
+fn warm_with_trays(scope: &Scope) -> Vec<Next> {
+    let first = WorkerId(1);
+    let learn = [Next::Submit, Next::Starts(first), Next::Finishes(first)];
+    let both = [Next::Submit, Next::Starts(first), Next::Submit];
+    hellos(scope).chain(learn).chain(learn).chain(both).collect()
+}
+
+fn search_and_tell(scope: &Scope, root: &[Next], depth: usize) {
+    let deeper = std::env::var("OFFLOAD_SIM_DEEPER").map_or(0, |text| text.parse().expect("a number"));
+    let began = Instant::now();
+    let found = search(scope, root, depth + deeper);
+    println!(
+        "{} slots, {} spare, {} jobs{}, after {} events: {} states, {} steps, {} deep{}, in {:.1} s",
+        scope.config.workers,
+        scope.config.spares,
+        scope.jobs.len(),
+        if scope.has_trays { ", trays" } else { "" },
+        root.len(),
+        found.states,
+        found.steps,
+        found.depth,
+        if found.is_complete { " (all there are)" } else { "" },
+        began.elapsed().as_secs_f64()
+    );
+    if let Some((way, failure)) = found.failure {
+        panic!("{} is broken: {} by\n{way:#?}", failure.rule, failure.what);
+    }
+    assert!(found.states > 1000, "hardly anything was searched");
 }
 
 #[test]
 fn exhaustive() {
-    let deeper = std::env::var("OFFLOAD_SIM_DEEPER").map_or(0, |text| text.parse().expect("a number"));
-    for (spares, root, depth) in [(0, vec![], 6), (1, vec![], 6), (0, warm(0), 6), (1, warm(1), 4)] {
-        let began = Instant::now();
-        let found = search(&small(spares), &root, depth + deeper);
-        println!(
-            "two slots, {spares} spare, {} jobs, after {} events: {} states, {} steps, {} deep{}, in {:.1} s",
-            JOBS.len(),
-            root.len(),
-            found.states,
-            found.steps,
-            found.depth,
-            if found.is_complete { " (all there are)" } else { "" },
-            began.elapsed().as_secs_f64()
-        );
-        if let Some((way, failure)) = found.failure {
-            panic!("{} is broken: {} by\n{way:#?}", failure.rule, failure.what);
-        }
-        assert!(found.states > 1000, "hardly anything was searched");
+    for spares in [0, 1] {
+        let scope = without_trays(spares);
+        search_and_tell(&scope, &[], 6);
+        search_and_tell(&scope, &warm(&scope), if spares == 0 { 6 } else { 4 });
     }
+}
+
+#[test]
+fn exhaustive_with_trays() {
+    for (workers, depth) in [(1, 5), (2, 4)] {
+        let scope = with_trays(workers);
+        search_and_tell(&scope, &warm_with_trays(&scope), depth);
+    }
+}
+
+/// A search of trays that never sees one proves nothing.
+#[test]
+fn the_small_worlds_with_trays_put_jobs_there_and_want_them_back() {
+    let scope = with_trays(1);
+    let mut way = warm_with_trays(&scope);
+    let is_in_tray = |state: &State<'_>| state.processes.values().any(|process| process.tray.is_some());
+    assert!(is_in_tray(&State::at(&scope, &way).expect("no rule is broken")));
+    way.push(Next::Cancel(JobId(4)));
+    let state = State::at(&scope, &way).expect("no rule is broken");
+    assert!(state.processes.values().any(|process| process.wanted_back == Some(JobId(4))));
+    way.push(Next::TakeBack(WorkerId(1)));
+    assert!(!is_in_tray(&State::at(&scope, &way).expect("no rule is broken")));
 }

@@ -32,7 +32,7 @@ impl FakeProcess {
             },
             Event::Progress { worker, job, attempt: 1, done: 1, total: 2 },
             Event::Part { worker, job, attempt: 1, bytes: 1 },
-            Event::Taken { job, bytes: 1 },
+            Event::Delivered { job, bytes: 1 },
             Event::Checkpoint { worker, job, attempt: 1, bytes: 1 },
             Event::Yielded { worker, job, attempt: 1, run: MS, bytes: 1 },
             Event::Stopped { worker },

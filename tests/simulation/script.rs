@@ -441,7 +441,7 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
     let timeout = sometimes(250, &[100 * MS, MS, 3 * MS, Duration::from_micros(10), Duration::ZERO, huge]);
     let deadline = sometimes(250, &[100 * MS, MS, 5 * MS, Duration::from_micros(10), Duration::ZERO, huge]);
     let attempts =
-        choices.chance(tape, 250).then(|| choices.pick(tape, &[2, 0, 1, 3, 5, 1000])).map(|n: u32| n);
+        choices.chance(tape, 250).then(|| choices.pick(tape, &[2, 0, 1, 3, 5, 100])).map(|n: u32| n);
     let lane = choices.chance(tape, 40).then(|| choices.pick(tape, &[Lane::Cpu, Lane::Io]));
     let client = choices.pick(tape, &CLIENTS).to_owned();
     let priority = if choices.chance(tape, 200) { choices.pick(tape, &[5, -10, 10, 11]) } else { 0 };

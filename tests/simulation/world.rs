@@ -60,8 +60,8 @@ pub(crate) enum Thing {
     EndOfTurn,
     /// The core is told of a process that is gone.
     Haunt(Event),
-    /// A client has taken an output, or is disconnected: the shell releases the bytes.
-    Taken(Arc<str>, u64),
+    /// A client has read an output, or is disconnected: the shell releases the bytes.
+    OutputRead(Arc<str>, u64),
     /// The reader of a stream takes the next part.
     ReadPart(JobId),
     /// An input of a client has arrived completely, or is given up.
@@ -377,7 +377,7 @@ impl World {
             Thing::TakeBack(worker, job) => self.take_back(worker, job),
             Thing::EndOfTurn => self.end_turn(),
             Thing::Haunt(event) => self.tell(event, false),
-            Thing::Taken(client, bytes) => {
+            Thing::OutputRead(client, bytes) => {
                 self.tell(Event::Released { client, what: Holding::Outgoing, bytes }, true)
             }
             Thing::ReadPart(job) => self.read_part(job),

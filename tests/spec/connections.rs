@@ -297,6 +297,8 @@ fn a_client_that_asks_for_more_and_does_not_take_its_answers_is_disconnected() {
         asked = Instant::now();
         client.socket.write_all(&question).is_err().then_some(())
     });
+    let is_why = |line: &str| line.contains("is disconnected: it did not read for 10 s, and ");
+    assert!(daemon.stderr.find(is_why, PATIENCE).is_some(), "{:#?}", daemon.stderr.all());
 }
 
 #[test]

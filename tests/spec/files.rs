@@ -117,6 +117,25 @@ fn many_files_are_run_and_mapped_with_the_bytes_of_those_for_which_there_is_no_r
     assert!(mapped.json_lines().iter().all(|line| line["output"] == sums[0]));
 }
 
+/// Of each file, only the descriptor goes through the supervisor.
+#[test]
+fn map_passes_its_files_to_a_supervisor() {
+    let (folder, path, _) = file_with(&content());
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let list = folder.path().join("list");
+    std::fs::write(&list, format!("{}\n", path.display()).repeat(100)).unwrap();
+    let before = daemon.submit(&["--detach", "sleep", "600000"]);
+    let mut map = daemon.command(&["map", "--files", "sha256", &list.display().to_string()]);
+    let mut map = map.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    until("files of map", || (files(&daemon) > 10).then_some(()));
+    daemon.run(&["cancel", before["job"].as_str().unwrap()]).ok();
+    let mut printed = String::new();
+    map.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    assert!(map.wait().unwrap().success());
+    assert_eq!(printed.matches("\"outcome\":\"ok\"").count(), 100, "{printed}");
+    assert_eq!(files(&daemon), 0);
+}
+
 #[test]
 fn workers_that_take_no_files_get_the_bytes() {
     let (_folder, _path, typed) = file_with(&content());

@@ -4,6 +4,10 @@ use bytes::Bytes;
 use offload_protocol::messages::ToClient;
 use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::client::Client;
+use offload_supervisor::{ComputePool, EventLoop, Job, Level, PoolConfig, Program};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
 use tests::canary::turned;
 use tests::harness::{Daemon, program, until};
 
@@ -215,5 +219,53 @@ fn what_a_worker_writes_after_its_answer_or_punches_out_reaches_nobody_else() {
             }
         }
         assert!(good > 0, "the other worker had jobs too");
+    }
+}
+
+/// A time limit that an output of [`LONG`] meets while it is copied: one piece in each turn of the event loop, of which each
+/// takes [`SLOW_TURN`].
+const COPY_LIMIT: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(3);
+/// Less than what counts as a moment in which the supervisor did not run.
+const SLOW_TURN: Duration = Duration::from_millis(80);
+const LONG: usize = 48 * MIB;
+
+#[test]
+fn an_output_that_has_arrived_counts_although_a_time_limit_passes_while_it_is_copied() {
+    let words = vec![program("faultworker").display().to_string(), "segments".to_owned()];
+    let mut config =
+        PoolConfig { log: Level::Quiet, linger: false, ..PoolConfig::with(Program::command(words)) };
+    (config.core.workers, config.core.spares, config.core.max_bytes) = (1, 0, 1 << 30);
+    let mut event_loop = EventLoop::new().unwrap();
+    let handle = event_loop.handle();
+    let pool = ComputePool::start(config, &event_loop).unwrap();
+    let input = Bytes::from([b"slice ", &*pattern(0, LONG)].concat());
+    let job = || Job::new("shared").input(input.clone());
+    let mut run = |job| {
+        let ended = Rc::new(RefCell::new(None));
+        let told = Rc::clone(&ended);
+        pool.submit(job, move |finished, _| drop(told.replace(Some(finished))));
+        event_loop.run().unwrap();
+        ended.take().expect("it has ended")
+    };
+    until("there is a segment for inputs", || {
+        assert_eq!(run(job()).report.outcome, OutcomeCode::Ok);
+        (pool.status().queue.segment_bytes > LONG as u64).then_some(())
+    });
+    // The worker has said that it has mapped the segment when it answers the next job.
+    run(job());
+    let watched = pool.clone();
+    let slow_turns = handle.check(move |_| {
+        let is_running = watched.workers().iter().any(|worker| worker.running_us.is_some());
+        // How long a turn takes is chosen, so this wait is the deed itself and waits for nothing.
+        if is_running {
+            std::thread::sleep(SLOW_TURN);
+        }
+    });
+    handle.unref(slow_turns);
+    for limited in [job().timeout(COPY_LIMIT), job().deadline(DEADLINE)] {
+        let finished = run(limited);
+        assert_eq!(finished.report.outcome, OutcomeCode::Ok, "{:?}", finished.report.error);
+        assert!(finished.output == input.slice("slice ".len()..));
     }
 }

@@ -63,6 +63,65 @@ fn a_line_that_a_worker_prints_during_a_job_shows_the_metadata_of_the_job() {
 }
 
 #[test]
+fn a_job_whose_start_and_end_are_heard_together_ran_for_as_long_as_its_worker_says() {
+    let folder = private_folder();
+    let frame = r#"struct.pack("<II", len(header), len(payload)) + header + payload"#;
+    // The start is sent together with the end.
+    let holds = format!(
+        "global held; held = globals().get('held', b'') + {frame}\n    if header[0] != STARTED: \
+         channel.sendall(held); held = b''; time.sleep(0.001)"
+    );
+    let worker = changed_example(folder.path(), &format!("channel.sendall({frame})"), &holds);
+    let worker = worker.replace("worker.py", "late.py");
+    let example = std::fs::read_to_string(folder.path().join("worker.py")).unwrap();
+    let late = example.replace("output = run(payload)", "output = time.sleep(0.001) or run(payload)");
+    std::fs::write(folder.path().join("late.py"), late).unwrap();
+    let daemon = Daemon::start(&["--workers", "1", "--worker", &worker]);
+    let report = daemon.submit(&["reverse", "abc"]);
+    assert!(report["receipt"]["run_us"].as_u64() >= Some(1000), "{report}");
+}
+
+/// The command of a worker that prints its input, and ends the job right after that.
+fn printing_worker(folder: &Path) -> String {
+    let prints = "output = print('line', payload.decode(), flush=True) or run(payload)";
+    changed_example(folder, "output = run(payload)", prints)
+}
+
+#[test]
+fn a_line_that_is_read_after_the_end_of_its_job_names_it() {
+    let folder = private_folder();
+    let daemon = Daemon::start(&["--workers", "1", "--worker", &printing_worker(folder.path())]);
+    for number in 0..15 {
+        let (meta, input) = (format!("number={number}"), number.to_string());
+        let report = daemon.submit(&["--meta", &meta, "reverse", &input]);
+        let line = format!("job {} number={number}] line {number}", report["job"].as_str().unwrap());
+        let is_it = |said: &str| said.ends_with(&line);
+        assert!(daemon.stderr.find(is_it, PATIENCE).is_some(), "{line}: {:#?}", daemon.stderr.all());
+    }
+}
+
+#[test]
+fn of_many_jobs_at_once_no_line_names_another_than_its_own() {
+    let folder = private_folder();
+    let daemon = Daemon::start(&["--workers", "1", "--worker", &printing_worker(folder.path())]);
+    let numbers: Vec<String> = (10..28).map(|number| number.to_string()).collect();
+    let submit = |number: &String| {
+        let meta = format!("number={number}");
+        daemon.run(&["submit", "--detach", "--meta", &meta, "reverse", number]).ok().text().trim().to_owned()
+    };
+    let jobs: Vec<String> = numbers.iter().map(submit).collect();
+    for (job, number) in jobs.iter().zip(&numbers) {
+        let is_it = |said: &str| said.ends_with(&format!("] line {number}"));
+        let line =
+            daemon.stderr.find(is_it, PATIENCE).unwrap_or_else(|| panic!("{:#?}", daemon.stderr.all()));
+        let names_none = !line.contains(" job ");
+        let names_it = line.contains(&format!("job {job} number={number}]"));
+        let is_among_several = line.contains(" or ") && line.contains(job);
+        assert!(names_none || names_it || is_among_several, "{line}");
+    }
+}
+
+#[test]
 fn the_media_type_of_an_output_is_the_workers_and_one_that_is_none_is_its_fault() {
     let folder = private_folder();
     let typed = |media_type: &str| {

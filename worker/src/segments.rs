@@ -49,7 +49,7 @@ struct Announced {
 
 /// Where an output is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct OutputPlace {
     segment: u32,
     offset: usize,
     length: usize,
@@ -115,17 +115,17 @@ impl Segments {
         let (left, output, place) = self.release_input(job, output, place);
         before.extend(left.map(|segment| FromWorker::SegmentLeft { segment }));
         let place = place.or_else(|| self.in_outputs(&output));
-        let Some(Place { segment, offset, length }) = place else { return output };
+        let Some(OutputPlace { segment, offset, length }) = place else { return output };
         before.push(FromWorker::OutputIn { job, segment, offset: offset as u64, length: length as u64 });
         Bytes::new()
     }
 
     /// If the output is a large part of the job's input: where it is, instead of the output.
-    fn in_input(&self, job: u64, output: Bytes) -> (Bytes, Option<Place>) {
+    fn in_input(&self, job: u64, output: Bytes) -> (Bytes, Option<OutputPlace>) {
         let of_job = |inputs: &&Inputs| inputs.job == Some(job);
         let place = self.inputs.as_ref().filter(of_job).and_then(|Inputs { id, mapping, .. }| {
             let offset = mapping.offset_of(&output)?;
-            Some(Place { segment: *id, offset, length: output.len() })
+            Some(OutputPlace { segment: *id, offset, length: output.len() })
         });
         match place.filter(|place| place.length >= SEGMENT_PAYLOAD_MIN) {
             Some(place) => (Bytes::new(), Some(place)),
@@ -139,8 +139,8 @@ impl Segments {
         &mut self,
         job: u64,
         mut output: Bytes,
-        place: Option<Place>,
-    ) -> (Option<u32>, Bytes, Option<Place>) {
+        place: Option<OutputPlace>,
+    ) -> (Option<u32>, Bytes, Option<OutputPlace>) {
         let Some(inputs) = self.inputs.as_mut().filter(|inputs| inputs.job == Some(job)) else {
             return (None, output, place);
         };
@@ -159,13 +159,13 @@ impl Segments {
     }
 
     /// Copies a large output into the segment for outputs, if that is free and long enough.
-    fn in_outputs(&mut self, output: &Bytes) -> Option<Place> {
+    fn in_outputs(&mut self, output: &Bytes) -> Option<OutputPlace> {
         let outputs = self.outputs.as_mut().filter(|outputs| !outputs.is_unread)?;
         if output.len() < SEGMENT_PAYLOAD_MIN || !outputs.mapping.write(SEGMENT_START, output) {
             return None;
         }
         outputs.is_unread = true;
-        Some(Place { segment: outputs.id, offset: SEGMENT_START, length: output.len() })
+        Some(OutputPlace { segment: outputs.id, offset: SEGMENT_START, length: output.len() })
     }
 }
 

@@ -182,7 +182,12 @@ impl Serialize for Labels {
 
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
-        Labels::new(&Vec::<String>::deserialize(deserializer)?).map_err(D::Error::custom)
+        let labels = Vec::<String>::deserialize(deserializer)?;
+        let count = labels.len();
+        if count > LABELS_MAX {
+            return Err(D::Error::custom(format!("{count} labels, at most {LABELS_MAX} are allowed")));
+        }
+        Labels::new(&labels).map_err(D::Error::custom)
     }
 }
 

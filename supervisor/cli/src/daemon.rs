@@ -15,7 +15,7 @@ use super::client::connect;
 use super::failure::Failure;
 use super::input::{Content, Payload};
 use super::render::{refused, rejected};
-use crate::limits::ANSWER_TIMEOUT;
+use crate::limits::{ANSWER_TIMEOUT, FILES_IN_FLIGHT_MAX};
 use bytes::Bytes;
 use offload_event_loop::{Context, HandleId, Interest, LoopHandle, TimerId};
 use offload_protocol::messages::{SubmitOptions, ToClient, ToSupervisor};
@@ -23,7 +23,7 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use offload_supervisor::client::{Answer, Client, ClientError};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::{Rc, Weak};
@@ -40,6 +40,8 @@ pub(crate) struct SupervisorTarget {
     awaited: RefCell<BTreeMap<u64, JobDone>>,
     /// The accepted ones among them, with their ids.
     accepted: RefCell<BTreeMap<u64, String>>,
+    /// Those of them whose inputs are files, which are open here as long.
+    files: RefCell<BTreeSet<u64>>,
     lost: RefCell<Option<String>>,
     closing: RefCell<Option<Closing>>,
     this: Weak<SupervisorTarget>,
@@ -73,6 +75,7 @@ impl SupervisorTarget {
             watcher: Cell::new(None),
             awaited: RefCell::new(BTreeMap::new()),
             accepted: RefCell::new(BTreeMap::new()),
+            files: RefCell::new(BTreeSet::new()),
             lost: RefCell::new(None),
             closing: RefCell::new(None),
             this: this.clone(),
@@ -118,11 +121,17 @@ impl SupervisorTarget {
                 self.accepted.borrow_mut().insert(ticket, job.into_owned());
                 return;
             }
-            // A batch asks for no streams and sends no files.
-            ToClient::Part { .. } | ToClient::Answer { .. } | ToClient::SendInput { .. } => return,
+            // The batch submits it again, with the bytes.
+            ToClient::SendInput { ticket } => {
+                let message = "the supervisor cannot use the file now".to_owned();
+                (ticket, refused(&self.task, OutcomeCode::Unsupported, message))
+            }
+            // A batch asks for no streams.
+            ToClient::Part { .. } | ToClient::Answer { .. } => return,
             ToClient::Welcome { .. } | ToClient::Goodbye { .. } => return,
         };
         self.accepted.borrow_mut().remove(&ticket);
+        self.files.borrow_mut().remove(&ticket);
         let done = self.awaited.borrow_mut().remove(&ticket);
         if let Some(done) = done {
             done(finished, cx);
@@ -182,11 +191,18 @@ impl SupervisorTarget {
         let (task, media_type, options) =
             (self.task.as_str(), payload.media_type.clone(), self.options.clone());
         let submit = ToSupervisor::Submit { ticket, task, media_type, detach: false, options };
-        let bytes = match &payload.content {
-            Content::Bytes(bytes) => bytes,
-            Content::File(_) => unreachable!("it takes no files"),
+        let queued = match &payload.content {
+            Content::Bytes(bytes) => client.queue(&submit, bytes),
+            Content::File(file) => {
+                self.files.borrow_mut().insert(ticket);
+                self.look_for_answers();
+                client.queue_with_file(&submit, (&file.file, file.bytes))
+            }
         };
-        match client.queue(&submit, bytes) {
+        if queued.is_err() {
+            self.files.borrow_mut().remove(&ticket);
+        }
+        match queued {
             Ok(()) => {
                 self.awaited.borrow_mut().insert(ticket, done);
                 Ok(())
@@ -194,8 +210,17 @@ impl SupervisorTarget {
             Err(error @ ClientError::TooLarge { .. }) => {
                 Err((OutcomeCode::TooLarge, error.to_string(), done))
             }
-            Err(error) => Err((OutcomeCode::BadRequest, error.to_string(), done)),
+            Err(error @ ClientError::Encode(_)) => Err((OutcomeCode::BadRequest, error.to_string(), done)),
+            Err(error) => Err((OutcomeCode::Unavailable, error.to_string(), done)),
         }
+    }
+
+    /// Sending a file may read answers, which then are not in the socket any more.
+    fn look_for_answers(&self) {
+        let this = self.this.clone();
+        self.handle.set_immediate(move |cx| {
+            this.upgrade().into_iter().for_each(|daemon| daemon.on_ready(cx));
+        });
     }
 
     /// The next poll phase does the writing, so that many small jobs are sent in one write.
@@ -223,6 +248,12 @@ impl Target for SupervisorTarget {
                 self.handle.set_immediate(move |cx| done(finished, cx));
             }
         }
+    }
+
+    /// Each file stays open until its job is answered, and there are only so many descriptors.
+    fn takes_files(&self) -> bool {
+        let has_place = self.files.borrow().len() < FILES_IN_FLIGHT_MAX;
+        has_place && self.client.borrow().takes_files() && self.options.idempotency.is_none()
     }
 
     fn is_lost(&self) -> Option<String> {

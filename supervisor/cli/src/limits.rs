@@ -22,6 +22,9 @@ pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// For what waits for jobs, which have limits of their own: Ctrl-C ends the waiting, and the supervisor goes on.
 pub(crate) const NO_LIMIT: Option<Duration> = None;
 
+/// Most jobs of `map` in a supervisor whose inputs are files that are passed on. While there are as many, other files are read.
+pub(crate) const FILES_IN_FLIGHT_MAX: usize = 64;
+
 /// Most input files of `map` that are being read, or were read and wait to be submitted.
 pub(crate) const LOADS_MAX: usize = 4;
 

@@ -1,6 +1,6 @@
 //! What the core tells the shell to do. The shell carries actions out in their order and decides nothing itself.
 
-use super::ids::{JobId, Place, ProgramIndex, SlotIndex, Version, WorkerId};
+use super::ids::{JobId, ProgramIndex, SlotIndex, Version, WorkerId, WorkerInSlot};
 use crate::exit::{Exit, ExitUsage};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub enum Action {
         /// The job.
         job: JobId,
     },
-    /// Pass the part that came with the event in hand on to the reader of the stream. `Taken` says when the reader has
+    /// Pass the part that came with the event in hand on to the reader of the stream. `Delivered` says when the reader has
     /// taken it.
     PassOn {
         /// The job.
@@ -226,7 +226,7 @@ pub struct Ended {
     /// From the end of the task to now.
     pub returned: Duration,
     /// Where it ran last.
-    pub place: Option<Place>,
+    pub place: Option<WorkerInSlot>,
     /// What the last attempt used.
     pub usage: Usage,
     /// The attempts that were lost, the first one first.
@@ -245,7 +245,7 @@ pub struct LostAttempt {
     /// The attempt's number; 0 if the job had been dispatched but not started.
     pub attempt: u32,
     /// The place of its worker.
-    pub place: Option<Place>,
+    pub place: Option<WorkerInSlot>,
     /// How long it ran.
     pub ran: Duration,
     /// How it was lost, as an outcome code.

@@ -1,7 +1,7 @@
 //! How one job ends: its outcome, what its client is charged, and where it ran. Any part of the core may decide that
 //! a job ends; `Core::finish` ends it.
 
-use super::ids::Place;
+use super::ids::WorkerInSlot;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use std::time::Duration;
 pub(super) struct Ending {
     pub(super) outcome: OutcomeCode,
     pub(super) error: Option<ErrorDetail>,
-    /// The run time by the worker's clock, if the worker reported it.
+    /// The run time by the worker's clock, if the worker reported it, and no longer than it can have been
+    /// ([`Running::counted`](super::load::Running::counted)).
     pub(super) run: Option<Duration>,
     /// Where the job ran, if its worker is gone already.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<WorkerInSlot>,
     pub(super) usage: Usage,
     pub(super) output_bytes: u64,
     pub(super) charge: Charge,
@@ -28,6 +29,14 @@ pub(super) enum Charge {
 }
 
 impl Ending {
+    /// The time that is charged, if the last attempt ran for `ran` as far as it was heard of.
+    pub(super) fn charged(&self, ran: Duration) -> Duration {
+        match self.charge {
+            Charge::ForTheRun => self.run.unwrap_or(ran),
+            Charge::Nothing => Duration::ZERO,
+        }
+    }
+
     /// An ending with this error, whose code is the outcome.
     pub(super) fn of(error: ErrorDetail) -> Ending {
         let (outcome, usage) = (error.code, Usage::default());

@@ -141,7 +141,7 @@ pub enum Event {
         bytes: u64,
     },
     /// The reader of a stream has taken parts: they are delivered (`parts.rs`).
-    Taken {
+    Delivered {
         /// The job.
         job: JobId,
         /// How many bytes.

@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::action::LostAttempt;
-use super::ids::{JobId, Mono, Place, ProgramIndex, SlotIndex};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerInSlot};
 use super::jobs::{Job, JobState, Progress};
 use super::registry::Class;
 use super::waiting::planned;
@@ -43,9 +43,9 @@ pub struct Explanation {
     /// Length of the checkpoint that the next attempt goes on from; 0 if there is none.
     pub checkpoint_bytes: u64,
     /// For a running job: where it runs, and for how long.
-    pub running: Option<(Place, Duration)>,
+    pub running: Option<(WorkerInSlot, Duration)>,
     /// For a job that was dispatched and not started: where it is.
-    pub given_to: Option<Place>,
+    pub given_to: Option<WorkerInSlot>,
     /// For a job that lies in the tray of a busy worker: the job that runs there.
     pub behind: Option<JobId>,
     /// For a queued job: why it waits.
@@ -124,7 +124,7 @@ impl Core {
                 _ => None,
             },
             given_to: match job.state {
-                JobState::Assigned { worker } => place(worker),
+                JobState::Assigned { worker, .. } => place(worker),
                 _ => None,
             },
             behind: self.runs_before(id, job.state),
@@ -140,7 +140,7 @@ impl Core {
 
     /// The job that runs where this one lies in the tray.
     fn runs_before(&self, id: JobId, state: JobState) -> Option<JobId> {
-        let JobState::Assigned { worker } = state else { return None };
+        let JobState::Assigned { worker, .. } = state else { return None };
         let load = self.slots[self.slot_of(worker)?].load()?;
         load.in_tray(id).and_then(|_| load.running_job())
     }

@@ -74,7 +74,7 @@ pub type TaskIndex = u32;
 
 /// Where a worker is, or was when something happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct WorkerInSlot {
     /// The process.
     pub worker: WorkerId,
     /// Its slot at the time.

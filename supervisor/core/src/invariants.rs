@@ -149,7 +149,7 @@ impl Core {
                     format!("{id} is listed under outputs that its client does not have: {listed:?}")
                 })
             }
-            JobState::Assigned { worker } | JobState::Running { worker, .. } => {
+            JobState::Assigned { worker, .. } | JobState::Running { worker, .. } => {
                 let load = self.slot_of(worker).and_then(|slot| self.slots[slot].load());
                 let is_running = matches!(job.state, JobState::Running { .. });
                 let place = load.map(|load| (load.jobs().any(|job| job == id), load.is_started(id)));

@@ -205,6 +205,8 @@ pub enum JobState {
     Assigned {
         /// The worker.
         worker: WorkerId,
+        /// When it was dispatched.
+        given_at: Mono,
     },
     /// The job runs.
     Running {

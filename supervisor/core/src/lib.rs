@@ -19,7 +19,7 @@
 //!              on_abandoned                         abandoned.rs  Finish
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
-//!              on_part, on_taken                    parts.rs      Collect, PassOn, Credit
+//!              on_part, on_delivered                parts.rs      Collect, PassOn, Credit
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
@@ -107,7 +107,7 @@ use config::CoreConfig;
 use ending::{Charge, Ending};
 use event::{Event, JobRequest};
 use files::Files;
-use ids::{JobId, Mono, Place, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
+use ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId, WorkerInSlot};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
 use letters::Letters;
@@ -145,7 +145,7 @@ pub struct Core {
     /// The place of each living process.
     places: ByWorker<SlotIndex>,
     /// Processes that were killed and are not gone: they hang in the kernel, and no longer have a place.
-    hanging: BTreeMap<WorkerId, Place>,
+    hanging: BTreeMap<WorkerId, WorkerInSlot>,
     /// When the deadline of each slot is.
     due: SmallSet<(Mono, SlotIndex)>,
     /// Slots that may have changed since the lists of slots were last updated; some of them twice.
@@ -331,7 +331,7 @@ impl Core {
                 self.on_checkpoint(turn, worker, (job, attempt), bytes);
             }
             Event::Part { worker, job, attempt, bytes } => self.on_part(turn, worker, (job, attempt), bytes),
-            Event::Taken { job, bytes } => self.on_taken(turn, job, bytes),
+            Event::Delivered { job, bytes } => self.on_delivered(turn, job, bytes),
             Event::Yielded { worker, job, attempt, run, bytes } => {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
@@ -396,10 +396,7 @@ impl Core {
     fn finish(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(turn.now, id, job);
-        match ending.charge {
-            Charge::ForTheRun => self.charge(id, ending.run.map_or(ran, |run| run.min(ran))),
-            Charge::Nothing => self.charge(id, Duration::ZERO),
-        }
+        self.charge(id, ending.charged(ran));
         self.dequeue(id);
         self.leave_worker(id);
         self.release_held(id);
@@ -419,10 +416,12 @@ impl Core {
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
         let (worker, started_at) = match job.state {
             JobState::Parked | JobState::Queued | JobState::Held => (None, now),
-            JobState::Assigned { worker } => (Some(worker), now),
+            JobState::Assigned { worker, .. } => (Some(worker), now),
             JobState::Running { worker, started_at } => (Some(worker), started_at),
         };
-        let run = ending.run.map_or(ran, |run| run.min(ran));
+        let run = ending.run.unwrap_or(ran);
+        // It began so much before its start was heard of.
+        let unheard = run.saturating_sub(now - started_at);
         Ended {
             job: id,
             task: self.task_name(&job).clone(),
@@ -430,7 +429,7 @@ impl Core {
             outcome: ending.outcome,
             error: ending.error,
             attempts: job.attempts,
-            queued: (started_at - job.accepted_at).saturating_sub(job.past.ran_before),
+            queued: (started_at - job.accepted_at).saturating_sub(unheard + job.past.ran_before),
             run: run + job.past.ran_before,
             returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
@@ -452,11 +451,11 @@ impl Core {
     }
 
     /// The place where a living process works or, if it is leaving, worked.
-    fn place(&self, worker: WorkerId) -> Option<Place> {
+    fn place(&self, worker: WorkerId) -> Option<WorkerInSlot> {
         let Some(&slot) = self.places.get(&worker) else { return self.hanging.get(&worker).copied() };
         match &self.slots[slot].state {
             SlotState::Leaving { place, .. } => Some(*place),
-            _ => Some(Place { worker, slot, incarnation: self.slots[slot].incarnation }),
+            _ => Some(WorkerInSlot { worker, slot, incarnation: self.slots[slot].incarnation }),
         }
     }
 

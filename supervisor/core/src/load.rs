@@ -7,6 +7,11 @@
 //!                between two steps      v  |
 //!                                     suspended: its clocks stand still
 //! ```
+//!
+//! How long a job ran is what its worker says, as far as that is possible. The start and the end of a short job are often
+//! heard of together, so the time between the two says nothing. What is known is when a job was given, and that a worker
+//! runs one job after another: a job cannot have begun before the one before it had ended. So what a worker says of all
+//! its jobs is never more than the time that has passed, and an honest worker is never corrected.
 
 use super::clients::ClientId;
 use super::ids::{JobId, Mono};
@@ -33,6 +38,8 @@ pub struct Load {
     /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
     /// (`doubt.rs`).
     pub doubtful: usize,
+    /// The worker cannot have begun its next job before this.
+    pub free_since: Mono,
     /// The job because of which the worker has to end. It is not among these any more, and its answer may be on the way.
     pub ended: Option<JobId>,
     /// The number of `Core::tiny_changes` at which all of these jobs were found to be tiny; 0 if they were not.
@@ -46,8 +53,10 @@ pub struct Running {
     pub job: JobId,
     /// The number of the attempt.
     pub attempt: u32,
-    /// When it started.
+    /// When it started, as far as it was heard of.
     pub started_at: Mono,
+    /// It cannot have begun before this.
+    pub earliest_start: Mono,
     /// When its time limit is reached.
     pub finish_by: Mono,
     /// When it last reported progress (or started), and how often it promised to report; `None` if it made no
@@ -81,6 +90,11 @@ impl Running {
     pub fn ran(&self, now: Mono) -> Duration {
         let until = self.suspended_at.unwrap_or(now);
         (until - self.started_at).saturating_sub(self.stood_still)
+    }
+
+    /// How long it ran, if its worker says `run`: that, but no longer than it can have been.
+    pub fn counted(&self, now: Mono, run: Duration) -> Duration {
+        run.min(now - self.earliest_start)
     }
 
     fn suspend(mut self, now: Mono) -> Running {
@@ -135,10 +149,21 @@ impl Load {
     }
 
     /// The worker has started the next job. The job that ran, if one did, is suspended.
-    pub(super) fn start(&mut self, now: Mono, started: Running) {
+    pub(super) fn start(&mut self, now: Mono, mut started: Running) {
         self.pop_waiting();
+        let free_since = self.running.map_or(self.free_since, |running| running.earliest_start);
+        started.earliest_start = started.earliest_start.max(free_since);
         let before = self.running.replace(started);
         self.suspended = self.suspended.or(before.map(|running| running.suspend(now)));
+    }
+
+    /// The running attempt took this long.
+    pub(super) fn note_run(&mut self, counted: Duration) {
+        let Some(running) = self.running else { return };
+        self.free_since = self.free_since.max(running.earliest_start + counted);
+        if let Some(suspended) = &mut self.suspended {
+            suspended.earliest_start = suspended.earliest_start + counted;
+        }
     }
 
     /// Takes the running attempt out. The suspended one, if there is one, goes on.
@@ -176,5 +201,75 @@ impl Load {
     /// Whether the job was started.
     pub fn is_started(&self, job: JobId) -> bool {
         self.started(job).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn at(micros: u32) -> Mono {
+        Mono::default() + US * micros
+    }
+
+    fn given_at(micros: u32, job: u64) -> Running {
+        Running {
+            job: JobId(job),
+            attempt: 1,
+            started_at: at(micros),
+            earliest_start: at(micros),
+            finish_by: at(u32::MAX),
+            progress_by: None,
+            lets_others_in: true,
+            may_be_followed: false,
+            taken_back: 0,
+            yields: false,
+            paid: None,
+            asked_to_yield: false,
+            suspended_at: None,
+            stood_still: Duration::ZERO,
+            credit: Credit::default(),
+            is_bystander: false,
+        }
+    }
+
+    /// Starts a job, has the worker say at `now` that it took `run`, and returns how long it counts.
+    fn counted(load: &mut Load, now: Mono, started: Running, run: Duration) -> Duration {
+        load.start(now, started);
+        end(load, now, run)
+    }
+
+    fn end(load: &mut Load, now: Mono, run: Duration) -> Duration {
+        let counted = load.running.map_or(Duration::MAX, |running| running.counted(now, run));
+        load.note_run(counted);
+        load.take_running(now);
+        counted
+    }
+
+    #[test]
+    fn what_an_honest_worker_says_counts_however_late_it_is_heard() {
+        let mut load = Load::default();
+        for job in 1..=4 {
+            assert_eq!(counted(&mut load, at(100), given_at(0, job), 25 * US), 25 * US, "job {job}");
+        }
+        assert_eq!(counted(&mut load, at(200), given_at(100, 5), 90 * US), 90 * US);
+    }
+
+    #[test]
+    fn all_jobs_of_a_worker_together_took_no_longer_than_the_time_that_has_passed() {
+        let mut load = Load::default();
+        assert_eq!(counted(&mut load, at(100), given_at(10, 1), 60 * US), 60 * US);
+        assert_eq!(counted(&mut load, at(100), given_at(10, 2), 60 * US), 30 * US);
+        assert_eq!(counted(&mut load, at(100), given_at(10, 3), 60 * US), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_job_does_not_count_the_time_of_those_between_its_steps() {
+        let mut load = Load::default();
+        load.start(at(10), given_at(0, 1));
+        assert_eq!(counted(&mut load, at(100), given_at(20, 2), 70 * US), 70 * US);
+        assert_eq!(end(&mut load, at(100), 90 * US), 30 * US);
     }
 }

@@ -19,7 +19,7 @@
 //! So if one of them ends a worker again, no other job is lost with it.
 
 use super::action::LostAttempt;
-use super::ids::{JobId, Mono, Place, SlotIndex};
+use super::ids::{JobId, Mono, SlotIndex, WorkerInSlot};
 use super::jobs::Job;
 use super::outcome::{self, human};
 use super::slots::{Cause, Load, Running, SlotState, Worker};
@@ -34,7 +34,7 @@ use std::time::Duration;
 pub(super) struct End {
     pub(super) cause: Option<Cause>,
     pub(super) exit: Exit,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<WorkerInSlot>,
     pub(super) was: Option<Worker>,
     pub(super) last_lines: Vec<String>,
     pub(super) usage: Option<ExitUsage>,

@@ -191,7 +191,7 @@ impl Core {
     }
 
     /// The reader of a stream has taken parts: they are delivered.
-    pub(super) fn on_taken(&mut self, turn: &mut Turn<'_>, id: JobId, bytes: u64) {
+    pub(super) fn on_delivered(&mut self, turn: &mut Turn<'_>, id: JobId, bytes: u64) {
         let Some(job) = self.jobs.get_mut(id).filter(|job| job.past.parts.wanted == Wanted::Stream) else {
             return;
         };

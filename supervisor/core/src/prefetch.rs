@@ -170,8 +170,8 @@ impl Core {
 
 /// Who is wanted back.
 impl Core {
-    /// Wants back what must not be in a tray, before anything is dispatched.
-    pub(super) fn empty_trays(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
+    /// Wants back what must not be in a tray, or has been there for too long, before anything is dispatched.
+    pub(super) fn want_unfit_and_overdue_back(&mut self, turn: &mut Turn<'_>, program: ProgramIndex) {
         while let Some(&slot) = self.programs[program].trays.unfit.first() {
             self.want_back(turn, slot);
             self.relist();

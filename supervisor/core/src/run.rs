@@ -80,6 +80,10 @@ impl Core {
             job: id,
             attempt,
             started_at: now,
+            earliest_start: match job.map(|job| job.state) {
+                Some(JobState::Assigned { given_at, .. }) => given_at,
+                _ => Mono::default(),
+            },
             finish_by: now + job.map_or(self.config.kill_grace, |job| job.run_timeout()),
             progress_by: promise.progress().map(|promise| (now, promise)),
             lets_others_in: may_be_lost && promise.lets_others_in(),
@@ -135,7 +139,8 @@ impl Core {
         let (output, outcome) = (result.as_ref().ok().copied(), result.as_ref().err());
         let outcome = outcome.map_or(OutcomeCode::Ok, |error| error.code);
         self.refund_worker(running.paid);
-        self.learn(slot, id, run.min(running.ran(turn.now)), output);
+        let run = self.count_run(turn.now, slot, running, run);
+        self.learn(slot, id, run, output);
         self.note_short_service(turn.now, id);
         let output_bytes = output.unwrap_or(0);
         self.hold_output(id, output.and(rest).unwrap_or(0));
@@ -146,6 +151,21 @@ impl Core {
         if is_wanted {
             self.note_proof(turn, slot, output.is_none());
         }
+    }
+
+    /// How long the job that runs in this slot took, if its worker says `run`.
+    pub(super) fn count_run(
+        &mut self,
+        now: Mono,
+        slot: SlotIndex,
+        running: Running,
+        run: Duration,
+    ) -> Duration {
+        let counted = running.counted(now, run);
+        if let Some(load) = self.slot_mut(slot).load_mut() {
+            load.note_run(counted);
+        }
+        counted
     }
 
     fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration, output: Option<u64>) {

@@ -73,7 +73,7 @@ impl Core {
     /// Dispatches waiting jobs to workers.
     fn dispatch(&mut self, turn: &mut Turn<'_>) {
         for program in 0..self.programs.len() {
-            self.empty_trays(turn, program);
+            self.want_unfit_and_overdue_back(turn, program);
             self.bring_in_spare(program);
             let mut held_back = 0;
             while let Some((job, slot, tray)) = self.next_step(turn.now, program) {
@@ -330,7 +330,7 @@ impl Core {
         };
         let promise = self.promise_to(slot, id).unwrap_or_default();
         if let Some(job) = self.jobs.get_mut(id) {
-            job.state = JobState::Assigned { worker };
+            job.state = JobState::Assigned { worker, given_at: turn.now };
             job.promise = promise;
             let half = planned(job.expected()) / 2;
             self.programs[self.slots[slot].program].in_flight += half;

@@ -27,7 +27,7 @@
 //! All times that belong to a process are in its slot's state, together with the attempt that they belong to. So the
 //! time limit of one job can never hit the next.
 
-use super::ids::{JobId, Mono, Place, ProgramIndex, Version, WorkerId};
+use super::ids::{JobId, Mono, ProgramIndex, Version, WorkerId, WorkerInSlot};
 pub use super::load::{InTray, Load, Running};
 use super::trays::TrayState;
 use crate::limits::RECENT_JOBS;
@@ -166,7 +166,7 @@ pub enum SlotState {
     /// A process that has to end.
     Leaving {
         /// The process, and where it worked: by now it may be in the spare's place.
-        place: Place,
+        place: WorkerInSlot,
         /// The version of its program.
         version: Version,
         /// The worker, if it had said hello.

@@ -79,7 +79,7 @@ impl Core {
         if !running.asked_to_yield {
             return self.on_violation(turn, worker, "yielded a job unasked".to_owned());
         }
-        let ran = run.min(running.ran(turn.now));
+        let ran = self.count_run(turn.now, slot, running, run);
         self.charge(id, ran);
         self.keep(turn, id, bytes);
         self.take_next(turn.now, slot, id);

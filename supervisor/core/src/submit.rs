@@ -267,7 +267,7 @@ impl Core {
         self.finish(turn, id, ending);
         match state {
             JobState::Parked | JobState::Queued | JobState::Held => {}
-            JobState::Assigned { worker } => self.cancel_given(turn, worker, id),
+            JobState::Assigned { worker, .. } => self.cancel_given(turn, worker, id),
             JobState::Running { worker, .. } => {
                 let Some(&slot) = self.places.get(&worker) else { return };
                 if let Some(load) = self.slot_mut(slot).load_mut() {
@@ -341,6 +341,11 @@ fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
     if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&request.priority) {
         let priority = request.priority;
         return bad(format!("priority {priority} is out of bounds: -{PRIORITY_MAX} to {PRIORITY_MAX}"));
+    }
+    if let Some(attempts) = request.attempts
+        && !(1..=ATTEMPTS_MAX).contains(&attempts)
+    {
+        return bad(format!("{attempts} attempts are out of bounds: 1 to {ATTEMPTS_MAX}"));
     }
     if request.stream && (request.keeps_output || request.key.is_some()) {
         let message =

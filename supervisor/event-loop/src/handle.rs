@@ -144,6 +144,13 @@ impl LoopHandle {
         self.shared.clock.instant(self.shared.loop_time.get())
     }
 
+    /// How often the loop has asked the kernel which descriptors are ready. Before it asks again, the callback of every
+    /// watcher is called whose descriptor was ready. So between two callbacks with the same number there was no other
+    /// poll, and what was ready at the poll of a smaller number was told then.
+    pub fn polls(&self) -> u64 {
+        self.shared.polls.get()
+    }
+
     /// Sets the loop's time to the clock's, for a callback that has run long.
     pub fn update_time(&self) {
         self.shared.loop_time.set(self.shared.clock.read());

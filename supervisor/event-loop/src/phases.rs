@@ -191,6 +191,9 @@ impl Context {
             self.begin_turn();
             return Ok(());
         }
+        if !self.kernel_has_more {
+            shared.polls.set(shared.polls.get() + 1);
+        }
         let events = &mut self.buffers.events;
         match timeout {
             Some(0) => {

@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub(super) holds: RefCell<Slab<Site>>,
     pub(super) stopping: Cell<bool>,
     pub(super) is_running: Cell<bool>,
+    /// See [`LoopHandle::polls`](super::LoopHandle::polls).
+    pub(super) polls: Cell<u64>,
     /// The loop was dropped. What is registered from here on is dropped at once.
     pub(super) is_gone: Cell<bool>,
     is_clearing: Cell<bool>,
@@ -92,6 +94,7 @@ impl Shared {
             holds: RefCell::new(Slab::new()),
             stopping: Cell::new(false),
             is_running: Cell::new(false),
+            polls: Cell::new(0),
             is_gone: Cell::new(false),
             is_clearing: Cell::new(false),
             pulse: Arc::new(Pulse::new()),

@@ -9,8 +9,10 @@
 //!      '---- InputFile, and no descriptor: no place was free -------'
 //! ```
 //!
-//! A descriptor comes with the first byte of its message. While no place is free, none is taken out of the socket: then the
-//! kernel discards them, and the client is asked for the bytes. A connection has one file without its job at most.
+//! A descriptor comes with the first byte of its message. A client need not wait for answers, so a read may bring the Submit
+//! of one file together with the next file, which is kept until that Submit is taken. While no place is free, none is taken out of the socket: then the
+//! kernel discards them, and the client is asked for the bytes. A connection has two files without their
+//! jobs at most.
 
 use super::request::SubmittedFile;
 use crate::input_file::{FilePlace, FilePlaces, InputFile};
@@ -33,7 +35,12 @@ pub(super) struct ArrivingFiles {
 enum State {
     Nothing,
     Came(InputFile),
-    Announced { ticket: u64, file: SubmittedFile },
+    /// The next file may have come behind the Submit, which is not taken yet.
+    Announced {
+        ticket: u64,
+        file: SubmittedFile,
+        next: Option<InputFile>,
+    },
 }
 
 impl ArrivingFiles {
@@ -52,11 +59,11 @@ impl ArrivingFiles {
             return false;
         }
         match self.state {
-            State::Nothing => {
+            State::Nothing | State::Announced { next: None, .. } => {
                 self.free = self.places.take();
                 self.free.is_some()
             }
-            State::Came(_) | State::Announced { .. } => true,
+            State::Came(_) | State::Announced { next: Some(_), .. } => true,
         }
     }
 
@@ -71,7 +78,10 @@ impl ArrivingFiles {
             (None, ..) => Ok(()),
             (Some(file), None, Some(place)) => {
                 let file = InputFile::of(file, place).map_err(|error| format!("an input file: {error}"))?;
-                self.state = State::Came(file);
+                match &mut self.state {
+                    State::Announced { next, .. } => *next = Some(file),
+                    state => *state = State::Came(file),
+                }
                 Ok(())
             }
             (first, second, place) => {
@@ -83,7 +93,12 @@ impl ArrivingFiles {
 
     /// All messages that had come were taken. Returns whether a descriptor is left that none of them has announced.
     pub(super) fn is_one_left(&self, is_mid_frame: bool) -> bool {
-        matches!(self.state, State::Came(_)) && !is_mid_frame
+        match self.state {
+            State::Nothing | State::Announced { next: None, .. } => false,
+            State::Came(_) => !is_mid_frame,
+            // Its message can only be behind the Submit, which then would be complete.
+            State::Announced { next: Some(_), .. } => true,
+        }
     }
 
     /// Whether the next message must be a Submit.
@@ -108,7 +123,7 @@ impl ArrivingFiles {
                 Err("a payload with a message that is not a job".to_owned())
             }
             (&ToSupervisor::InputFile { ticket, .. }, State::Nothing) => {
-                self.state = State::Announced { ticket, file: SubmittedFile::Unusable };
+                self.state = State::Announced { ticket, file: SubmittedFile::Unusable, next: None };
                 Ok(TakenFile::Announced)
             }
             (&ToSupervisor::InputFile { ticket, bytes }, State::Came(file)) => {
@@ -116,12 +131,13 @@ impl ArrivingFiles {
                 let is_as_said = file.bytes() == bytes;
                 let file =
                     if is_as_said { SubmittedFile::Open(Arc::new(file)) } else { SubmittedFile::Unusable };
-                self.state = State::Announced { ticket, file };
+                self.state = State::Announced { ticket, file, next: None };
                 Ok(TakenFile::Announced)
             }
-            (ToSupervisor::Submit { ticket, .. }, State::Announced { ticket: announced, file })
+            (ToSupervisor::Submit { ticket, .. }, State::Announced { ticket: announced, file, next })
                 if *ticket == announced && payload_length == 0 =>
             {
+                self.state = next.map_or(State::Nothing, State::Came);
                 Ok(TakenFile::OfJob(file))
             }
             (_, State::Announced { .. }) => Err(NOT_ITS_JOB.to_owned()),

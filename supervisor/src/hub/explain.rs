@@ -126,7 +126,7 @@ impl Hub {
         explain_ended(record, kept.or_else(why_not))
     }
 
-    fn worker_words(&self, place: Option<offload_core::ids::Place>) -> String {
+    fn worker_words(&self, place: Option<offload_core::ids::WorkerInSlot>) -> String {
         let Some(place) = place else { return "a worker".to_owned() };
         let pid = self.pid_of(place.worker).unwrap_or(0);
         format!("worker {pid} (slot {})", place.slot)

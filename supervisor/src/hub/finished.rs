@@ -81,7 +81,7 @@ impl Remembered {
         self.tags.as_deref().map(|(_, labels)| labels.clone()).unwrap_or_default()
     }
 
-    fn metadata(&self) -> Metadata {
+    pub(super) fn metadata(&self) -> Metadata {
         self.tags.as_deref().map(|(metadata, _)| metadata.clone()).unwrap_or_default()
     }
 

@@ -70,8 +70,14 @@ impl Introductions {
             return Some(unfit(worker, greeting.foreign_worker()));
         }
         match self.workers.get(&worker) {
+            None if sdk.len() > SDK_NAME_MAX => {
+                let length = sdk.len();
+                let message =
+                    format!("the name of its library has {length} bytes, {SDK_NAME_MAX} are allowed");
+                Some(unfit(worker, message))
+            }
             None => {
-                let sdk = cut(sdk, SDK_NAME_MAX).to_owned();
+                let sdk = sdk.to_owned();
                 let capabilities = shared_capabilities(capabilities);
                 let offering = Offering { sdk, capabilities, ..Offering::default() };
                 self.workers.insert(worker, Stage::Offering(offering));
@@ -184,7 +190,7 @@ impl Hub {
 }
 
 /// What became of a message.
-pub(super) enum Taken<'a> {
+pub(super) enum AfterIntroduction<'a> {
     /// It was part of an introduction. An event may follow from it.
     Event(Option<PendingEvent>),
     /// It is another message.
@@ -197,7 +203,7 @@ pub(super) fn take_introduction<'a>(
     worker: WorkerId,
     message: FromWorker<'a>,
     payload: &Bytes,
-) -> Taken<'a> {
+) -> AfterIntroduction<'a> {
     let event = match message {
         FromWorker::Hello { magic, major, minor, capabilities, sdk } if payload.is_empty() => {
             introductions.hello(worker, Greeting { magic, major, minor }, (capabilities, sdk))
@@ -210,9 +216,9 @@ pub(super) fn take_introduction<'a>(
         FromWorker::Part { .. } if !introductions.can(worker, PARTS) => {
             Some(violation(worker, "it sends an output in parts and has not stated that capability"))
         }
-        other => return Taken::Other(other),
+        other => return AfterIntroduction::Other(other),
     };
-    Taken::Event(event.map(PendingEvent::from))
+    AfterIntroduction::Event(event.map(PendingEvent::from))
 }
 
 /// The bytes that an offer takes, about.
@@ -272,6 +278,13 @@ mod tests {
         let newer = Greeting { minor: VERSION_MINOR + 1, ..GOOD };
         assert!(introductions.hello(WORKER, newer, (u64::MAX, "")).is_none());
         assert_eq!(introductions.greeted, [(WORKER, CAPABILITIES)]);
+    }
+
+    #[test]
+    fn the_name_of_the_library_has_a_bound() {
+        let hello = |length| Introductions::default().hello(WORKER, GOOD, (0, &"x".repeat(length)));
+        assert!(hello(SDK_NAME_MAX).is_none());
+        is_unfit(&hello(SDK_NAME_MAX + 1), "its library has 65 bytes, 64 are allowed");
     }
 
     #[test]

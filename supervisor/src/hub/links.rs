@@ -1,7 +1,7 @@
 //! Watches the living worker processes on the event loop: their sockets, their output and their ends become events for
 //! the core.
 
-use super::introductions::{Taken, take_introduction};
+use super::introductions::{AfterIntroduction, take_introduction};
 use super::processes::{EndedProcess, ReadResult, Watchers};
 use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
+use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::FromWorker;
 use offload_protocol::nouns::MediaType;
 use std::os::fd::AsFd;
@@ -81,8 +82,8 @@ impl Hub {
                 message,
                 &payload,
             ) {
-                Taken::Event(event) => inbox.extend(event),
-                Taken::Other(message) => inbox.extend(event_from(worker, message, payload)),
+                AfterIntroduction::Event(event) => inbox.extend(event),
+                AfterIntroduction::Other(message) => inbox.extend(event_from(worker, message, payload)),
             });
         self.welcome_workers();
         self.heed_segments(worker);
@@ -130,9 +131,9 @@ impl Hub {
         }
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let captured = self.processes.capture_rest(worker, stream);
-            captured.into_iter().for_each(|captured| self.log_output(worker, &captured));
+            captured.into_iter().for_each(|captured| self.log_output(worker, stream, &captured));
         }
-        self.empty_tray(worker);
+        self.report_left_in_tray(worker);
         self.drain_inbox();
         self.reap(worker);
     }
@@ -146,6 +147,7 @@ impl Hub {
         self.launches.forget(worker);
         self.introductions.forget(worker);
         self.trays.forget(worker);
+        self.authors.forget(worker);
         self.sweep();
     }
 
@@ -156,7 +158,7 @@ impl Hub {
             CaptureState::Ended => stop_reading(&self.handle, watcher),
             CaptureState::Throttled { until } => self.pause(watcher, until),
         }
-        self.log_output(worker, &captured);
+        self.log_output(worker, stream, &captured);
     }
 
     /// Stops reading a stream until `until`. A worker that prints without end fills its pipe and blocks; nobody else
@@ -308,6 +310,12 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
         let message = "a payload with a message that has none".to_owned();
         return Some(Event::Violation { worker, message }.into());
     }
+    if let FromWorker::Failed { message, .. } = &message
+        && message.len() > MESSAGE_MAX
+    {
+        let message = format!("an error of {} bytes, {MESSAGE_MAX} are allowed", message.len());
+        return Some(Event::Violation { worker, message }.into());
+    }
     Some(match message {
         FromWorker::Hello { .. } | FromWorker::Offer { .. } | FromWorker::Ready => return None,
         // The link does not pass these on.
@@ -364,6 +372,18 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_a_job_has_a_bound() {
+        let event = |length| {
+            let (kind, usage) = (offload_protocol::nouns::FailureKind::AppError, Default::default());
+            let message = "x".repeat(length).into();
+            let failed = FromWorker::Failed { job: 1, attempt: 1, run_ns: 0, kind, message, usage };
+            event_from(WorkerId(1), failed, Bytes::new()).unwrap().event
+        };
+        assert!(matches!(event(MESSAGE_MAX), Event::Failed { .. }));
+        assert!(matches!(event(MESSAGE_MAX + 1), Event::Violation { .. }));
+    }
 
     #[test]
     fn copies_are_no_reads_and_nobody_is_read_from_without_end() {

@@ -5,11 +5,10 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
-use super::live_jobs::LiveJob;
 use crate::limits::FAILED_START_LINES_MAX;
 use crate::limits::START_FAILED_EVERY;
 use crate::log::{Level, LineKind};
-use crate::workers::{Captured, escape_line};
+use crate::workers::{Captured, OutputStream, escape_line};
 use offload_core::action::Notice;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, ProgramIndex, SlotIndex, WorkerId};
@@ -111,11 +110,12 @@ impl Hub {
         }
     }
 
-    pub(super) fn log_output(&mut self, worker: WorkerId, captured: &Captured) {
+    pub(super) fn log_output(&mut self, worker: WorkerId, stream: OutputStream, captured: &Captured) {
+        let authors = self.authors(worker, stream);
         if captured.lines.is_empty() && captured.dropped == 0 {
             return;
         }
-        let tag = self.line_prefix(worker);
+        let tag = self.line_prefix(worker, &authors);
         let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
         let starting = slot.filter(|slot| slot.is_starting()).map(|slot| slot.program);
         let is_in_a_row = starting.is_some_and(|program| self.core.failed_starts(program) > 0);
@@ -142,23 +142,11 @@ impl Hub {
         }
     }
 
-    /// The metadata of a job, as log lines show it.
-    fn metadata_words(&self, job: JobId) -> String {
-        let metadata = self.records.live(job).map(LiveJob::metadata);
-        metadata.map_or_else(String::new, |metadata| {
-            metadata.iter().map(|(key, value)| format!(" {key}={}", escape_line(value.as_bytes()))).collect()
-        })
-    }
-
-    fn line_prefix(&self, worker: WorkerId) -> String {
+    fn line_prefix(&self, worker: WorkerId, authors: &[JobId]) -> String {
         let pid = self.processes.pid(worker).unwrap_or(0);
-        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
-        match (self.core.home_of(worker), load.and_then(|load| load.running_job())) {
-            (Some(slot), Some(job)) => {
-                format!("[slot {slot} pid {pid} job {}{}]", self.name(job), self.metadata_words(job))
-            }
-            (Some(slot), None) => format!("[slot {slot} pid {pid}]"),
-            (None, _) => format!("[pid {pid}]"),
+        match self.core.home_of(worker) {
+            Some(slot) => format!("[slot {slot} pid {pid}{}]", self.author_words(authors)),
+            None => format!("[pid {pid}]"),
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   Collect ---> one buffer for each job ---- the job has ended well ------------> in front of what the task returned
 //!                     '---------------------- it failed, or is run again --------> dropped
-//!   PassOn ----> the reader's queue, and the reader is called ---- next_part ----> Taken: the core is told first
+//!   PassOn ----> the reader's queue, and the reader is called ---- next_part ----> Delivered: the core is told first
 //!                     '---------------------- it is run again --------------------> dropped
 //!   Finish ----> behind the parts in the same queue
 //! ```
@@ -148,7 +148,7 @@ impl Hub {
     pub(crate) fn next_part(&mut self, reader: &StreamReader) -> StreamItem {
         let item = reader.0.queue.borrow_mut().pop();
         if let (StreamItem::Part(part, _), Some(job)) = (&item, reader.0.job.get()) {
-            self.handle_event(Event::Taken { job, bytes: part.len() as u64 });
+            self.handle_event(Event::Delivered { job, bytes: part.len() as u64 });
         }
         item
     }

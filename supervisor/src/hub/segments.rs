@@ -130,10 +130,9 @@ impl Hub {
         }
     }
 
-    /// The core may have other limits now.
+    /// The core may have other limits now. What is kept beyond them is returned from the end of this turn on.
     pub(super) fn configure_segments(&mut self) {
         self.segments.buffers.limit(kept_bytes(self.core.config().max_bytes));
-        self.schedule_end_of_turn();
     }
 
     fn offer_segment(&mut self, worker: WorkerId, holds: SegmentUse, made: Result<Segment, Segment>) {
@@ -178,8 +177,27 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hub::tests::Scene;
 
     const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_lower_limit_returns_the_memory_that_is_kept_for_outputs() {
+        let scene = Scene::new();
+        let mut hub = scene.hub.borrow_mut();
+        let buffers = hub.segments.buffers.clone();
+        let use_a_buffer = || {
+            buffers.take(MIB).space(0..MIB);
+        };
+        use_a_buffer();
+        assert!(buffers.trim(), "it is kept, as it was used just now");
+        use_a_buffer();
+        let mut config = hub.config().clone();
+        config.max_bytes = MIB as u64;
+        hub.configure(config);
+        assert!(!buffers.trim(), "a quarter of the limit may be kept");
+        assert!(buffers.return_some(1), "it is on its way to the system");
+    }
 
     #[test]
     fn a_segment_is_made_and_returned_in_small_pieces() {

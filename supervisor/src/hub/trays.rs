@@ -163,7 +163,7 @@ impl Hub {
     }
 
     /// What a process that has ended has left in its tray was never seen by it.
-    pub(super) fn empty_tray(&mut self, worker: WorkerId) {
+    pub(super) fn report_left_in_tray(&mut self, worker: WorkerId) {
         if let Some(job) = self.trays.job(worker) {
             let event = self.taken_back(worker, job);
             self.inbox.push_back(event);

@@ -220,7 +220,7 @@ impl Hub {
     pub(super) fn live_job_view(&self, id: JobId, job: &Job) -> JobView {
         let worker = match job.state {
             JobState::Parked | JobState::Queued | JobState::Held => None,
-            JobState::Assigned { worker } | JobState::Running { worker, .. } => Some(worker),
+            JobState::Assigned { worker, .. } | JobState::Running { worker, .. } => Some(worker),
         };
         JobView {
             job: self.name(id),

@@ -3,7 +3,8 @@
 //! ```text
 //!   it reads or sends much too slowly                          see `pace.rs`
 //!   it has not said hello                                      GREETING_TIMEOUT from the start
-//!   it is in the middle of a message, or does not take one     STALL_TIMEOUT without progress
+//!   it is in the middle of a message                           STALL_TIMEOUT without progress
+//!   it does not take what is ready for it                      the same
 //!   it asks for nothing and waits for nothing                  IDLE_TIMEOUT (control clients: CONTROL_IDLE_TIMEOUT)
 //!   it has closed its sending side, nothing is outstanding     none: it is dropped at once
 //!   it waits for jobs                                          no limit: jobs have their own. If it has closed its
@@ -73,8 +74,10 @@ impl Excuse {
 pub(super) enum Limit {
     /// To say hello.
     Greeting,
-    /// To send the rest of a message, or to take one.
+    /// To send the rest of a message.
     Message,
+    /// To take what is ready for it, as the reader of a stream.
+    Output,
     /// To ask for something.
     Idle,
     /// No time limit: only checks whether the client is still there.
@@ -82,12 +85,17 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    fn why(self) -> &'static str {
+    /// Why a client is disconnected that had so many bytes to take.
+    fn why(self, unsent: usize) -> String {
+        let seconds = STALL_TIMEOUT.as_secs();
         match self {
-            Limit::Greeting => "it did not introduce itself",
-            Limit::Message => "it stopped in the middle of a message",
-            Limit::Idle => "it asked for nothing for a while",
-            Limit::Presence => "it is gone",
+            Limit::Greeting => "it did not introduce itself".to_owned(),
+            Limit::Message => format!("it stopped in the middle of a message for {seconds} s"),
+            Limit::Output => {
+                format!("it did not read for {seconds} s, and {unsent} bytes were ready for it")
+            }
+            Limit::Idle => "it asked for nothing for a while".to_owned(),
+            Limit::Presence => "it is gone".to_owned(),
         }
     }
 }
@@ -101,9 +109,11 @@ impl ConnectedClient {
         // How fast a client takes much output is checked in `pace.rs`.
         let takes = self.connection.unsent() > 0 && !self.pace.judges_outputs(&self.connection);
         let owes_bytes = self.is_mid_request() && self.wants_to_be_read();
-        let stalled = [takes.then_some(self.output_at), owes_bytes.then_some(self.input_at)];
-        if let Some(since) = stalled.into_iter().flatten().min() {
-            return Some((Limit::Message, since + STALL_TIMEOUT));
+        let output = takes.then_some((Limit::Output, self.output_at + STALL_TIMEOUT));
+        let input = owes_bytes.then_some((Limit::Message, self.input_at + STALL_TIMEOUT));
+        let stalled = [output, input].into_iter().flatten().min_by_key(|(_, end)| *end);
+        if stalled.is_some() {
+            return stalled;
         }
         if self.is_idle() {
             let longest = match self.role {
@@ -165,10 +175,12 @@ impl Front {
         if end > now || self.patience.excuse.until.is_some() {
             return self.schedule_check(next_check_at(now, end));
         }
+        let why = limit.why(client.connection.unsent());
         match limit {
-            Limit::Idle => self.disconnect(id, limit.why()),
-            Limit::Greeting | Limit::Message | Limit::Presence => {
-                self.service.log().warn(format_args!("client {id} is disconnected: {}", limit.why()));
+            Limit::Idle => self.disconnect(id, &why),
+            Limit::Greeting | Limit::Message | Limit::Output | Limit::Presence => {
+                let name = client.session.account().name().escape_debug();
+                self.service.log().warn(format_args!("client {id} ({name}) is disconnected: {why}"));
                 self.drop_client(id);
             }
         }

@@ -66,7 +66,7 @@ impl Buffers {
     }
 
     /// A buffer for `length` bytes.
-    pub(super) fn take(&self, length: usize) -> Buffer {
+    pub(crate) fn take(&self, length: usize) -> Buffer {
         let mut free = self.free();
         free.is_used = true;
         free.in_use += 1;
@@ -127,7 +127,7 @@ impl Buffers {
 
 /// A buffer in use.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     /// Fresh memory is only reserved, and gets its pages as it is filled.
     bytes: Vec<u8>,
     length: usize,
@@ -141,7 +141,7 @@ impl Buffer {
     ///
     /// # Panics
     /// If the range ends beyond the length that was asked for.
-    pub(super) fn space(&mut self, range: Range<usize>) -> &mut [u8] {
+    pub(crate) fn space(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.end <= self.length, "{range:?} of {} bytes", self.length);
         if self.bytes.len() < range.end {
             self.bytes.reserve_exact(self.length - self.bytes.len());

@@ -117,10 +117,21 @@ impl Capture {
         self.recorder.tail.lines.iter().chain(begun).map(|line| escape_line(line)).collect()
     }
 
+    /// Whether the last read took all that there was, and that ended with a complete line.
+    pub(super) fn has_read_all(&self, stream: OutputStream) -> bool {
+        let pipe = match stream {
+            OutputStream::Stdout => &self.stdout,
+            OutputStream::Stderr => &self.stderr,
+        };
+        pipe.is_emptied && pipe.line.is_empty()
+    }
+
     fn read_into(&mut self, stream: OutputStream, captured: &mut Captured) -> CaptureState {
         let (pipe, recorder) = self.pipe_and_recorder(stream);
         let mut chunk = [0; CAPTURE_CHUNK];
-        match retry_on_intr(|| rustix::io::read(&pipe.source, &mut chunk)) {
+        let read = retry_on_intr(|| rustix::io::read(&pipe.source, &mut chunk));
+        pipe.is_emptied = read.is_err() || read.is_ok_and(|count| count < chunk.len());
+        match read {
             Err(Errno::WOULDBLOCK) => CaptureState::Empty,
             // Reading a pipe does not fail. If it does, nothing more will come out of the pipe.
             Ok(0) | Err(_) => {
@@ -170,12 +181,14 @@ struct Pipe {
     source: Arc<OwnedFd>,
     /// At most [`RAW_LINE_MAX`] bytes. The rest of a longer line is dropped.
     line: Vec<u8>,
+    /// The last read took all that there was.
+    is_emptied: bool,
 }
 
 impl Pipe {
     fn new(source: OwnedFd) -> io::Result<Pipe> {
         ioctl_fionbio(&source, true)?;
-        Ok(Pipe { source: Arc::new(source), line: Vec::new() })
+        Ok(Pipe { source: Arc::new(source), line: Vec::new(), is_emptied: true })
     }
 
     /// Splits bytes into lines. `on_line` takes each complete line and leaves an empty one in its place.
@@ -276,6 +289,7 @@ mod tests {
         assert_eq!(capture.read(OutputStream::Stdout, now), nothing);
         print.write_all(b"one\ntw").unwrap();
         assert_eq!(capture.read(OutputStream::Stdout, now).lines, ["one"]);
+        assert!(!capture.has_read_all(OutputStream::Stdout) && capture.has_read_all(OutputStream::Stderr));
         print.write_all(b"o\n\nend").unwrap();
         assert_eq!(capture.read(OutputStream::Stdout, now).lines, ["two", ""]);
         drop(print);
@@ -338,6 +352,7 @@ mod tests {
         for _ in 1..WORKER_BYTES_PER_SECOND / CAPTURE_CHUNK {
             print.write_all(&[b'x'; CAPTURE_CHUNK]).unwrap();
             assert_eq!(capture.read(OutputStream::Stdout, now).state, CaptureState::Open);
+            assert!(!capture.stdout.is_emptied, "there may be more");
         }
         print.write_all(&[b'x'; CAPTURE_CHUNK]).unwrap();
         let until = now + SECOND;

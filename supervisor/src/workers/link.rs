@@ -204,11 +204,11 @@ impl Link {
                 let (payload, gone) = match &mut self.segments {
                     None if is_about_segments(&message) => return Err(no_segments()),
                     None => (owned_payload(payload), None),
-                    Some(segments) => match take(segments, &message, payload, max)? {
-                        Taken::Payload(payload) => (payload, None),
-                        Taken::Answer(payload, gone) => (payload, gone),
-                        Taken::Whole => continue,
-                        Taken::Copying => return Ok(()),
+                    Some(segments) => match apply_to_segments(segments, &message, payload, max)? {
+                        AfterSegments::Payload(payload) => (payload, None),
+                        AfterSegments::Answer(payload, gone) => (payload, gone),
+                        AfterSegments::Whole => continue,
+                        AfterSegments::Copying => return Ok(()),
                     },
                 };
                 sink(message, payload);
@@ -291,7 +291,7 @@ impl Link {
 }
 
 /// What became of a message of a worker with segments.
-enum Taken {
+enum AfterSegments {
     /// It is to be passed on, with this payload.
     Payload(Bytes),
     /// It is to be passed on, with this payload, and the worker is to be told that a segment is gone.
@@ -302,12 +302,12 @@ enum Taken {
     Copying,
 }
 
-fn take(
+fn apply_to_segments(
     segments: &mut WorkerSegments,
     message: &FromWorker<'_>,
     payload: Cow<'_, [u8]>,
     output_max: usize,
-) -> Result<Taken, LinkError> {
+) -> Result<AfterSegments, LinkError> {
     let is_empty = payload.is_empty();
     if is_about_segments(message) && !is_empty {
         return Err(LinkError::Segment("a payload with a message that has none".to_owned()));
@@ -316,15 +316,15 @@ fn take(
         FromWorker::Finished { job, .. } if segments.has_output() && is_empty => {
             let output = segments.take_output(job).map_err(LinkError::Segment)?;
             segments.answered(job, 0);
-            return Ok(Taken::Payload(output));
+            return Ok(AfterSegments::Payload(output));
         }
         _ if segments.has_output() => Err("an output in a segment, and no Finished after it".to_owned()),
-        FromWorker::SegmentReady { segment } => segments.ready(segment).map(|()| Taken::Whole),
-        FromWorker::SegmentLeft { segment } => segments.left(segment).map(|()| Taken::Whole),
+        FromWorker::SegmentReady { segment } => segments.ready(segment).map(|()| AfterSegments::Whole),
+        FromWorker::SegmentLeft { segment } => segments.left(segment).map(|()| AfterSegments::Whole),
         FromWorker::OutputIn { job, segment, offset, length } => {
             segments.begin_output(OutputPlace { job, segment, offset, length }, output_max).map(|()| {
                 segments.copy_some();
-                if segments.is_copying() { Taken::Copying } else { Taken::Whole }
+                if segments.is_copying() { AfterSegments::Copying } else { AfterSegments::Whole }
             })
         }
         FromWorker::Finished { job, .. }
@@ -332,9 +332,9 @@ fn take(
         | FromWorker::Yielded { job, .. }
         | FromWorker::Skipped { job } => {
             let gone = segments.answered(job, payload.len());
-            return Ok(Taken::Answer(owned_payload(payload), gone));
+            return Ok(AfterSegments::Answer(owned_payload(payload), gone));
         }
-        _ => return Ok(Taken::Payload(owned_payload(payload))),
+        _ => return Ok(AfterSegments::Payload(owned_payload(payload))),
     };
     taken.map_err(LinkError::Segment)
 }

@@ -66,3 +66,6 @@ pub use segment::{Segment, SegmentBytes};
 pub use segments::News as SegmentNews;
 pub use tray::Tray;
 pub use usage::ProcessUsage;
+
+#[cfg(test)]
+pub(crate) use crate::wire::refusals;

@@ -289,6 +289,11 @@ impl Process {
         self.capture.read_rest(stream, now)
     }
 
+    /// Whether the last read of this stream took all that there was, and it ended with a complete line.
+    pub fn has_captured_all(&self, stream: OutputStream) -> bool {
+        self.capture.has_read_all(stream)
+    }
+
     /// The last lines that the process printed on either stream, escaped, the oldest first: at most
     /// [`TAIL_LINES`](crate::limits::TAIL_LINES), and the unfinished lines.
     pub fn last_lines(&self) -> Vec<String> {

@@ -32,26 +32,27 @@ impl SegmentBytes {
     }
 
     /// Takes bytes until the returned value is dropped. `None` if more than `most` would be taken.
-    fn take(&self, bytes: u64, most: u64) -> Option<Taken> {
+    fn take(&self, bytes: u64, most: u64) -> Option<CountedBytes> {
         let add = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= most);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(Taken { bytes, of: self.clone() })
+        Some(CountedBytes { bytes, of: self.clone() })
     }
 }
 
+/// Bytes of one segment, counted in [`SegmentBytes`] for as long as this value lives.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct CountedBytes {
     bytes: u64,
     of: SegmentBytes,
 }
 
-impl Taken {
+impl CountedBytes {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for Taken {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.of.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -68,7 +69,7 @@ pub struct Segment {
     /// While it is prepared: how much is reserved. Later: how much is left.
     reserved: usize,
     /// `None` once the worker keeps its memory.
-    taken: Option<Taken>,
+    taken: Option<CountedBytes>,
 }
 
 /// The length of a segment for payloads of this many bytes: the next power of two, and a page because of
@@ -114,7 +115,7 @@ impl Segment {
     }
 
     /// The worker keeps its memory. Returns what it has taken, once. What is left is to be [dismantled](Segment::dismantle).
-    pub(super) fn give_away(&mut self) -> Option<Taken> {
+    pub(super) fn give_away(&mut self) -> Option<CountedBytes> {
         self.taken.take()
     }
 

@@ -19,7 +19,7 @@
 //! many outputs a worker announces at a time, no more than [`COPY_MAX`] bytes of them are copied in one turn.
 
 use super::buffers::{Buffer, Buffers};
-use super::segment::{Segment, Taken};
+use super::segment::{CountedBytes, Segment};
 use crate::limits::{COPY_MAX, COPY_PIECE, SEGMENT_IDLE, SEGMENTS_LEFT_MAX};
 use crate::sys::SharedMapping;
 use bytes::Bytes;
@@ -32,8 +32,8 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct WorkerSegments {
     buffers: Buffers,
-    inputs: Place,
-    outputs: Place,
+    inputs: Direction,
+    outputs: Direction,
     arriving: Option<Arriving>,
     /// How many bytes may still be copied in this turn.
     copies_left: usize,
@@ -41,7 +41,7 @@ pub(super) struct WorkerSegments {
     inline_input: Option<u64>,
     news: News,
     /// What the worker keeps for itself.
-    kept: Vec<Taken>,
+    kept: Vec<CountedBytes>,
     /// How many segments the worker has left unasked.
     left_unasked: usize,
     is_used: bool,
@@ -56,8 +56,9 @@ pub struct News {
     pub left: Vec<Segment>,
 }
 
+/// The segment for all inputs of the worker, or the one for all its outputs, if there is one.
 #[derive(Debug, Default)]
-struct Place {
+struct Direction {
     state: State,
     /// When a large payload last went behind its header.
     missed_at: Option<Instant>,
@@ -158,8 +159,8 @@ impl WorkerSegments {
     pub(super) fn new(buffers: Buffers) -> WorkerSegments {
         WorkerSegments {
             buffers,
-            inputs: Place::default(),
-            outputs: Place::default(),
+            inputs: Direction::default(),
+            outputs: Direction::default(),
             arriving: None,
             copies_left: COPY_MAX,
             inline_input: None,
@@ -174,7 +175,7 @@ impl WorkerSegments {
     pub(super) fn mapped(&self) -> u64 {
         let lengths =
             [&self.inputs, &self.outputs].map(|place| place.state.segment().map_or(0, Segment::length));
-        lengths.iter().sum::<usize>() as u64 + self.kept.iter().map(Taken::bytes).sum::<u64>()
+        lengths.iter().sum::<usize>() as u64 + self.kept.iter().map(CountedBytes::bytes).sum::<u64>()
     }
 
     /// What is to be done for this worker, if anything is.
@@ -185,7 +186,7 @@ impl WorkerSegments {
 
     /// A segment that was wanted is not made now.
     pub(super) fn not_made(&mut self, holds: SegmentUse) {
-        let place = self.place(holds);
+        let place = self.direction(holds);
         if matches!(place.state, State::Awaited) {
             place.state = State::Empty;
         }
@@ -196,7 +197,7 @@ impl WorkerSegments {
     /// # Errors
     /// It is not wanted any more.
     pub(super) fn offer(&mut self, holds: SegmentUse, segment: Segment) -> Result<(), Segment> {
-        let place = self.place(holds);
+        let place = self.direction(holds);
         if !matches!(place.state, State::Awaited) {
             return Err(segment);
         }
@@ -231,7 +232,7 @@ impl WorkerSegments {
     /// Has a segment leave if it is free. Returns its number, of which the worker has to be told.
     fn dismiss(&mut self, holds: SegmentUse) -> Option<u32> {
         let leaving = Stage::Leaving { output_may_come: holds == SegmentUse::Outputs };
-        self.place(holds).state.advance(Stage::Free, leaving).map(Segment::id)
+        self.direction(holds).state.advance(Stage::Free, leaving).map(Segment::id)
     }
 
     /// All segments, because the worker has ended.
@@ -242,7 +243,7 @@ impl WorkerSegments {
         all
     }
 
-    fn place(&mut self, holds: SegmentUse) -> &mut Place {
+    fn direction(&mut self, holds: SegmentUse) -> &mut Direction {
         match holds {
             SegmentUse::Inputs => &mut self.inputs,
             SegmentUse::Outputs => &mut self.outputs,
@@ -254,7 +255,7 @@ impl WorkerSegments {
     fn miss(&mut self, holds: SegmentUse, length: usize) -> Option<u32> {
         let now = Instant::now();
         let may_have_more = self.left_unasked < SEGMENTS_LEFT_MAX;
-        let place = self.place(holds);
+        let place = self.direction(holds);
         let before = place.missed_at.replace(now);
         if before.is_none_or(|before| now.saturating_duration_since(before) > SEGMENT_IDLE) {
             return None;

@@ -39,7 +39,7 @@ impl Oracle {
         self.compare_promises(event, actions, core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
-        self.compare_trays(event, core)?;
+        self.compare_trays(now, event, core)?;
         // A tick may have brought about something that is due at once, but not again and again.
         if matches!(event, Some(Event::Tick)) {
             let is_due = core.next_deadline().is_some_and(|due| due <= now);

@@ -303,6 +303,7 @@ impl Oracle {
                 request.timeout == Some(Duration::ZERO)
                     || request.lane.is_some()
                     || request.priority > PRIORITY_MAX
+                    || request.attempts.is_some_and(|most| !(1..=ATTEMPTS_MAX).contains(&most))
                     || (request.stream && (request.keeps_output || request.key.is_some()))
                     || request.key.as_ref().is_some_and(|key| key.name.is_empty())
             }

@@ -7,6 +7,7 @@ use offload_core::Core;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::jobs::JobState;
+use offload_core::limits::{PREFETCH_RUN_MAX, TAKE_BACKS_MAX};
 use offload_core::queue::AGEING;
 use offload_core::slots::{Role, SlotState};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
@@ -89,7 +90,7 @@ impl Oracle {
         if self.live.contains(&id) { Duty::Nothing } else { Duty::Forget(worker, id) }
     }
 
-    pub(super) fn compare_trays(&self, event: Option<&Event>, core: &Core) -> Result<(), Failure> {
+    pub(super) fn compare_trays(&self, now: Mono, event: Option<&Event>, core: &Core) -> Result<(), Failure> {
         for slot in core.slots() {
             let SlotState::Busy { load, .. } = &slot.state else { continue };
             if load.tray.is_none_or(|tray| tray.is_asked) {
@@ -97,6 +98,14 @@ impl Oracle {
             }
             let is_fit = matches!(slot.role, Role::Work | Role::Trial) && !slot.tenure.is_closing();
             demand(is_fit && slot.is_ready(), RULE, || format!("a job is left in a tray: {slot:?}"))?;
+            let Some(running) = load.running else { continue };
+            let is_overdue = running.started_at + PREFETCH_RUN_MAX < now;
+            demand(!is_overdue || !matches!(event, Some(Event::Tick)), RULE, || {
+                format!("a job is left behind one that runs for too long: {slot:?}")
+            })?;
+            demand(running.taken_back < TAKE_BACKS_MAX, RULE, || {
+                format!("a tray is filled again and again: {slot:?}")
+            })?;
         }
         for (worker, book) in &self.workers {
             let Some(id) = book.left_in_tray() else { continue };

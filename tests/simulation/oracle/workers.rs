@@ -183,7 +183,7 @@ impl Oracle {
             Event::Part { worker, job, bytes, .. } => {
                 return self.part_came(*worker, *job, *bytes, is_honest);
             }
-            Event::Taken { job, bytes } => self.part_taken(*job, *bytes),
+            Event::Delivered { job, bytes } => self.part_taken(*job, *bytes),
             Event::Failed { worker, job, kind, .. } => {
                 let code = match kind {
                     offload_protocol::nouns::FailureKind::AppError => OutcomeCode::AppError,

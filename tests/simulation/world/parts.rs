@@ -1,7 +1,7 @@
 //! What the shell does with the parts of outputs, and what the readers of streams do.
 //!
 //! ```text
-//!   PassOn ---> unread ---- the reader takes it: Taken ---> written to its socket ---> Released
+//!   PassOn ---> unread ---- the reader takes it: Delivered ---> written to its socket ---> Released
 //!   Collect --> collected --- the job ends, or is run again ---> Released
 //! ```
 
@@ -106,7 +106,7 @@ impl World {
 
     fn release(&mut self, job: JobId, bytes: u64) {
         if bytes > 0 {
-            self.out.schedule(self.out.now, Thing::Taken(self.client(job), bytes));
+            self.out.schedule(self.out.now, Thing::OutputRead(self.client(job), bytes));
         }
     }
 
@@ -115,7 +115,7 @@ impl World {
         let part = self.readers.parts.get_mut(&job).and_then(|here| here.unread.pop_front());
         let Some(bytes) = part else { return Ok(()) };
         let at = self.out.now + self.reading_time_of_part(job);
-        self.out.schedule(at, Thing::Taken(self.client(job), bytes));
-        self.tell(Event::Taken { job, bytes }, true)
+        self.out.schedule(at, Thing::OutputRead(self.client(job), bytes));
+        self.tell(Event::Delivered { job, bytes }, true)
     }
 }

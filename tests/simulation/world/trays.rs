@@ -42,7 +42,7 @@ impl World {
         let asked = self.wanted_back.iter().position(|asked| *asked == (worker, job));
         let Some(asked) = asked else { return Ok(()) };
         self.wanted_back.remove(asked);
-        let event = match self.empty_tray(worker, Some(job)) {
+        let event = match self.remove_from_tray(worker, Some(job)) {
             Some(_) => Event::TakenBack { worker, job },
             None => Event::NotInTray { worker, job },
         };
@@ -63,7 +63,7 @@ impl World {
         if let Some((_, job)) = asked {
             self.take_back(worker, job)?;
         }
-        match self.empty_tray(worker, None) {
+        match self.remove_from_tray(worker, None) {
             Some(job) => self.tell(Event::TakenBack { worker, job }, true),
             None => Ok(()),
         }
@@ -73,13 +73,13 @@ impl World {
     /// lie.
     pub(super) fn checks_tray(&mut self, worker: WorkerId, event: &Event) -> Result<bool, Failure> {
         let Event::Started { job, .. } = event else { return Ok(false) };
-        let Some(job) = self.empty_tray(worker, Some(*job)) else { return Ok(false) };
+        let Some(job) = self.remove_from_tray(worker, Some(*job)) else { return Ok(false) };
         self.wanted_back.retain(|asked| *asked != (worker, job));
         self.tell(Event::TakenBack { worker, job }, true)?;
         Ok(true)
     }
 
-    fn empty_tray(&mut self, worker: WorkerId, wanted: Option<JobId>) -> Option<JobId> {
+    fn remove_from_tray(&mut self, worker: WorkerId, wanted: Option<JobId>) -> Option<JobId> {
         let process = self.processes.get_mut(&worker)?;
         let is_wanted = |given: &mut Given| wanted.is_none_or(|wanted| given.job == wanted);
         process.tray.take_if(is_wanted).map(|given| given.job)

@@ -96,7 +96,7 @@ impl World {
             }
             let client = self.client_of.get(&ended.job).cloned().unwrap_or_default();
             let time = self.reading_time(ended.job);
-            self.out.schedule(self.out.now + time, Thing::Taken(client, *output_bytes));
+            self.out.schedule(self.out.now + time, Thing::OutputRead(client, *output_bytes));
         }
     }
 }

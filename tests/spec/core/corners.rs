@@ -270,3 +270,20 @@ fn a_client_with_jobs_is_never_forgotten_whatever_others_come_and_go() {
     assert_eq!(pool.core.ledger().of("").total(), 0);
     assert_eq!(pool.core.ledger().of("team").total(), 10, "the output, until it is taken");
 }
+
+/// The end of a short job is often read together with its start.
+#[test]
+fn a_run_that_is_heard_of_at_its_end_counts_as_long_as_its_worker_says_and_no_longer_than_it_can_have_been() {
+    let us = Duration::from_micros(1);
+    for (said, counted) in [(40 * us, 40 * us), (500 * us, 100 * us)] {
+        let mut pool = PoolUnderTest::slots(1);
+        let job = pool.submit("sum");
+        pool.wait(100 * us);
+        let worker = pool.start(job);
+        pool.workers.get_mut(&worker).unwrap().given.clear();
+        let usage = Usage::default();
+        pool.event(Event::Finished { worker, job, attempt: 1, run: said, usage, output_bytes: 1 });
+        let ended = &pool.ended[&job];
+        assert_eq!((ended.run, ended.queued, ended.returned), (counted, 100 * us - counted, Duration::ZERO));
+    }
+}

@@ -22,7 +22,7 @@ fn streaming(task: &str) -> (PoolUnderTest, JobId) {
 }
 
 fn take(pool: &mut PoolUnderTest, job: JobId, bytes: u64) {
-    pool.event(Event::Taken { job, bytes });
+    pool.event(Event::Delivered { job, bytes });
 }
 
 fn outgoing(pool: &PoolUnderTest) -> u64 {

@@ -190,3 +190,31 @@ fn ticks_come_before_microtasks_whatever_ran_before() {
         log.expect(&["tick", "microtask"]);
     }
 }
+
+#[test]
+fn what_is_ready_at_one_poll_is_told_before_the_next() {
+    let mut event_loop = real_loop();
+    let (seen, late) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(None)));
+    let (first, second) = (readable_pair(), readable_pair());
+    for reader in [first.1, second.1] {
+        let (seen, late) = (Rc::clone(&seen), Rc::clone(&late));
+        let told = move |context: &mut Context, _| {
+            seen.borrow_mut().push(context.polls());
+            if late.borrow().is_none() {
+                // It is readable from now on, which only the next poll can tell.
+                let (writer, reader) = readable_pair();
+                let seen = Rc::clone(&seen);
+                let told = move |context: &mut Context, _| {
+                    seen.borrow_mut().push(context.polls());
+                    context.stop();
+                };
+                context.watch(reader, Interest::READ, told).unwrap();
+                late.replace(Some(writer));
+            }
+        };
+        event_loop.watch(reader, Interest::READ, told).unwrap();
+    }
+    event_loop.run().unwrap();
+    let seen = seen.borrow();
+    assert!(seen[0] == seen[1] && seen.last() > seen.first(), "{seen:?}");
+}

@@ -93,6 +93,25 @@ fn a_file_comes_with_its_job_and_is_open_until_the_job_is_dropped() {
     assert_eq!(pair.requests, [submitted(4, b"inline")]);
 }
 
+/// A client need not wait for an answer before it sends the next file.
+#[test]
+fn the_next_file_may_come_together_with_the_job_of_the_one_before() {
+    let mut pair = greeted();
+    for ticket in 1..=20 {
+        pair.say_with(&input_file(ticket, 5), file(b"12345"));
+        pair.peer.say(&frame(&submit(ticket), b""));
+    }
+    assert_eq!(pair.receive_all(), None);
+    let files = pair.requests.iter().map(|request| match request {
+        Request::Submit { file, .. } => matches!(file, Some(SubmittedFile::Open(_))),
+        other => panic!("{other:?}"),
+    });
+    // There are two places.
+    assert_eq!(files.collect::<Vec<_>>(), [&[true; 2][..], &[false; 18]].concat());
+    pair.requests.clear();
+    pair.expect_all_closed();
+}
+
 #[test]
 fn what_comes_byte_by_byte_is_the_same() {
     let mut pair = greeted();
@@ -166,7 +185,7 @@ fn what_is_not_the_job_of_the_file_is_a_violation() {
     let mut pair = greeted();
     pair.say_with(&input_file(1, 5), file(b"12345"));
     pair.say_with(&frame(&submit(1), b""), file(b"12345"));
-    expect_violation(pair, "several descriptors for one input");
+    expect_violation(pair, "a descriptor with a message that has none");
     let mut pair = Pair::greeted(PAYLOAD_MAX);
     pair.say_with(&input_file(1, 5), file(b"12345"));
     expect_violation(pair, "an input that is a file, without the capability");

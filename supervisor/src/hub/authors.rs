@@ -1,0 +1,241 @@
+//! Which job a line belongs to that a worker has printed. Lines come by a pipe and messages by a socket, so a line is often
+//! read only after its job has ended. Nothing is done for a job that prints nothing, except to note its end.
+//!
+//! Each round of the event loop begins with a poll, which tells of everything that can be read. A job that ended in the
+//! round before the last one printed before the poll of the last one: what it printed was read then. And a job whose
+//! start can not be read from the socket after the pipe was read had not begun when the line was printed. What is left:
+//!
+//! ```text
+//!        the poll before        the last poll         the pipe is read, then the socket
+//!  ------------|-----------------------|--------------------------|--------------------------> time
+//!   an end      an end, or a suspension: it may have printed       a start: it may have printed, too
+//!   heard of
+//!   here: no
+//! ```
+//!
+//! If that is one job, the line is its line. If they are a few, the line names them all. If they are many, or if not all
+//! that was printed before could be read in time, it names none. So no line is ascribed to a job that has not printed it,
+//! as long as a worker prints nothing when it has no job.
+
+use super::Hub;
+use super::live_jobs::LiveJob;
+use crate::limits::{ENDS_NOTED_MAX, LINE_AUTHORS_MAX};
+use crate::workers::{OutputStream, escape_line};
+use offload_core::event::Event;
+use offload_core::ids::{JobId, Mono, WorkerId};
+use offload_core::jobs::JobState;
+use std::collections::BTreeMap;
+
+/// The jobs that ended lately. See the module's documentation.
+#[derive(Default)]
+pub(super) struct Authors {
+    now: Round,
+    before: Round,
+    /// Streams of which not all lines have been read that were printed before this time.
+    behind: BTreeMap<(WorkerId, u8), Mono>,
+}
+
+/// One round of the event loop.
+#[derive(Default)]
+struct Round {
+    number: u64,
+    /// When the first event of the round was handled.
+    since: Mono,
+    ended: Vec<(WorkerId, JobId)>,
+}
+
+impl Round {
+    /// The jobs of this worker that ended in this round. None if they are too many to be noted.
+    fn ended_at(&self, worker: WorkerId) -> Option<impl Iterator<Item = JobId>> {
+        let of_worker = move |(its, job): &(WorkerId, JobId)| (*its == worker).then_some(*job);
+        (self.ended.len() < ENDS_NOTED_MAX).then(|| self.ended.iter().filter_map(of_worker))
+    }
+}
+
+impl Authors {
+    /// Something happens in this round.
+    pub(super) fn enter(&mut self, number: u64, now: Mono) {
+        if number == self.now.number {
+            return;
+        }
+        std::mem::swap(&mut self.now, &mut self.before);
+        if self.before.number + 1 != number {
+            // Nothing happened in the round before.
+            (self.before.number, self.before.since) = (number.saturating_sub(1), now);
+            self.before.ended.clear();
+        }
+        (self.now.number, self.now.since) = (number, now);
+        self.now.ended.clear();
+    }
+
+    /// A job that ran has ended.
+    pub(super) fn ended(&mut self, worker: WorkerId, job: JobId) {
+        if self.now.ended.len() < ENDS_NOTED_MAX {
+            self.now.ended.push((worker, job));
+        }
+    }
+
+    /// The jobs of a worker that have ended, and may have printed what is read now; the first one first. None if they are
+    /// too many.
+    fn ended_lately(&self, worker: WorkerId) -> Option<Vec<JobId>> {
+        Some(self.before.ended_at(worker)?.chain(self.now.ended_at(worker)?).collect())
+    }
+
+    /// What was printed before this time has been read.
+    fn horizon(&self) -> Mono {
+        self.before.since
+    }
+
+    /// Whether everything that a stream had was read and was complete lines. Returns since when it was not, before this.
+    fn note_read(&mut self, worker: WorkerId, stream: OutputStream, is_all: bool) -> Option<Mono> {
+        let (key, horizon) = ((worker, stream as u8), self.horizon());
+        let was_behind = self.behind.get(&key).copied();
+        match is_all {
+            true => drop(self.behind.remove(&key)),
+            false => _ = self.behind.entry(key).or_insert(horizon),
+        }
+        was_behind
+    }
+
+    /// A worker is gone.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            self.behind.remove(&(worker, stream as u8));
+        }
+    }
+}
+
+impl Hub {
+    /// The job that ends if the core is told this event: one that runs at the worker which says so.
+    pub(super) fn job_that_ends(&self, event: &Event) -> Option<(WorkerId, JobId)> {
+        let (Event::Finished { worker, job, .. }
+        | Event::Failed { worker, job, .. }
+        | Event::Yielded { worker, job, .. }) = *event
+        else {
+            return None;
+        };
+        let state = self.core.jobs().get(job)?.state;
+        let runs = matches!(state, JobState::Running { worker: its, .. } if its == worker);
+        runs.then_some((worker, job))
+    }
+
+    /// A pipe of this worker has been read. The jobs that may have printed the lines; none if that is not known.
+    pub(super) fn authors(&mut self, worker: WorkerId, stream: OutputStream) -> Vec<JobId> {
+        let is_all_heard = self.hear_of_starts(worker);
+        self.authors.enter(self.handle.polls(), self.time.now());
+        let is_all_read = self.processes.has_read_all(worker, stream);
+        let behind_since = self.authors.note_read(worker, stream, is_all_read);
+        let possible = self.possible_authors(worker).filter(|_| is_all_heard).unwrap_or_default();
+        match behind_since {
+            Some(since) if !self.runs_since(worker, since) => Vec::new(),
+            _ if possible.len() > LINE_AUTHORS_MAX => Vec::new(),
+            _ => possible,
+        }
+    }
+
+    /// Reads the messages of a worker that may have started another job. Returns whether all are read.
+    fn hear_of_starts(&mut self, worker: WorkerId) -> bool {
+        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
+        let may_have_started = load.is_some_and(|load| !load.waiting.is_empty());
+        !may_have_started || (!self.leave_unread(worker) && !self.read_all_from(worker))
+    }
+
+    fn possible_authors(&self, worker: WorkerId) -> Option<Vec<JobId>> {
+        let mut possible = self.authors.ended_lately(worker)?;
+        if let Some(load) = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load()) {
+            let horizon = self.authors.horizon();
+            let was_suspended = |suspended_at: Option<Mono>| suspended_at.is_some_and(|at| at >= horizon);
+            let suspended = load.suspended.filter(|suspended| was_suspended(suspended.suspended_at));
+            possible.extend(suspended.map(|suspended| suspended.job));
+            possible.extend(load.running_job());
+            // The worker is ended because of this one, and may still run it.
+            possible.extend(load.ended);
+        }
+        let mut jobs: Vec<JobId> = Vec::new();
+        possible.into_iter().for_each(|job| {
+            if !jobs.contains(&job) {
+                jobs.push(job);
+            }
+        });
+        Some(jobs)
+    }
+
+    /// Whether the worker has run one job since before this time, and no other.
+    fn runs_since(&self, worker: WorkerId, since: Mono) -> bool {
+        let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
+        let running = load.and_then(|load| load.running);
+        running.is_some_and(|running| running.started_at < since && running.stood_still.is_zero())
+    }
+
+    /// The words for these jobs in front of a line: one job with its metadata, several without.
+    pub(super) fn author_words(&self, jobs: &[JobId]) -> String {
+        match jobs {
+            [] => String::new(),
+            [job] => format!(" job {}{}", self.name(*job), self.metadata_words(*job)),
+            several => {
+                let names: Vec<String> = several.iter().map(|job| self.name(*job)).collect();
+                format!(" job {}", names.join(" or "))
+            }
+        }
+    }
+
+    /// The metadata of a job, as log lines show it.
+    fn metadata_words(&self, job: JobId) -> String {
+        let live = self.records.live(job).map(LiveJob::metadata);
+        let metadata = live.or_else(|| Some(self.records.finished().record(job)?.report.metadata()));
+        metadata.map_or_else(String::new, |metadata| {
+            metadata.iter().map(|(key, value)| format!(" {key}={}", escape_line(value.as_bytes()))).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKER: WorkerId = WorkerId(1);
+
+    fn at(nanos: u64) -> Mono {
+        Mono::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_job_may_have_printed_what_is_read_in_the_round_of_its_end_and_the_next_and_no_later() {
+        let mut authors = Authors::default();
+        authors.enter(5, at(50));
+        authors.ended(WORKER, JobId(1));
+        authors.ended(WorkerId(2), JobId(2));
+        assert_eq!(authors.ended_lately(WORKER), Some(vec![JobId(1)]));
+        authors.enter(6, at(60));
+        authors.ended(WORKER, JobId(3));
+        assert_eq!(authors.ended_lately(WORKER), Some(vec![JobId(1), JobId(3)]));
+        authors.enter(7, at(70));
+        assert_eq!(authors.ended_lately(WORKER), Some(vec![JobId(3)]));
+        authors.enter(9, at(90));
+        assert_eq!(authors.ended_lately(WORKER), Some(vec![]));
+    }
+
+    #[test]
+    fn too_many_ends_are_not_noted_and_then_no_job_is_named() {
+        let mut authors = Authors::default();
+        authors.enter(1, at(1));
+        (0..2 * ENDS_NOTED_MAX as u64).for_each(|job| authors.ended(WORKER, JobId(job)));
+        assert_eq!((authors.ended_lately(WORKER), authors.now.ended.len()), (None, ENDS_NOTED_MAX));
+    }
+
+    #[test]
+    fn what_was_not_read_in_time_is_remembered_until_all_is_read() {
+        let mut authors = Authors::default();
+        authors.enter(1, at(10));
+        authors.enter(2, at(20));
+        assert_eq!(authors.note_read(WORKER, OutputStream::Stdout, false), None);
+        authors.enter(3, at(30));
+        assert_eq!(authors.note_read(WORKER, OutputStream::Stderr, true), None);
+        assert_eq!(authors.note_read(WORKER, OutputStream::Stdout, false), Some(at(10)));
+        assert_eq!(authors.note_read(WORKER, OutputStream::Stdout, true), Some(at(10)));
+        assert_eq!(authors.note_read(WORKER, OutputStream::Stdout, true), None);
+        authors.note_read(WORKER, OutputStream::Stdout, false);
+        authors.forget(WORKER);
+        assert!(authors.behind.is_empty());
+    }
+}

@@ -1,0 +1,66 @@
+//! What only a whole hub with a worker process shows. Its worker is the example in Python.
+
+use super::{Hub, HubRef, PoolConfig, Subscriber};
+use crate::job::{Finished, Job};
+use crate::limits::LAST_TURNS;
+use crate::log::{Level, Log};
+use crate::workers::Program;
+use crate::workers::refusals::{refuse_writes, refused_writes_left};
+use offload_event_loop::EventLoop;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A hub with one worker and no spare, on an event loop that runs while a job is awaited.
+pub(super) struct Scene {
+    event_loop: EventLoop,
+    pub(super) hub: HubRef,
+}
+
+impl Scene {
+    pub(super) fn new() -> Scene {
+        let worker = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/worker.py");
+        let program = Program::command(vec!["python3".to_owned(), worker.to_owned()]);
+        let mut config = PoolConfig { log: Level::Quiet, linger: false, ..PoolConfig::with(program) };
+        (config.core.workers, config.core.spares) = (1, 0);
+        let event_loop = EventLoop::new().unwrap();
+        let log = Rc::new(Log::to_stderr(config.log, config.log_format));
+        let core = config.core();
+        let hub = Hub::start(core, config.into_hub(None).unwrap(), log, event_loop.handle()).unwrap();
+        Scene { event_loop, hub }
+    }
+
+    /// Has the worker turn some bytes around.
+    pub(super) fn run_a_job(&mut self) -> Finished {
+        let finished = Rc::new(RefCell::new(None));
+        let told = Rc::clone(&finished);
+        let subscriber = Subscriber::new(move |end, _| drop(told.replace(Some(end))));
+        let job = Job::new("reverse").input("abc");
+        let submitted = self.hub.borrow_mut().submit(job, false, Some(subscriber));
+        assert!(submitted.is_ok(), "the job is refused");
+        self.event_loop.run().unwrap();
+        finished.take().expect("the loop runs until the job has ended")
+    }
+}
+
+#[test]
+fn a_message_that_the_kernel_refuses_is_written_a_little_later_although_nothing_else_happens() {
+    let mut scene = Scene::new();
+    let before = scene.run_a_job();
+    refuse_writes(3);
+    let after = scene.run_a_job();
+    assert_eq!(refused_writes_left(), 0);
+    assert_eq!(after.output, "cba");
+    let pids = [before, after].map(|finished| finished.report.receipt.worker_pid);
+    assert_eq!(pids[0], pids[1], "the worker was not replaced because it did not start the job");
+}
+
+/// There always is more to read if a process that has inherited the worker's socket writes faster than it is read.
+#[test]
+fn the_last_messages_of_a_worker_are_read_in_so_many_turns_and_no_more() {
+    let mut scene = Scene::new();
+    scene.run_a_job();
+    let mut hub = scene.hub.borrow_mut();
+    let worker = hub.processes.ids().next().expect("the worker lives");
+    let turns = (0..2 * LAST_TURNS).take_while(|_| hub.processes.may_read_on(worker)).count();
+    assert_eq!(turns, LAST_TURNS as usize - 1, "and one before it is asked for the first time");
+}
