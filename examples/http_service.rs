@@ -15,7 +15,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 
     let mut event_loop = EventLoop::new()?;
-    let service = Service::start(ServiceConfig::with(PoolConfig::with(Program::builtin(false))), &mut event_loop)?;
+    let service =
+        Service::start(ServiceConfig::with(PoolConfig::with(Program::builtin(false))), &mut event_loop)?;
     let server = Server::new(&service, &event_loop);
     server.get("/hello", |_, _| async { "hello\n" });
     server.post("/primes", |request, cx| async move { cx.offload("primes", request.body()).await });

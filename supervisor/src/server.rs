@@ -69,6 +69,8 @@ pub struct ServerConfig {
     pub reload: Option<Reload>,
     /// Settings that apply only from the next start on. A reload reports which of them were changed without effect.
     pub fixed: Vec<FixedSetting>,
+    /// Descriptors to set aside for connections of fronts that have places of their own, such as HTTP.
+    pub other_connections: usize,
     /// If true, the server ends when the first worker of a program cannot be started, instead of trying again.
     pub fail_fast: bool,
 }
@@ -133,9 +135,10 @@ impl Server {
         cx: &mut Context,
         on_ready: impl FnOnce(&Ready, &mut Context) + 'static,
     ) -> Result<Server, ServerStartError> {
-        let ServerConfig { pool, socket, io_threads, reload, fixed, fail_fast } = config;
+        let ServerConfig { pool, socket, io_threads, reload, fixed, other_connections, fail_fast } = config;
         let workers = pool.core.workers;
-        let prerequisites = Prerequisites::prepare(ServiceConfig { pool, io_threads, reload, fixed })?;
+        let prerequisites =
+            Prerequisites::prepare(ServiceConfig { pool, io_threads, reload, fixed, other_connections })?;
         let mut listener = Listener::bind(&socket)?;
         prerequisites.take_over(&mut listener);
         let service = Service::start_with(prerequisites, cx)?;

@@ -17,7 +17,8 @@
 //!
 //! For each connection:
 //!
-//! - A client connects, and there are fewer than [`Service::connections`] allow, over all fronts: [`Service::open`]. The front keeps the [`Session`] as long as the connection.
+//! - A client connects, and there are fewer than [`Service::connections`] allow, over all fronts that share these places, or fewer
+//!   than [`Service::other_connections`]: [`Service::open`]. The front keeps the [`Session`] as long as the connection.
 //! - The client states its name: [`Session::introduce`].
 //! - A request body is announced: if it is longer than [`Service::max_payload`], [`Service::refuse_too_large`];
 //!   otherwise [`Account::has_room`]. If there is no room: [`Service::when_room`], or [`Session::refuse_input`]. A front
@@ -138,12 +139,20 @@ pub struct ServiceConfig {
     pub reload: Option<Reload>,
     /// Settings that a reload cannot change. A reload reports which of them were changed without effect.
     pub fixed: Vec<FixedSetting>,
+    /// Descriptors to set aside for connections of fronts that have places of their own, such as HTTP.
+    pub other_connections: usize,
 }
 
 impl ServiceConfig {
     /// A service with this pool: four threads for blocking work, and a reload restarts the same programs.
     pub fn with(pool: PoolConfig) -> ServiceConfig {
-        ServiceConfig { pool, io_threads: IoPoolConfig::default().threads, reload: None, fixed: Vec::new() }
+        ServiceConfig {
+            pool,
+            io_threads: IoPoolConfig::default().threads,
+            reload: None,
+            fixed: Vec::new(),
+            other_connections: 0,
+        }
     }
 }
 
@@ -314,6 +323,12 @@ impl Service {
     /// How many connections there may be, given the limit of open files and the number of them that workers need.
     pub fn connections(&self) -> Connections {
         self.0.descriptors.connections_beside(self.hub().borrow().processes_max())
+    }
+
+    /// How many connections fronts may have that do not share the places of the local socket. At most
+    /// [`ServiceConfig::other_connections`].
+    pub fn other_connections(&self) -> usize {
+        self.0.descriptors.others()
     }
 
     /// Returns a function that writes a warning to the log from any thread, without waiting for the reader of the log.

@@ -266,7 +266,7 @@ fn with_two_clients(test: impl FnOnce(Caller, Caller) + Send + 'static) -> Serve
     let mut pool = PoolConfig { log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
     (pool.core.workers, pool.core.spares) = (1, 0);
     (pool.core.max_payload, pool.core.max_bytes) = (1 << 20, 1 << 20);
-    let config = ServiceConfig { pool, io_threads: 1, reload: None, fixed: Vec::new() };
+    let config = ServiceConfig { io_threads: 1, ..ServiceConfig::with(pool) };
     let service = Service::start(config, &mut event_loop).unwrap();
     let front = LineFront::start(service.clone(), event_loop.handle().clone());
     let [one, other] = ["one", "other"].map(|name| {

@@ -6,7 +6,6 @@ use super::embedded::become_sweeper;
 use super::failure::Failure;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
-use offload_supervisor::units::parse_time_limit;
 use crate::configuration::{
     Layer, Origin, Settings, default_socket, read_environment, read_file, read_key_of_file,
 };
@@ -17,6 +16,7 @@ use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::{BadTag, Labels, MediaType, Metadata, check_label};
 use offload_supervisor::front::is_client_name;
+use offload_supervisor::units::parse_time_limit;
 use offload_supervisor::{Level, PoolConfig, Program};
 use std::env::var_os;
 use std::path::{Path, PathBuf};

@@ -73,6 +73,11 @@ pub(crate) const IO_THREADS_MAX: u64 = 64;
 /// How many of these threads there are unless configured otherwise.
 pub(crate) const IO_THREADS_DEFAULT: usize = 4;
 
+/// The largest value of the setting for HTTP connections, and what it is unless configured otherwise.
+pub(crate) const HTTP_CONNECTIONS_MAX: u64 = 100_000;
+/// See [`HTTP_CONNECTIONS_MAX`].
+pub(crate) const HTTP_CONNECTIONS_DEFAULT: usize = 1024;
+
 /// The bounds of the settings that say how long a worker may take to start, or seem to hang, in milliseconds.
 pub(crate) const WORKER_PATIENCE_MS: RangeInclusive<u64> = 10..=3_600_000;
 

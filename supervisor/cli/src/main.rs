@@ -50,6 +50,7 @@ mod configuration;
 mod dead;
 mod drain;
 mod explain;
+mod http;
 mod introduced;
 mod jobs;
 mod man;

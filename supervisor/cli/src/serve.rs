@@ -3,9 +3,11 @@
 use super::embedded::{become_sweeper, new_event_loop, not_started};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
+use super::http::Interface;
 use super::text;
 use crate::configuration::{Layer, Settings};
 use clap::{Args, ValueEnum};
+use offload_http::Address;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::front::BindError;
 use offload_supervisor::printer::Printer;
@@ -14,7 +16,10 @@ use offload_supervisor::{
     Configuration, LogFormat, PoolConfig, Ready, Reload, Server, ServerConfig, ServerEnd, ServerStartError,
 };
 use serde_json::json;
+use std::cell::RefCell;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 const EXAMPLES: &str = "\
@@ -63,23 +68,34 @@ impl Serve {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
         let settings = globals.settings(serve.layer())?;
+        let http = Interface::prepare(&settings.values.http, settings.socket()?)?;
         let config = ServerConfig {
             pool: serve.pool_config(globals, &settings),
             socket: settings.socket()?.to_owned(),
             io_threads: settings.values.io_threads,
-            reload: globals.config.is_some().then(|| Arc::clone(&serve).reload(globals.clone())),
+            reload: Arc::clone(&serve).reload_with(globals, http.as_ref()),
             fixed: settings.fixed(),
+            other_connections: http.as_ref().map_or(0, Interface::connections),
             fail_fast: serve.fail_fast,
         };
         let is_json = globals.json;
         let stdout = Printer::to_stdout();
         let lines = stdout.handle();
+        let listening = Rc::new(RefCell::new(Listening::default()));
+        let places = Rc::clone(&listening);
         let on_ready = move |ready: &Ready| {
             // If the reader of this line has stopped or left, the supervisor goes on all the same.
-            let _ = lines.print(ready_line(ready, is_json));
+            let _ = lines.print(ready_line(ready, &places.borrow(), is_json));
         };
         let server =
             Server::start(config, &mut event_loop, move |ready, _| on_ready(ready)).map_err(refused)?;
+        if let Some(http) = http {
+            let token_file = http.token_file.clone();
+            let addresses = http
+                .start(&server.service(), &event_loop)
+                .map_err(|error| Failure::internal("cannot answer HTTP", error))?;
+            listening.replace(Listening { addresses, token_file: Some(token_file) });
+        }
         panic_into(server.warner());
         event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
         let end = server.end();
@@ -98,6 +114,20 @@ impl Serve {
         };
         let config = settings.pool_config(self.pool.programs(settings));
         PoolConfig { log: globals.log_level(), log_format, sweep: become_sweeper(), ..config }
+    }
+
+    /// What a reload does: the configuration is read again if there is a file, and the tokens if there are any.
+    fn reload_with(self: Arc<Self>, globals: &Globals, http: Option<&Interface>) -> Option<Reload> {
+        let configuration = globals.config.is_some().then(|| Arc::clone(&self).reload(globals.clone()));
+        let Some(read_tokens) = http.map(Interface::token_reader) else { return configuration };
+        let (serve, globals) = (self, globals.clone());
+        Some(Arc::new(move || {
+            read_tokens()?;
+            match &configuration {
+                Some(configuration) => configuration(),
+                None => Arc::clone(&serve).reload(globals.clone())(),
+            }
+        }))
     }
 
     /// Reads the file and the environment again. The flags keep the values from the start.
@@ -140,14 +170,33 @@ fn conclude(end: ServerEnd, is_json: bool, stdout: &Printer) -> ExitCode {
     failure.exit_code().into()
 }
 
-fn ready_line(ready: &Ready, is_json: bool) -> String {
+/// Where HTTP is answered.
+#[derive(Default)]
+struct Listening {
+    addresses: Vec<Address>,
+    token_file: Option<PathBuf>,
+}
+
+fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
     let Ready { socket, workers, pid } = ready;
+    let addresses: Vec<String> = http.addresses.iter().map(Address::to_string).collect();
     match is_json {
-        true => json!({ "ready": true, "socket": socket, "http": null, "workers": workers, "pid": pid })
-            .to_string(),
+        true => json!({
+            "ready": true, "socket": socket, "http": addresses.first(), "http_addresses": addresses,
+            "http_token_file": http.token_file, "workers": workers, "pid": pid
+        })
+        .to_string(),
         false => {
             let workers = text::count(*workers as u64, "worker");
-            format!("ready: {workers}, pid {pid}, socket {}", text::printable(&socket.to_string_lossy()))
+            let socket = text::printable(&socket.to_string_lossy()).into_owned();
+            let http = match &http.token_file {
+                Some(file) => {
+                    let file = text::printable(&file.to_string_lossy()).into_owned();
+                    format!(", http {}, token in {file}", addresses.join(" "))
+                }
+                None => String::new(),
+            };
+            format!("ready: {workers}, pid {pid}, socket {socket}{http}")
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The only file of the binary that may use `unsafe`. It checks the standard descriptors before Rust's runtime starts,
-//! and ends the process by a signal.
+//! takes over
+//! descriptors that it was started with, and ends the process by a signal.
 #![expect(
     unsafe_code,
     reason = "a function in .init_array is called by the loader, which takes our word for its type; see the other uses too"
@@ -7,7 +8,10 @@
 
 use rustix::io::fcntl_getfd;
 use rustix::stdio::{stdin, stdout};
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 static STDIN_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -35,6 +39,28 @@ pub(super) fn stdout_was_closed() -> bool {
     STDOUT_IS_CLOSED.load(Ordering::Relaxed)
 }
 
+/// Takes over a descriptor that this process was started with: a socket that listens. Workers do not inherit it.
+///
+/// # Errors
+/// It is not open, is no socket, does not listen, or has been taken over before.
+pub(super) fn take_descriptor(number: i32) -> io::Result<OwnedFd> {
+    static TAKEN: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if number < 3 || taken.contains(&number) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: it is borrowed for the next lines only, in which nothing closes a descriptor.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    if !rustix::net::sockopt::socket_acceptconn(borrowed)? {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
+    taken.push(number);
+    // SAFETY: whoever started this process has handed the socket to it, and this is the only place where such a descriptor is
+    // taken, once for each number. What this process itself opens listens nowhere but in types that own it, and later.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 /// Ends this process by `signal`, as if the signal had never been caught. Returns if the signal has no effect, as for
 /// the first process of a container.
 pub(super) fn end_by_default_action(signal: i32) {
@@ -42,4 +68,23 @@ pub(super) fn end_by_default_action(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
     // SAFETY: the signal goes to this thread. Nothing of ours runs in its course: its action is the default one.
     unsafe { libc::raise(signal) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::{AsRawFd, IntoRawFd};
+
+    #[test]
+    fn only_a_socket_that_listens_is_taken_over_and_only_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap().into_raw_fd();
+        let taken = take_descriptor(listener).unwrap();
+        assert_eq!(taken.as_raw_fd(), listener);
+        assert!(take_descriptor(listener).is_err(), "it has an owner");
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(take_descriptor(file.as_raw_fd()).is_err());
+        assert!(take_descriptor(1).is_err());
+        assert!(take_descriptor(100_000).is_err());
+    }
 }

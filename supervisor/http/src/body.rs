@@ -94,7 +94,8 @@ impl RequestBody {
 #[derive(Default)]
 pub struct Body {
     content: Content,
-    mark: Option<Rc<RequestMark>>,
+    /// The request is under way until this is dropped.
+    _mark: Option<Rc<RequestMark>>,
 }
 
 #[derive(Default)]
@@ -141,7 +142,7 @@ impl Body {
 
     /// What `produce` returns.
     pub fn stream(produce: impl Produce + 'static) -> Body {
-        Body { content: Content::Stream(Box::new(produce)), mark: None }
+        Body { content: Content::Stream(Box::new(produce)), _mark: None }
     }
 
     fn of_pieces(mut bytes: Bytes, held: Option<Rc<dyn Any>>) -> Body {
@@ -150,15 +151,20 @@ impl Body {
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE));
             pieces.push_back(match &held {
-                Some(held) => Bytes::from_owner(HeldPiece { piece, _held: SendWrapper::new(Rc::clone(held)) }),
+                Some(held) => {
+                    Bytes::from_owner(HeldPiece { piece, _held: SendWrapper::new(Rc::clone(held)) })
+                }
                 None => piece,
             });
         }
-        Body { content: if left == 0 { Content::Empty } else { Content::Pieces { pieces, left } }, mark: None }
+        Body {
+            content: if left == 0 { Content::Empty } else { Content::Pieces { pieces, left } },
+            _mark: None,
+        }
     }
 
     pub(crate) fn marked(self, mark: Rc<RequestMark>) -> Body {
-        Body { mark: Some(mark), ..self }
+        Body { _mark: Some(mark), ..self }
     }
 }
 

@@ -14,18 +14,16 @@
 //! `Host` and one length, `chunked` is the only coding, and a target is a path (or `*`). This is a pure state machine: it knows no
 //! socket, and any bytes in any portions are legal input.
 
-use crate::limits::{
-    CHUNK_EXTENSION_MAX, FIELDS_MAX, HEAD_MAX, TARGET_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX,
-};
+use crate::limits::{CHUNK_EXTENSION_MAX, FIELDS_MAX, HEAD_MAX, TARGET_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX};
 use std::fmt;
 
 /// Why nothing more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation {
+pub(crate) struct Violation {
     /// The status that the client is answered with.
-    pub status: u16,
+    pub(crate) status: u16,
     /// What is wrong, in one line.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
 }
 
 impl fmt::Display for Violation {
@@ -42,7 +40,7 @@ const TOO_LONG: Violation = Violation { status: 431, reason: "the head of the re
 
 /// Watches over the requests of one connection. See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Guard {
+pub(crate) struct Guard {
     state: State,
     /// Of the head that is incomplete, so many bytes were looked at.
     looked_at: usize,
@@ -63,7 +61,7 @@ impl Guard {
     ///
     /// # Errors
     /// A [`Violation`]: pass on nothing more of this connection.
-    pub fn admit(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
+    pub(crate) fn admit(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
         match &mut self.state {
             State::Head => self.admit_head(bytes),
             State::Length(left) => {
@@ -83,7 +81,7 @@ impl Guard {
 
     /// How many bytes of a body with a length are still to come, so that they can be read without being looked at: then tell
     /// [`Guard::count`].
-    pub fn body_left(&self) -> Option<u64> {
+    pub(crate) fn body_left(&self) -> Option<u64> {
         if let State::Length(left) = self.state { Some(left) } else { None }
     }
 
@@ -91,13 +89,13 @@ impl Guard {
     ///
     /// # Panics
     /// If they are more than [`Guard::body_left`].
-    pub fn count(&mut self, bytes: usize) {
+    pub(crate) fn count(&mut self, bytes: usize) {
         let left = self.body_left().unwrap_or(0).checked_sub(bytes as u64).expect("not more than is left");
         self.state = if left == 0 { State::Head } else { State::Length(left) };
     }
 
     /// Whether the next bytes are the head of a request.
-    pub fn awaits_head(&self) -> bool {
+    pub(crate) fn awaits_head(&self) -> bool {
         matches!(self.state, State::Head)
     }
 
@@ -118,7 +116,9 @@ impl Guard {
     /// Where the head ends, if all of it is there. A control character or half a line end is a violation as soon as it is seen.
     fn end_of_head(&mut self, bytes: &[u8], skipped: usize) -> Result<Option<usize>, Violation> {
         let mut at = self.looked_at.max(skipped);
-        while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| is_control(*byte))) {
+        while let Some(found) =
+            bytes.get(at..).and_then(|rest| rest.iter().position(|byte| is_control(*byte)))
+        {
             let place = at + found;
             if bytes[place] != b'\r' {
                 return Err(bad("a control character, or a line that does not end with CR and LF"));

@@ -18,7 +18,7 @@ mod sys;
 
 pub use body::{Body, BodyError, BrokenOff, Produce, RequestBody};
 pub use http::{self, Method, StatusCode};
-pub use listen::Address;
+pub use listen::{Address, BadAddress, Bound};
 pub use offload::{Failure, Input, Offload, Output, RequestContext};
 pub use problem::{PROBLEM_JSON, Problem, status_of};
 pub use request::{Origin, Request};

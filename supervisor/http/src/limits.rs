@@ -62,5 +62,8 @@ pub const STREAM_WINDOW: u32 = 256 << 10;
 /// Memory for a head that has begun to arrive: at first so much, then as much as it needs.
 pub(crate) const HEAD_FIRST: usize = 1 << 10;
 
+/// Connections of one server at a time, unless it is told otherwise.
+pub const CONNECTIONS_MAX: usize = 1024;
+
 /// Connections that are accepted in one turn of the loop.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;

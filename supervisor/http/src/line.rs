@@ -179,7 +179,8 @@ impl Line {
         let mut scratch = Vec::with_capacity(HEAD_MAX);
         loop {
             scratch.clear();
-            let drained = poll_fn(|context| self.socket.poll_read(context, HEAD_MAX, |it| read(it, &mut scratch)));
+            let drained =
+                poll_fn(|context| self.socket.poll_read(context, HEAD_MAX, |it| read(it, &mut scratch)));
             if !matches!(drained.await, Ok(1..)) {
                 return;
             }
@@ -189,6 +190,11 @@ impl Line {
     /// Whether the client has closed the connection, or it was cut.
     pub(crate) fn is_at_end(&self) -> bool {
         self.is_over.get() || self.violation.get().is_some()
+    }
+
+    /// Answers a connection for which there is no room, as far as the socket takes that at once.
+    pub(crate) fn refuse(&self, violation: Violation) {
+        self.socket.write_at_once(&crate::problem::raw(violation));
     }
 
     /// From now on the connection is of no use.
@@ -304,11 +310,7 @@ impl Read for Wire {
 }
 
 impl Write for Wire {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 

@@ -2,18 +2,21 @@
 
 use crate::limits::ACCEPTS_PER_TURN;
 use crate::request::Origin;
-use offload_event_loop::{Context, HandleId, Interest, LoopHandle};
+use offload_event_loop::{Context, HandleId, Interest, LoopError, LoopHandle};
 use offload_supervisor::limits::ACCEPT_PAUSE;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with, sockopt,
+    AddressFamily, SocketAddrAny, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
+    socket_with, sockopt,
 };
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::str::FromStr;
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -25,6 +28,52 @@ pub enum Address {
     Tcp(SocketAddr),
     /// The path of a Unix socket. A socket that is there already and that nobody listens at is replaced.
     Unix(PathBuf),
+    /// The number of a descriptor that was handed to this process, of a socket that listens: see [`Bound::of`].
+    Descriptor(i32),
+}
+
+/// A text that is no [`Address`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadAddress(String);
+
+impl fmt::Display for BadAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{:?} is no address to listen at: write HOST:PORT with a literal address, as in 127.0.0.1:8080, or unix:PATH, or fd:N",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for BadAddress {}
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    /// `HOST:PORT`, where the host is a literal address or `localhost` (127.0.0.1), because no name is looked up; `unix:PATH`;
+    /// `fd:N`.
+    fn from_str(text: &str) -> Result<Address, BadAddress> {
+        let bad = || BadAddress(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(bad()) } else { Ok(Address::Unix(path.into())) };
+        }
+        if let Some(number) = text.strip_prefix("fd:") {
+            let number: i32 = number.parse().map_err(|_| bad())?;
+            return if number > 2 { Ok(Address::Descriptor(number)) } else { Err(bad()) };
+        }
+        let address = text
+            .strip_prefix("localhost:")
+            .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+        address.parse().map(Address::Tcp).map_err(|_| bad())
+    }
+}
+
+impl Address {
+    /// Whether other machines can reach it. Of a descriptor this is the choice of whoever has opened it.
+    pub fn is_beyond_this_machine(&self) -> bool {
+        matches!(self, Address::Tcp(address) if !address.ip().is_loopback())
+    }
 }
 
 impl fmt::Display for Address {
@@ -32,45 +81,48 @@ impl fmt::Display for Address {
         match self {
             Address::Tcp(address) => write!(formatter, "{address}"),
             Address::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            Address::Descriptor(number) => write!(formatter, "fd:{number}"),
         }
     }
 }
 
-/// A listening socket. Dropping it closes it; a Unix socket's file is removed.
-pub(crate) struct Listener {
+/// A socket that listens and from which nobody accepts yet: connections wait in the kernel. Dropping it closes it; a Unix socket's
+/// file is removed.
+#[derive(Debug)]
+pub struct Bound {
     socket: Rc<OwnedFd>,
-    handle: LoopHandle,
-    watcher: Option<HandleId>,
     file: Option<PathBuf>,
 }
 
-impl Listener {
+impl Bound {
     /// # Errors
-    /// What the system says, such as that the address is in use.
-    pub(crate) fn bind(handle: &LoopHandle, address: &Address) -> io::Result<Listener> {
+    /// What the system says, such as that the address is in use. [`Address::Descriptor`] is an invalid input: only whoever knows
+    /// that nobody else uses the descriptor can make it an [`OwnedFd`], for [`Bound::of`].
+    pub fn at(address: &Address) -> io::Result<Bound> {
         let (socket, file) = match address {
             Address::Tcp(address) => (tcp(*address)?, None),
             Address::Unix(path) => (unix(path)?, Some(path.clone())),
+            Address::Descriptor(_) => return Err(io::ErrorKind::InvalidInput.into()),
         };
         listen(&socket, BACKLOG)?;
-        Ok(Listener { socket: Rc::new(socket), handle: handle.clone(), watcher: None, file })
+        Ok(Bound { socket: Rc::new(socket), file })
     }
 
-    /// A socket that listens already.
+    /// A socket that listens already, such as one that a service manager has opened.
     ///
     /// # Errors
     /// It is no socket, or cannot be made non-blocking.
-    pub(crate) fn inherited(handle: &LoopHandle, socket: OwnedFd) -> io::Result<Listener> {
+    pub fn of(socket: OwnedFd) -> io::Result<Bound> {
         getsockname(&socket)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Listener { socket: Rc::new(socket), handle: handle.clone(), watcher: None, file: None })
+        Ok(Bound { socket: Rc::new(socket), file: None })
     }
 
     /// Where it listens.
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn address(&self) -> io::Result<Address> {
+    pub fn address(&self) -> io::Result<Address> {
         let address = getsockname(&self.socket)?;
         match SocketAddr::try_from(address.clone()) {
             Ok(address) => Ok(Address::Tcp(address)),
@@ -81,47 +133,60 @@ impl Listener {
             }
         }
     }
+}
 
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            // If somebody has removed it, it is gone.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// A socket from which connections are accepted. Dropping it closes it.
+pub(crate) struct Listener {
+    _bound: Bound,
+    handle: LoopHandle,
+    watcher: HandleId,
+}
+
+impl Listener {
     /// Calls `accepted` with each connection; `exhausted` when there is no descriptor for one: accepting pauses then.
     ///
     /// # Errors
     /// What the loop says.
     pub(crate) fn start(
-        &mut self,
+        bound: Bound,
+        handle: &LoopHandle,
         accepted: impl Fn(OwnedFd, Origin) + 'static,
         exhausted: impl Fn(Errno) + 'static,
-    ) -> Result<(), offload_event_loop::LoopError> {
-        let (socket, handle) = (Rc::clone(&self.socket), self.handle.clone());
-        let own = Rc::new(std::cell::Cell::new(None));
+    ) -> Result<Listener, LoopError> {
+        let (socket, own_handle) = (Rc::clone(&bound.socket), handle.clone());
+        let own = Rc::new(Cell::new(None));
         let me = Rc::clone(&own);
-        let watcher = self.handle.watch(Shared(Rc::clone(&self.socket)), Interest::READ, move |_: &mut Context, _| {
+        let watched = Shared(Rc::clone(&bound.socket));
+        let watcher = handle.watch(watched, Interest::READ, move |_: &mut Context, _| {
             for _ in 0..ACCEPTS_PER_TURN {
                 match accept(socket.as_fd()) {
                     Ok(Some((connection, origin))) => accepted(connection, origin),
                     Ok(None) => return,
                     Err(error) => {
                         exhausted(error);
-                        return me.get().into_iter().for_each(|watcher| pause(&handle, watcher));
+                        return me.get().into_iter().for_each(|watcher| pause(&own_handle, watcher));
                     }
                 }
             }
         })?;
         own.set(Some(watcher));
-        self.watcher = Some(watcher);
-        Ok(())
+        Ok(Listener { _bound: bound, handle: handle.clone(), watcher })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(watcher) = self.watcher {
-            // Nobody else closes it.
-            let _ = self.handle.close(watcher, |_| ());
-        }
-        if let Some(file) = &self.file {
-            // If somebody has removed it, it is gone.
-            let _ = std::fs::remove_file(file);
-        }
+        // Nobody else closes it.
+        let _ = self.handle.close(self.watcher, |_| ());
     }
 }
 
@@ -195,5 +260,40 @@ struct Shared(Rc<OwnedFd>);
 impl AsFd for Shared {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown_and_what_is_none_is_refused() {
+        for text in ["127.0.0.1:8080", "[::1]:0", "0.0.0.0:80", "unix:/run/x.sock", "fd:3"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        assert_eq!("localhost:80".parse::<Address>().unwrap().to_string(), "127.0.0.1:80");
+        for text in [
+            "",
+            "8080",
+            ":8080",
+            "127.0.0.1",
+            "example.com:80",
+            "unix:",
+            "fd:",
+            "fd:2",
+            "fd:-1",
+            "http://127.0.0.1:80",
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{text:?}")) && error.contains("127.0.0.1:8080"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_the_loopback_interface_and_sockets_are_of_this_machine() {
+        let is_beyond = |text: &str| text.parse::<Address>().unwrap().is_beyond_this_machine();
+        assert!(["0.0.0.0:80", "10.0.0.1:80", "[::]:80"].into_iter().all(is_beyond));
+        assert!(!["127.0.0.1:80", "127.1.2.3:80", "[::1]:80", "unix:x", "fd:3"].into_iter().any(is_beyond));
     }
 }

@@ -11,13 +11,13 @@ use crate::problem::Problem;
 use crate::request::Origin;
 use crate::respond::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use offload_event_loop::LoopHandle;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
+use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
 use offload_supervisor::service::{OnReply, Reply, Report, Service, Session, Submission, Ticket};
-use offload_supervisor::Job;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, poll_fn};
@@ -211,7 +211,10 @@ impl IntoFuture for Offload {
 }
 
 fn unexpected(reply: &Reply) -> ErrorDetail {
-    ErrorDetail::new(OutcomeCode::Panic, format!("the supervisor gave an answer that nobody asked for: {reply:?}"))
+    ErrorDetail::new(
+        OutcomeCode::Panic,
+        format!("the supervisor gave an answer that nobody asked for: {reply:?}"),
+    )
 }
 
 pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
@@ -220,7 +223,10 @@ pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
         Some(error) => {
             let attempts = Some(report.finished.report.attempts);
             let timing = timing(&report.finished.report.receipt);
-            Err(Failure { problem: Problem { job: Some(job), attempts, ..Problem::of(error) }, timing: Some(timing) })
+            Err(Failure {
+                problem: Problem { job: Some(job), attempts, ..Problem::of(error) },
+                timing: Some(timing),
+            })
         }
     }
 }

@@ -12,9 +12,7 @@
 //! passed is looked at again after the loop has read what came meanwhile, so that nobody is blamed for a pause in which this
 //! process did not run.
 
-use crate::limits::{
-    BODY_RATE_MIN, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_RATE_MIN, READ_TIME,
-};
+use crate::limits::{BODY_RATE_MIN, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_RATE_MIN, READ_TIME};
 use offload_event_loop::{LoopHandle, TimerId};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -199,6 +197,14 @@ impl Patience {
         self.requests.get() == 0 && self.head_since.get().is_none() && self.answer.get().since.is_none()
     }
 
+    /// Since when it has waited for a request, or for the rest of its head; None while one is under way.
+    pub(crate) fn waits_for_a_request_since(&self) -> Option<Instant> {
+        match (self.requests.get(), self.answer.get().since) {
+            (0, None) => Some(self.head_since.get().unwrap_or(self.idle_since.get())),
+            _ => None,
+        }
+    }
+
     fn change(&self, pace: &Cell<Pace>, deed: impl FnOnce(&mut Pace, Instant)) {
         let mut changed = pace.get();
         deed(&mut changed, self.handle.now());
@@ -361,7 +367,11 @@ mod tests {
         assert_eq!(late(1)[0], (10, Late::Body));
         let half = usize::try_from(BODY_RATE_MIN / 2).unwrap();
         assert_eq!(late(half)[0].1, Late::Body);
-        assert!((18..=21).contains(&late(half)[0].0), "half the rate lasts twice as long: {:?}", late(half)[0]);
+        assert!(
+            (18..=21).contains(&late(half)[0].0),
+            "half the rate lasts twice as long: {:?}",
+            late(half)[0]
+        );
         assert_eq!(late(2 * half), []);
     }
 

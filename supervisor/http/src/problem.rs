@@ -3,8 +3,8 @@
 use crate::body::Body;
 use crate::guard::Violation;
 use crate::respond::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
 
@@ -105,7 +105,8 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self).expect("a problem has string keys and no numbers out of range");
         let mut response = Response::new(Body::from(json));
-        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if let Some(millis) = self.retry_after_ms {
@@ -122,6 +123,7 @@ pub(crate) fn raw(violation: Violation) -> Vec<u8> {
         408 => OutcomeCode::Timeout,
         414 | 431 => OutcomeCode::TooLarge,
         501 | 505 => OutcomeCode::Unsupported,
+        503 => OutcomeCode::Overloaded,
         _ => OutcomeCode::BadRequest,
     };
     let status = StatusCode::from_u16(violation.status).unwrap_or(StatusCode::BAD_REQUEST);

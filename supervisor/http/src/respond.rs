@@ -2,8 +2,8 @@
 
 use crate::body::Body;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
 /// A response: status, header fields and body.
@@ -83,7 +83,8 @@ impl<T: Serialize> IntoResponse for Json<T> {
             Ok(json) => with_type(Body::from(json), "application/json"),
             Err(error) => {
                 let detail = format!("the answer cannot be written as JSON: {error}");
-                crate::problem::Problem::new(offload_protocol::nouns::OutcomeCode::Panic, detail).into_response()
+                crate::problem::Problem::new(offload_protocol::nouns::OutcomeCode::Panic, detail)
+                    .into_response()
             }
         }
     }

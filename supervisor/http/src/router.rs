@@ -8,11 +8,11 @@ use percent_encoding::percent_decode_str;
 
 /// The parameters of a path, decoded, by the names of the pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parameters(Vec<(String, String)>);
+pub(crate) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     /// The parameter of this name.
-    pub fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
@@ -42,7 +42,9 @@ impl Pattern {
     fn parse(path: &str) -> Result<Pattern, BadPattern> {
         let rest = path.strip_prefix('/').ok_or(BadPattern)?;
         let segment = |text: &str| match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
-            Some(name) if !name.is_empty() && !name.contains(['{', '}']) => Ok(Segment::Name(name.to_owned())),
+            Some(name) if !name.is_empty() && !name.contains(['{', '}']) => {
+                Ok(Segment::Name(name.to_owned()))
+            }
             None if !text.contains(['{', '}']) => Ok(Segment::Text(text.to_owned())),
             _ => Err(BadPattern),
         };
@@ -65,7 +67,8 @@ impl Pattern {
                 Segment::Text(text) if text == part => {}
                 Segment::Text(_) => return None,
                 Segment::Name(name) => {
-                    let value = percent_decode_str(part).decode_utf8().ok().filter(|value| !value.is_empty())?;
+                    let value =
+                        percent_decode_str(part).decode_utf8().ok().filter(|value| !value.is_empty())?;
                     parameters.push((name.clone(), value.into_owned()));
                 }
             }

@@ -7,8 +7,10 @@
 
 use crate::body::RequestBody;
 use crate::connection::{Answer, serve};
+use crate::guard::Violation;
+use crate::limits::CONNECTIONS_MAX;
 use crate::line::Line;
-use crate::listen::{Address, Listener};
+use crate::listen::{Address, Bound, Listener};
 use crate::offload::RequestContext;
 use crate::problem::Problem;
 use crate::request::{Origin, Request};
@@ -25,10 +27,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 /// Decides whether a request is answered.
@@ -42,7 +45,6 @@ type Handler = Rc<dyn Fn(Request, RequestContext) -> Pin<Box<dyn Future<Output =
 pub struct Server(Rc<Inner>);
 
 struct Inner {
-    me: Weak<Inner>,
     service: Service,
     handle: LoopHandle,
     router: RefCell<Router<Handler>>,
@@ -50,6 +52,7 @@ struct Inner {
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
     last: Cell<u64>,
+    connections_max: Cell<usize>,
     is_draining: Cell<bool>,
     /// Dropped when it is draining and the last connection has ended.
     until_done: RefCell<Option<Box<dyn Any>>>,
@@ -57,6 +60,7 @@ struct Inner {
 
 struct Connection {
     line: Rc<Line>,
+    origin: Origin,
     /// Of its task, once it serves requests.
     waker: Option<Waker>,
     _task: JoinHandle<()>,
@@ -65,8 +69,7 @@ struct Connection {
 impl Server {
     /// A server whose handlers reach this supervisor. It has no routes yet, and listens nowhere.
     pub fn new(service: &Service, handle: &LoopHandle) -> Server {
-        let server = Server(Rc::new_cyclic(|me| Inner {
-            me: me.clone(),
+        let server = Server(Rc::new(Inner {
             service: service.clone(),
             handle: handle.clone(),
             router: RefCell::default(),
@@ -74,6 +77,7 @@ impl Server {
             listeners: RefCell::default(),
             connections: RefCell::default(),
             last: Cell::new(0),
+            connections_max: Cell::new(CONNECTIONS_MAX),
             is_draining: Cell::new(false),
             until_done: RefCell::default(),
         }));
@@ -139,7 +143,12 @@ impl Server {
     ///
     /// # Panics
     /// If the path is none.
-    pub fn on(&self, method: Method, path: &str, callback: impl Fn(Request, Replier, &mut Context) + 'static) {
+    pub fn on(
+        &self,
+        method: Method,
+        path: &str,
+        callback: impl Fn(Request, Replier, &mut Context) + 'static,
+    ) {
         let callback = Rc::new(callback);
         let handler = move |request: Request, context: RequestContext| {
             let (slot, callback) = (Rc::new(Slot::default()), Rc::clone(&callback));
@@ -160,15 +169,32 @@ impl Server {
     /// # Errors
     /// What the system says, such as that the address is in use.
     pub fn listen(&self, address: &Address) -> io::Result<Address> {
-        self.0.accept_from(Listener::bind(&self.0.handle, address)?)
+        self.accept_from(Bound::at(address)?)
     }
 
-    /// Accepts connections from a socket that listens already, such as one that a service manager has opened.
+    /// Accepts connections from a socket that listens already, and returns where.
     ///
     /// # Errors
-    /// It is no socket.
-    pub fn listen_on(&self, socket: OwnedFd) -> io::Result<Address> {
-        self.0.accept_from(Listener::inherited(&self.0.handle, socket)?)
+    /// What the system says.
+    pub fn accept_from(&self, bound: Bound) -> io::Result<Address> {
+        let address = bound.address()?;
+        // While it listens, the loop keeps the server.
+        let (inner, service) = (Rc::clone(&self.0), self.0.service.clone());
+        let accepted = move |socket, origin| Rc::clone(&inner).connect(socket, origin);
+        let exhausted = move |error| {
+            service.log().warn(format_args!("no descriptor for another HTTP client: {error}"));
+        };
+        let listener =
+            Listener::start(bound, &self.0.handle, accepted, exhausted).map_err(io::Error::other)?;
+        self.0.listeners.borrow_mut().push(listener);
+        Ok(address)
+    }
+
+    /// Sets how many connections there may be; the default is [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). When there are
+    /// as many, one that waits for a request gives way to a new one: of the client that has most, the one that has waited longest.
+    /// If none waits, the new one is answered with status 503.
+    pub fn set_connections_max(&self, most: usize) {
+        self.0.connections_max.set(most.max(1));
     }
 
     /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended.
@@ -183,22 +209,6 @@ impl Server {
 }
 
 impl Inner {
-    fn accept_from(&self, mut listener: Listener) -> io::Result<Address> {
-        let address = listener.address()?;
-        let (me, service) = (self.me.clone(), self.service.clone());
-        let accepted = move |socket, origin| {
-            if let Some(inner) = me.upgrade() {
-                inner.connect(socket, origin);
-            }
-        };
-        let exhausted = move |error| {
-            service.log().warn(format_args!("no descriptor for another HTTP client: {error}"));
-        };
-        listener.start(accepted, exhausted).map_err(io::Error::other)?;
-        self.listeners.borrow_mut().push(listener);
-        Ok(address)
-    }
-
     fn connect(self: Rc<Self>, socket: OwnedFd, origin: Origin) {
         let line = match Line::new(&self.handle, socket) {
             Ok(line) => line,
@@ -206,6 +216,10 @@ impl Inner {
                 return self.service.log().warn(format_args!("an HTTP client was turned away: {error}"));
             }
         };
+        if !self.make_room() {
+            return line
+                .refuse(Violation { status: 503, reason: "all connections of this server are in use" });
+        }
         let number = self.last.get() + 1;
         self.last.set(number);
         let (me, answer) = (Rc::downgrade(&self), Rc::clone(&self) as Rc<dyn Answer>);
@@ -216,7 +230,27 @@ impl Inner {
                 inner.disconnected(number);
             }
         });
-        self.connections.borrow_mut().insert(number, Connection { line, waker: None, _task: task });
+        self.connections.borrow_mut().insert(number, Connection { line, origin, waker: None, _task: task });
+    }
+
+    /// Whether there is room for one more connection, if need be because another gives way.
+    fn make_room(&self) -> bool {
+        let connections = self.connections.borrow();
+        if connections.len() < self.connections_max.get() {
+            return true;
+        }
+        let mut of_client = BTreeMap::new();
+        for connection in connections.values() {
+            *of_client.entry(client_key(connection.origin)).or_insert(0_usize) += 1;
+        }
+        let waiting = connections.values().filter_map(|connection| {
+            let since = connection.line.patience().waits_for_a_request_since()?;
+            Some((std::cmp::Reverse(of_client[&client_key(connection.origin)]), since, &connection.line))
+        });
+        let first =
+            waiting.min_by_key(|(most, since, _)| (*most, *since)).map(|(_, _, line)| Rc::clone(line));
+        drop(connections);
+        first.map(|line| line.cut()).is_some()
     }
 
     fn disconnected(&self, number: u64) {
@@ -240,7 +274,10 @@ impl Inner {
         drop(before);
         let all: Vec<_> = {
             let connections = self.connections.borrow();
-            connections.values().map(|connection| (Rc::clone(&connection.line), connection.waker.clone())).collect()
+            connections
+                .values()
+                .map(|connection| (Rc::clone(&connection.line), connection.waker.clone()))
+                .collect()
         };
         for (line, waker) in all {
             match waker {
@@ -254,7 +291,12 @@ impl Inner {
 }
 
 impl Answer for Inner {
-    fn answer(&self, head: Parts, body: RequestBody, origin: Origin) -> Pin<Box<dyn Future<Output = Response>>> {
+    fn answer(
+        &self,
+        head: Parts,
+        body: RequestBody,
+        origin: Origin,
+    ) -> Pin<Box<dyn Future<Output = Response>>> {
         let checks = self.checks.borrow().clone();
         if let Some(problem) = checks.iter().find_map(|check| check(&head, origin).err()) {
             return ready(problem.into_response());
@@ -287,6 +329,14 @@ impl Answer for Inner {
     }
 }
 
+/// Connections of one machine, or of one process, are those of one client.
+fn client_key(origin: Origin) -> Result<IpAddr, Option<u32>> {
+    match origin {
+        Origin::Address(address) => Ok(address.ip()),
+        Origin::Process(process) => Err(process),
+    }
+}
+
 /// The name under which the client's jobs are charged: its own, or its address.
 fn client_of(head: &Parts, origin: Origin) -> Rc<str> {
     let name = head.headers.get("offload-client").and_then(|name| name.to_str().ok());
@@ -308,7 +358,8 @@ fn other_methods(head: &Parts, methods: &[Method]) -> Response {
         true => StatusCode::NO_CONTENT.into_response(),
         false => {
             let detail = format!("{} allows {}, not {}", head.uri.path(), names.join(", "), head.method);
-            Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, OutcomeCode::BadRequest, detail).into_response()
+            Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, OutcomeCode::BadRequest, detail)
+                .into_response()
         }
     };
     response.headers_mut().insert(ALLOW, allow);
@@ -350,7 +401,9 @@ impl Slot {
             return Poll::Ready(response);
         }
         if self.is_dropped.get() {
-            return Poll::Ready(Problem::new(OutcomeCode::Panic, "nobody replied to this request").into_response());
+            return Poll::Ready(
+                Problem::new(OutcomeCode::Panic, "nobody replied to this request").into_response(),
+            );
         }
         self.waker.replace(Some(waker.clone()));
         Poll::Pending

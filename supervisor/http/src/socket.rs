@@ -130,6 +130,12 @@ impl Socket {
         self.poll(Direction::Write, context, length, |socket| send(socket, pieces))
     }
 
+    /// Writes what the socket takes without waiting.
+    pub(crate) fn write_at_once(&self, bytes: &[u8]) {
+        // If the client is gone, nobody misses the answer.
+        let _ = send(self.as_fd(), &[IoSlice::new(bytes)]);
+    }
+
     /// Ends the writing side.
     pub(crate) fn shut_down(&self) {
         // It fails if the other end is gone, and then there is nothing to end.

@@ -4,6 +4,7 @@
 //!   the limit of this process (the soft limit is raised to the hard limit)
 //!     - descriptors open at the start, and OWN: the event loop, the socket, the log, threads, files read briefly
 //!     - PER_PROCESS for each process that there may be, and LAUNCH for processes that are being started
+//!     - connections of fronts with places of their own, such as HTTP: as many as configured, and at most half of the rest
 //!     - files that clients send as inputs: what all connections leave, or one part in FILES_PART if they leave less
 //!     = what is left for connections: those of clients, and those that are reserved for control verbs
 //! ```
@@ -42,20 +43,23 @@ pub(super) struct Descriptors {
     threads: usize,
     /// For files of clients.
     files: usize,
+    /// For connections of fronts that do not share the places of the local socket.
+    others: usize,
 }
 
 impl Descriptors {
     /// Raises the limit as far as this process may. Workers lower their own. There may be this many worker processes at
     /// first.
-    pub(super) fn raise(threads: usize, processes: usize) -> Descriptors {
+    pub(super) fn raise(threads: usize, processes: usize, others: usize) -> Descriptors {
         let before = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: before.maximum, maximum: before.maximum };
         // If the kernel refuses, the old limit stays.
         let _ = setrlimit(Resource::Nofile, raised);
         let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         let open = std::fs::read_dir("/proc/self/fd").map_or(OPEN_USUALLY, Iterator::count);
-        let descriptors = Descriptors { limit: limit.unwrap_or(usize::MAX), open, threads, files: 0 };
-        descriptors.with_files(processes)
+        let limit = limit.unwrap_or(usize::MAX);
+        let descriptors = Descriptors { limit, open, threads, files: 0, others: 0 };
+        descriptors.with_others(processes, others).with_files(processes)
     }
 
     fn with_files(self, processes: usize) -> Descriptors {
@@ -63,6 +67,17 @@ impl Descriptors {
         let beside_connections = left.saturating_sub(CONNECTIONS_MAX + CONTROL_CONNECTIONS);
         let files = beside_connections.max(left / FILES_PART).min(FILES_OPEN + FILES_ON_THE_WAY);
         Descriptors { files, ..self }
+    }
+
+    /// Sets as many aside as were asked for, and at most half of what supervision leaves.
+    fn with_others(self, processes: usize, asked: usize) -> Descriptors {
+        let left = self.limit.saturating_sub(self.for_supervision(processes));
+        Descriptors { others: asked.min(left / 2), ..self }
+    }
+
+    /// How many connections fronts may have beside those of the local socket.
+    pub(super) fn others(self) -> usize {
+        self.others
     }
 
     /// How many files of clients may be open, in all.
@@ -99,7 +114,7 @@ impl Descriptors {
     }
 
     fn for_supervision(self, processes: usize) -> usize {
-        self.open + OWN + LAUNCH + PER_THREAD * self.threads + PER_PROCESS * processes
+        self.open + OWN + LAUNCH + PER_THREAD * self.threads + PER_PROCESS * processes + self.others
     }
 }
 
@@ -131,7 +146,7 @@ impl Connections {
 mod tests {
     use super::*;
 
-    const DESCRIPTORS: Descriptors = Descriptors { limit: 256, open: 3, threads: 4, files: 0 };
+    const DESCRIPTORS: Descriptors = Descriptors { limit: 256, open: 3, threads: 4, files: 0, others: 0 };
     const SUPERVISION: usize = 3 + OWN + LAUNCH + 8 + 30;
 
     fn with_limit(limit: usize) -> Descriptors {
@@ -163,6 +178,17 @@ mod tests {
             shares(9000),
             (FILES_OPEN + FILES_ON_THE_WAY, FILES_OPEN, CONNECTIONS_MAX, CONTROL_CONNECTIONS)
         );
+    }
+
+    #[test]
+    fn other_fronts_get_what_they_ask_for_but_at_most_half() {
+        let shares = |left: usize, asked: usize| {
+            let descriptors = with_limit(SUPERVISION + left).with_others(5, asked);
+            (descriptors.others(), descriptors.connections_beside(5).clients)
+        };
+        assert_eq!(shares(2000, 100), (100, CONNECTIONS_MAX));
+        assert_eq!(shares(200, 100), (100, 100 - CONTROL_CONNECTIONS));
+        assert_eq!(shares(100, 100), (50, 50 - CONTROL_CONNECTIONS));
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Prerequisites {
     /// [`ServiceStartError::Descriptors`].
     pub fn prepare(mut config: ServiceConfig) -> Result<Prerequisites, ServiceStartError> {
         let processes = config.pool.core().processes_max();
-        let descriptors = Descriptors::raise(config.io_threads, processes);
+        let descriptors = Descriptors::raise(config.io_threads, processes, config.other_connections);
         descriptors.check(processes).map_err(ServiceStartError::Descriptors)?;
         let max_files = &mut config.pool.core.max_files;
         *max_files = (*max_files).min(descriptors.files_of_jobs());
@@ -107,8 +107,7 @@ mod tests {
     fn prerequisites() -> Prerequisites {
         let mut pool = PoolConfig::with(Program::command(vec!["nothing".to_owned()]));
         pool.core.workers = 1;
-        Prerequisites::prepare(ServiceConfig { pool, io_threads: 1, reload: None, fixed: Vec::new() })
-            .unwrap()
+        Prerequisites::prepare(ServiceConfig { io_threads: 1, ..ServiceConfig::with(pool) }).unwrap()
     }
 
     #[test]

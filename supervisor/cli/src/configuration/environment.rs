@@ -20,7 +20,7 @@ pub(crate) fn read_environment(
     for key in keys {
         let name = key.variable();
         let Some(text) = variable(&name) else { continue };
-        let value = match text.is_empty() && key.kind != ValueKind::Path {
+        let value = match text.is_empty() && !matches!(key.kind, ValueKind::Path | ValueKind::File) {
             true => Err("it is empty: unset it for the default, or give it a value".to_owned()),
             false => key.parse(&text),
         };

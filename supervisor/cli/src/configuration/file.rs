@@ -328,11 +328,14 @@ fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
             split_words(line).map(|words| Value::Commands(vec![words]))
         }
         (ValueKind::Commands, _) => expected("a text or a list of words"),
+        (ValueKind::Texts(_), DeValue::Array(_)) => words(written).map(Value::Texts),
+        (ValueKind::Texts(_), DeValue::String(text)) => Ok(Value::Texts(vec![text.to_string()])),
+        (ValueKind::Texts(_), _) => expected("a text or a list of texts"),
         (ValueKind::Weights, _) => expected("a table"),
         (_, DeValue::String(text)) => key.parse_unchecked(text),
         (ValueKind::Bytes(_), _) => expected("a size such as \"64MiB\""),
         (ValueKind::Time(_), _) => expected("a duration such as \"10s\""),
-        (ValueKind::Path, _) => expected("a path"),
+        (ValueKind::Path | ValueKind::File, _) => expected("a path"),
     }
 }
 

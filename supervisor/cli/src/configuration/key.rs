@@ -1,11 +1,12 @@
 //! A key describes one setting completely; how each source reads and prints the setting follows from it.
 
 use super::Values;
-use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_size};
 use super::value::{Field, Value};
 use super::weights::{self, parse_weights, show_weights};
 use super::words::{join_words, split_words};
+use offload_http::Address;
 use offload_supervisor::limits::SOCKET_PATH_MAX;
+use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_size};
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
@@ -32,10 +33,49 @@ pub(crate) enum ValueKind {
     Switch,
     /// The path of a local socket.
     Path,
+    /// The path of a file.
+    File,
+    /// Texts of one kind. A source may set the key several times, or name several with commas between them.
+    Texts(TextKind),
     /// Commands. A source may set the key several times, which makes several commands.
     Commands,
     /// Shares of worker time by the name of the client; a table of its own in the file.
     Weights,
+}
+
+/// What the texts of a key are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextKind {
+    /// Where to listen.
+    Address,
+    /// A name of this machine.
+    Host,
+    /// An origin, as browsers name it.
+    Origin,
+}
+
+impl TextKind {
+    /// The placeholder in the help.
+    pub(super) fn placeholder(self) -> &'static str {
+        match self {
+            TextKind::Address => "ADDRESS",
+            TextKind::Host => "NAME",
+            TextKind::Origin => "ORIGIN",
+        }
+    }
+
+    fn check(self, text: &str) -> Result<(), String> {
+        match self {
+            TextKind::Address => text.parse::<Address>().map(drop).map_err(|error| error.to_string()),
+            TextKind::Host if text.is_empty() || text.contains(['/', ':', ' ']) => {
+                Err(format!("{text:?} is no name of a machine: write it without a port, as in jobs.example"))
+            }
+            TextKind::Origin if !text.contains("://") || text.ends_with('/') => {
+                Err(format!("{text:?} is no origin: write it as browsers do, as in https://app.example"))
+            }
+            TextKind::Host | TextKind::Origin => Ok(()),
+        }
+    }
 }
 
 /// Which verbs have the flag.
@@ -205,6 +245,7 @@ impl Key {
             Value::Time(time) => show_duration(*time),
             Value::Switch(switch) => switch.to_string(),
             Value::Path(path) => path.to_string_lossy().into_owned(),
+            Value::Texts(texts) => texts.join(","),
             Value::Commands(commands) => {
                 let commands: Vec<_> = commands.iter().map(|words| join_words(words)).collect();
                 commands.join("; ")
@@ -233,9 +274,12 @@ impl Key {
         let text = self.example.map_or_else(|| self.default(), str::to_owned);
         match self.kind {
             ValueKind::Count(_) | ValueKind::Switch | ValueKind::Weights => text,
-            ValueKind::Bytes(_) | ValueKind::Time(_) | ValueKind::Path | ValueKind::Commands => {
-                format!("\"{text}\"")
-            }
+            ValueKind::Texts(_) => format!("[\"{text}\"]"),
+            ValueKind::Bytes(_)
+            | ValueKind::Time(_)
+            | ValueKind::Path
+            | ValueKind::File
+            | ValueKind::Commands => format!("\"{text}\""),
         }
     }
 
@@ -259,7 +303,7 @@ impl Key {
     /// A sentence for the person who wrote it.
     pub(crate) fn parse(&self, text: &OsStr) -> Result<Value, String> {
         let value = match &self.kind {
-            ValueKind::Path => Value::Path(PathBuf::from(text)),
+            ValueKind::Path | ValueKind::File => Value::Path(PathBuf::from(text)),
             _ => self.parse_unchecked(text.to_str().ok_or("it is not UTF-8")?)?,
         };
         self.check(&value)?;
@@ -276,7 +320,10 @@ impl Key {
             ValueKind::Bytes(_) => parse_size(text).map(Value::Number),
             ValueKind::Time(_) => parse_duration(text).map(Value::Time),
             ValueKind::Switch => parse_switch(text).map(Value::Switch),
-            ValueKind::Path => Ok(Value::Path(PathBuf::from(text))),
+            ValueKind::Path | ValueKind::File => Ok(Value::Path(PathBuf::from(text))),
+            ValueKind::Texts(_) => {
+                Ok(Value::Texts(text.split(',').map(|text| text.trim().to_owned()).collect()))
+            }
             ValueKind::Commands => split_words(text).map(|words| Value::Commands(vec![words])),
             ValueKind::Weights => parse_weights(text).map(Value::Weights),
         }
@@ -295,6 +342,12 @@ impl Key {
                 self.within(bounds, u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
             }
             (ValueKind::Path, Value::Path(path)) => check_socket(path),
+            (ValueKind::File, Value::Path(path)) if path.as_os_str().is_empty() => {
+                Err("the path is empty: leave it out for the default, or name one".to_owned())
+            }
+            (ValueKind::Texts(kind), Value::Texts(texts)) => {
+                texts.iter().try_for_each(|text| kind.check(text))
+            }
             (ValueKind::Weights, Value::Weights(weights)) => weights::check(weights),
             _ => Ok(()),
         }
@@ -323,6 +376,7 @@ fn is_empty(value: &Value) -> bool {
     match value {
         Value::Commands(commands) => commands.is_empty(),
         Value::Weights(weights) => weights.is_empty(),
+        Value::Texts(texts) => texts.is_empty(),
         _ => false,
     }
 }

@@ -29,7 +29,7 @@ pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::Key;
 pub(crate) use reference::{reference, reference_json};
 
-use crate::limits::IO_THREADS_DEFAULT;
+use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
 use key::check_socket;
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
@@ -60,8 +60,40 @@ pub(crate) struct Values {
     pub(crate) commands: Vec<Vec<String>>,
     /// Threads for blocking work.
     pub(crate) io_threads: usize,
+    /// The interface over HTTP.
+    pub(crate) http: HttpValues,
     /// The workers and their limits. Its programs are added later, from `commands`.
     pub(crate) pool: PoolConfig,
+}
+
+/// The values of the interface over HTTP. There is none unless it has an address.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpValues {
+    /// Where it listens; [`Address`](offload_http::Address) reads them.
+    pub(crate) listen: Vec<String>,
+    /// Whether these may be reached from other machines.
+    pub(crate) is_public: bool,
+    /// The file with the tokens.
+    pub(crate) token_file: Option<PathBuf>,
+    /// Names of this machine, beside those of the loopback interface.
+    pub(crate) hosts: Vec<String>,
+    /// Origins whose pages may call it.
+    pub(crate) origins: Vec<String>,
+    /// Most connections.
+    pub(crate) max_connections: usize,
+}
+
+impl Default for HttpValues {
+    fn default() -> HttpValues {
+        HttpValues {
+            listen: Vec::new(),
+            is_public: false,
+            token_file: None,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            max_connections: HTTP_CONNECTIONS_DEFAULT,
+        }
+    }
 }
 
 impl Default for Values {
@@ -70,6 +102,7 @@ impl Default for Values {
             socket: None,
             commands: Vec::new(),
             io_threads: IO_THREADS_DEFAULT,
+            http: HttpValues::default(),
             pool: PoolConfig::default(),
         }
     }

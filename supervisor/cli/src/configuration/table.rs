@@ -6,12 +6,13 @@
 //! show`.
 
 use super::Values;
-use super::key::ValueKind::{Bytes, Commands, Count, Path, Switch, Time, Weights};
-use super::key::{ANY, Access, Group, Key, key};
-use offload_supervisor::units::{show_duration, show_size};
-use crate::limits::{CONFIGURED_JOBS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
+use super::key::ValueKind::{Bytes, Commands, Count, File, Path, Switch, Texts, Time, Weights};
+use super::key::{ANY, Access, Group, Key, TextKind, key};
+use crate::limits::{CONFIGURED_JOBS_MAX, HTTP_CONNECTIONS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
+use offload_http::Address;
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
+use offload_supervisor::units::{show_duration, show_size};
 
 /// The setting that says where the supervisor is.
 pub(crate) const SOCKET: &str = "supervisor.socket";
@@ -25,7 +26,7 @@ pub(super) const MAX_PAYLOAD: &str = "supervisor.max_payload";
 pub(crate) const SPARES: &str = "pool.spares";
 
 /// The tables of the file, in its order.
-pub(crate) const FILE_TABLES: [&str; 5] = ["supervisor", "clients", "pool", "pool.restart", "io"];
+pub(crate) const FILE_TABLES: [&str; 6] = ["supervisor", "clients", "pool", "pool.restart", "io", "http"];
 
 /// The field of the [`Values`] in which a setting is kept.
 macro_rules! field {
@@ -267,6 +268,59 @@ pub(crate) static TABLE: &[Key] = &[
         "Threads for blocking work",
     )
     .that_needs_a_restart(),
+    key(
+        "http.listen",
+        "http",
+        Texts(TextKind::Address),
+        field!(http.listen),
+        "Answer HTTP, too, at HOST:PORT, unix:PATH or fd:N; may be given several times",
+    )
+    .for_example("127.0.0.1:8080")
+    .that_goes_with(addresses_are_of_this_machine)
+    .that_needs_a_restart(),
+    key(
+        "http.public",
+        "http-public",
+        Switch,
+        field!(http.is_public),
+        "Let --http listen where other machines can reach it",
+    )
+    .that_needs_a_restart(),
+    key(
+        "http.token_file",
+        "http-token-file",
+        File,
+        field!(http.token_file),
+        "File of mode 0600 with one or two tokens, a line each, of which HTTP clients show one",
+    )
+    .by_default("http.token beside the socket, made at the first start", "/etc/offload/http.token")
+    .that_needs_a_restart(),
+    key(
+        "http.hosts",
+        "http-host",
+        Texts(TextKind::Host),
+        field!(http.hosts),
+        "Name under which HTTP clients reach this machine, beside localhost; may be given several times",
+    )
+    .for_example("jobs.example")
+    .that_needs_a_restart(),
+    key(
+        "http.cors",
+        "http-cors",
+        Texts(TextKind::Origin),
+        field!(http.origins),
+        "Origin whose pages may use the HTTP interface; may be given several times",
+    )
+    .for_example("https://app.example")
+    .that_needs_a_restart(),
+    key(
+        "http.max_connections",
+        "http-connections",
+        Count(1..=HTTP_CONNECTIONS_MAX),
+        field!(http.max_connections),
+        "Maximum HTTP connections",
+    )
+    .that_needs_a_restart(),
 ];
 
 /// The key that clients need.
@@ -336,6 +390,18 @@ fn backoff_min_is_within_max(values: &Values) -> Result<(), String> {
 fn long_jobs_have_a_slot(values: &Values) -> Result<(), String> {
     let (slots, workers) = (values.pool.core.short_slots.unwrap_or(0), values.pool.core.workers);
     goes(slots < workers, || format!("{slots} of {workers} workers: none would be left for long jobs"))
+}
+
+/// Whoever reaches the port can try tokens, so it takes a second setting to let other machines try.
+fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
+    let is_beyond =
+        |text: &&String| text.parse::<Address>().is_ok_and(|address| address.is_beyond_this_machine());
+    match values.http.listen.iter().find(is_beyond).filter(|_| !values.http.is_public) {
+        Some(address) => Err(format!(
+            "{address} can be reached from other machines: use 127.0.0.1, or say --http-public if you mean it"
+        )),
+        None => Ok(()),
+    }
 }
 
 fn goes(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), String> {

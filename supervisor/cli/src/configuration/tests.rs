@@ -2,8 +2,8 @@
 
 use super::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use super::file::parse_file;
-use super::key::{ANY, ValueKind};
-use super::table::FILE_TABLES;
+use super::key::{ANY, TextKind, ValueKind};
+use super::table::{FILE_TABLES, in_table};
 use super::*;
 use clap::{Args, Command, FromArgMatches};
 use offload_protocol::limits::{CORE_VARIABLE, MARK_VARIABLE, PAYLOAD_MAX_VARIABLE};
@@ -64,7 +64,10 @@ fn another_value(key: &Key) -> String {
                 .unwrap()
         }
         ValueKind::Switch => (key.read(&Values::default()) != Some(Value::Switch(true))).to_string(),
-        ValueKind::Path => "/run/other.sock".to_owned(),
+        ValueKind::Path | ValueKind::File => "/run/other.sock".to_owned(),
+        ValueKind::Texts(TextKind::Address) => "127.0.0.1:8081".to_owned(),
+        ValueKind::Texts(TextKind::Host) => "jobs.example".to_owned(),
+        ValueKind::Texts(TextKind::Origin) => "https://app.example".to_owned(),
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),
     }
@@ -324,7 +327,9 @@ fn what_the_file_says_in_vain_is_told_with_who_decided() {
 #[test]
 fn settings_that_need_a_restart_are_those_that_no_reload_reads() {
     let fixed: Vec<_> = resolve(&[]).unwrap().fixed().into_iter().map(|setting| setting.key).collect();
-    assert_eq!(fixed, ["supervisor.socket", "pool.linger", "pool.affinity", "io.threads"]);
+    let (http, others): (Vec<_>, Vec<_>) = fixed.into_iter().partition(|key| key.starts_with("http."));
+    assert_eq!(others, ["supervisor.socket", "pool.linger", "pool.affinity", "io.threads"]);
+    assert!(http.iter().eq(in_table("http").map(|key| &key.name)), "{http:?}");
 }
 
 #[test]

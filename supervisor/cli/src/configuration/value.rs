@@ -16,6 +16,8 @@ pub(crate) enum Value {
     Switch(bool),
     /// A path, of any bytes.
     Path(PathBuf),
+    /// Texts, in their order.
+    Texts(Vec<String>),
     /// Commands, each as its words.
     Commands(Vec<Vec<String>>),
     /// Shares of worker time by the name of the client.
@@ -34,6 +36,10 @@ impl Value {
             (Value::Commands(mut all), Value::Commands(more)) => {
                 all.extend(more);
                 Value::Commands(all)
+            }
+            (Value::Texts(mut all), Value::Texts(more)) => {
+                all.extend(more);
+                Value::Texts(all)
             }
             (Value::Weights(mut all), Value::Weights(more)) => {
                 for (name, weight) in more {
@@ -79,6 +85,7 @@ field_of!(u64, Number);
 field_of!(Duration, Time);
 field_of!(bool, Switch);
 field_of!(PathBuf, Path);
+field_of!(Vec<String>, Texts);
 field_of!(Vec<Vec<String>>, Commands);
 field_of!(BTreeMap<String, u32>, Weights);
 

@@ -13,6 +13,7 @@ use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
 /// Paths that need no token: they tell a load balancer what it could find out by connecting.
@@ -31,11 +32,17 @@ impl Tokens {
     /// # Errors
     /// A sentence: there is none, there are more than two, or one is too short or has characters that no header can carry.
     pub fn parse(text: &str) -> Result<Tokens, String> {
-        let tokens: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        let tokens: Vec<String> =
+            text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
         if tokens.is_empty() || tokens.len() > 2 {
-            return Err(format!("a token file has one or two lines with a token; this one has {}", tokens.len()));
+            return Err(format!(
+                "a token file has one or two lines with a token; this one has {}",
+                tokens.len()
+            ));
         }
-        let is_usable = |token: &String| token.len() >= Tokens::LENGTH_MIN && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_usable = |token: &String| {
+            token.len() >= Tokens::LENGTH_MIN && token.bytes().all(|byte| byte.is_ascii_graphic())
+        };
         match tokens.iter().all(is_usable) {
             true => Ok(Tokens(tokens)),
             false => Err(format!("a token has at least {} visible ASCII characters", Tokens::LENGTH_MIN)),
@@ -44,8 +51,29 @@ impl Tokens {
 
     /// The time that this takes depends on the lengths only.
     fn has(&self, shown: &[u8]) -> bool {
-        let found = self.0.iter().fold(subtle::Choice::from(0), |found, token| found | token.as_bytes().ct_eq(shown));
+        let found =
+            self.0.iter().fold(subtle::Choice::from(0), |found, token| found | token.as_bytes().ct_eq(shown));
         found.into()
+    }
+}
+
+/// Tokens that can be exchanged while the server runs, from any thread.
+#[derive(Clone, Debug)]
+pub struct SharedTokens(Arc<RwLock<Tokens>>);
+
+impl SharedTokens {
+    /// These tokens, until there are others.
+    pub fn new(tokens: Tokens) -> SharedTokens {
+        SharedTokens(Arc::new(RwLock::new(tokens)))
+    }
+
+    /// From now on these are the tokens.
+    pub fn replace(&self, tokens: Tokens) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+    }
+
+    fn has(&self, shown: &[u8]) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).has(shown)
     }
 }
 
@@ -59,7 +87,7 @@ impl fmt::Debug for Tokens {
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// Over TCP a client has to show one of these. Without them nobody has to.
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<SharedTokens>,
     /// Names of this server beside those of the loopback interface, as they stand in `Host`, without a port.
     pub hosts: Vec<String>,
     /// Pages of these origins may call it, such as `https://app.example`.
@@ -88,7 +116,8 @@ impl Access {
     /// Returns the host with its port.
     fn check_host(&self, head: &Parts) -> Result<String, Problem> {
         let authority = head.uri.authority().map(|authority| authority.as_str());
-        let host = authority.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok())).unwrap_or("");
+        let host =
+            authority.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok())).unwrap_or("");
         let name = name_of(host);
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let is_ours = name.eq_ignore_ascii_case("localhost")
@@ -96,7 +125,9 @@ impl Access {
             || self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name));
         match is_ours {
             true => Ok(host.to_owned()),
-            false => Err(forbidden(format!("this server is not called {name:?}: add it to `hosts` if it is"))),
+            false => {
+                Err(forbidden(format!("this server is not called {name:?}: add it to `hosts` if it is")))
+            }
         }
     }
 
@@ -104,7 +135,8 @@ impl Access {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let origin = text(ORIGIN.as_str());
         if let Some(origin) = origin {
-            let is_own = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
+            let is_own =
+                ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
             if !is_own && !self.origins.iter().any(|ours| ours == origin) {
                 return Err(forbidden("pages of this origin may not call this server".to_owned()));
             }
@@ -163,17 +195,33 @@ mod tests {
     }
 
     fn access() -> Access {
-        Access { tokens: Some(Tokens::parse(TOKEN).unwrap()), ..Access::default() }
+        Access { tokens: Some(SharedTokens::new(Tokens::parse(TOKEN).unwrap())), ..Access::default() }
     }
 
     const BEARER: (&str, &str) = ("authorization", "Bearer 0123456789abcdef");
 
     #[test]
     fn only_the_names_of_this_server_are_answered_whatever_else_is_shown() {
-        for host in ["localhost", "localhost:8080", "127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "[::1]", "LocalHost:1"] {
+        for host in [
+            "localhost",
+            "localhost:8080",
+            "127.0.0.1:8080",
+            "127.9.9.9",
+            "[::1]:8080",
+            "[::1]",
+            "LocalHost:1",
+        ] {
             assert_eq!(status(&access(), &[("host", host), BEARER]), 200, "{host}");
         }
-        for host in ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "localhost:80:80", "0.0.0.0"] {
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "localhost:80:80",
+            "0.0.0.0",
+        ] {
             assert_eq!(status(&access(), &[("host", host), BEARER]), 403, "{host}");
         }
         let named = Access { hosts: vec!["jobs.example".to_owned()], ..access() };
@@ -182,7 +230,8 @@ mod tests {
 
     #[test]
     fn no_foreign_page_is_answered() {
-        let with = |name: &str, value: &str| status(&access(), &[("host", "localhost:8080"), BEARER, (name, value)]);
+        let with =
+            |name: &str, value: &str| status(&access(), &[("host", "localhost:8080"), BEARER, (name, value)]);
         for (name, value) in [
             ("origin", "http://evil.example"),
             ("origin", "null"),
@@ -194,32 +243,54 @@ mod tests {
         ] {
             assert_eq!(with(name, value), 403, "{name}: {value}");
         }
-        for (name, value) in
-            [("origin", "http://localhost:8080"), ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "none")]
-        {
+        for (name, value) in [
+            ("origin", "http://localhost:8080"),
+            ("sec-fetch-site", "same-origin"),
+            ("sec-fetch-site", "none"),
+        ] {
             assert_eq!(with(name, value), 200, "{name}: {value}");
         }
         let listed = Access { origins: vec!["https://app.example".to_owned()], ..access() };
-        let page = [("host", "localhost"), BEARER, ("origin", "https://app.example"), ("sec-fetch-site", "cross-site")];
+        let page = [
+            ("host", "localhost"),
+            BEARER,
+            ("origin", "https://app.example"),
+            ("sec-fetch-site", "cross-site"),
+        ];
         assert_eq!(status(&listed, &page), 200);
     }
 
     #[test]
     fn the_token_is_asked_for() {
         let host = ("host", "localhost");
-        for shown in ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Bearer 0123456789abcdeF", "Basic 0123456789abcdef", "0123456789abcdef", "Bearer  0123456789abcdef"] {
+        for shown in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdeF",
+            "Basic 0123456789abcdef",
+            "0123456789abcdef",
+            "Bearer  0123456789abcdef",
+        ] {
             assert_eq!(status(&access(), &[host, ("authorization", shown)]), 401, "{shown:?}");
         }
         assert_eq!(status(&access(), &[host]), 401);
         assert_eq!(status(&access(), &[host, BEARER, BEARER]), 401, "two of them");
         assert_eq!(status(&access(), &[host, ("authorization", "bearer 0123456789abcdef")]), 200);
-        let two = Access { tokens: Some(Tokens::parse("fedcba9876543210\n\n0123456789abcdef\n").unwrap()), ..Access::default() };
+        let two = access();
+        let tokens = two.tokens.clone().unwrap();
+        tokens.replace(Tokens::parse("fedcba9876543210\n\n0123456789abcdef\n").unwrap());
         assert_eq!(status(&two, &[host, BEARER]), 200);
+        tokens.replace(Tokens::parse("fedcba9876543210").unwrap());
+        assert_eq!(status(&two, &[host, BEARER]), 401, "its time is over");
     }
 
     #[test]
     fn a_token_file_has_one_or_two_tokens_that_cannot_be_guessed() {
-        for text in ["", "\n", "short", "with a space in it", "0123456789abcdef\n0123456789abcdef\n0123456789abcdef"] {
+        for text in
+            ["", "\n", "short", "with a space in it", "0123456789abcdef\n0123456789abcdef\n0123456789abcdef"]
+        {
             assert!(Tokens::parse(text).is_err(), "{text:?}");
         }
         assert_eq!(format!("{:?}", Tokens::parse(TOKEN).unwrap()), "Tokens(1 of them)");

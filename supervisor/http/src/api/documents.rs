@@ -32,14 +32,19 @@ fn document(reply: Reply) -> Result<Response, Failure> {
 
 fn task(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
     let name = request.parameter("task").unwrap_or("");
-    let Reply::Document(document) = context.service().tasks() else { return document(context.service().tasks()) };
+    let Reply::Document(document) = context.service().tasks() else {
+        return document(context.service().tasks());
+    };
     let found = match *document {
         Document::Tasks(tasks) => tasks.into_iter().find(|task| task.name == name),
         _ => None,
     };
     match found {
         Some(task) => Ok(Json(task).into_response()),
-        None => Err(Failure::from(Problem::new(OutcomeCode::UnknownTask, format!("no worker offers the task {name:?}")))),
+        None => Err(Failure::from(Problem::new(
+            OutcomeCode::UnknownTask,
+            format!("no worker offers the task {name:?}"),
+        ))),
     }
 }
 
@@ -57,7 +62,10 @@ async fn readiness(context: &RequestContext) -> Response {
     };
     match state.as_str() {
         "running" if lag <= LAG_MAX => "ready\n".into_response(),
-        "running" => (StatusCode::SERVICE_UNAVAILABLE, format!("the event loop lags by {} ms\n", lag.as_millis())).into_response(),
+        "running" => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("the event loop lags by {} ms\n", lag.as_millis()))
+                .into_response()
+        }
         state => (StatusCode::SERVICE_UNAVAILABLE, format!("{state}\n")).into_response(),
     }
 }

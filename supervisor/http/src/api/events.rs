@@ -52,7 +52,9 @@ pub(super) enum Form {
 
 pub(super) fn wanted(request: &Request) -> Option<Form> {
     let accepts_events = request.header("accept").is_some_and(|accept| {
-        accept.split(',').any(|kind| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(EVENT_STREAM))
+        accept
+            .split(',')
+            .any(|kind| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(EVENT_STREAM))
     });
     let is_on = |text: &str| text.eq_ignore_ascii_case("true") || text == "?1";
     match (accepts_events, request.header("offload-stream").is_some_and(is_on)) {
@@ -233,12 +235,18 @@ impl Parts {
         self.is_over = true;
         let ended = self.accepted.finished(report);
         match (self.form, ended) {
-            (Form::Bytes, Ok(output)) => Some(Ok(output.bytes().clone())).filter(|_| !output.bytes().is_empty()),
+            (Form::Bytes, Ok(output)) => {
+                Some(Ok(output.bytes().clone())).filter(|_| !output.bytes().is_empty())
+            }
             (Form::Bytes, Err(_)) => Some(Err(BrokenOff)),
             (Form::Events, Ok(output)) => {
                 let last = part_event(output.bytes());
                 let report = output.report();
-                let end = event("end", None, &json!({"job": report.job, "outcome": "ok", "receipt": report.receipt}));
+                let end = event(
+                    "end",
+                    None,
+                    &json!({"job": report.job, "outcome": "ok", "receipt": report.receipt}),
+                );
                 Some(Ok([last, end].concat().into()))
             }
             (Form::Events, Err(failure)) => {

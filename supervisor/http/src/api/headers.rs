@@ -44,7 +44,8 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// # Errors
 /// What the client is told.
 pub(super) fn seconds(text: &str, what: &str) -> Result<Duration, Problem> {
-    let seconds = text.parse::<u64>().map_err(|_| bad(format!("{what} is a whole number of seconds, not {text:?}")))?;
+    let seconds =
+        text.parse::<u64>().map_err(|_| bad(format!("{what} is a whole number of seconds, not {text:?}")))?;
     Ok(Duration::from_secs(seconds).min(WAIT_MAX))
 }
 
@@ -93,11 +94,13 @@ pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> 
         job = job.deadline(parse_duration(text).map_err(bad)?);
     }
     if let Some(text) = request.header("offload-priority") {
-        let priority = text.parse().map_err(|_| bad(format!("Offload-Priority is -10 to 10, not {text:?}")))?;
+        let priority =
+            text.parse().map_err(|_| bad(format!("Offload-Priority is -10 to 10, not {text:?}")))?;
         job = job.priority(priority);
     }
     if let Some(text) = request.header("offload-attempts") {
-        let attempts = text.parse().map_err(|_| bad(format!("Offload-Attempts is 1 to 100, not {text:?}")))?;
+        let attempts =
+            text.parse().map_err(|_| bad(format!("Offload-Attempts is 1 to 100, not {text:?}")))?;
         job = job.attempts(attempts);
     }
     Ok(job.metadata(metadata(request)?).labels(labels(request)?))

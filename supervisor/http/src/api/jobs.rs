@@ -86,7 +86,8 @@ fn output(request: &Request, context: &RequestContext) -> Result<Response, Failu
         Reply::Report(report) => Ok(finished(*report, id)?.into_response()),
         Reply::Refusal(error) if error.code == OutcomeCode::Unavailable => {
             let detail = "the job has not ended: ask for it with ?wait=N".to_owned();
-            let mut problem = Problem::with_status(http::StatusCode::CONFLICT, OutcomeCode::Unavailable, detail);
+            let mut problem =
+                Problem::with_status(http::StatusCode::CONFLICT, OutcomeCode::Unavailable, detail);
             problem.job = Some(id);
             Err(Failure::from(problem))
         }

@@ -20,7 +20,7 @@ mod headers;
 mod jobs;
 mod tasks;
 
-pub use access::{Access, Tokens};
+pub use access::{Access, SharedTokens, Tokens};
 
 use crate::server::Server;
 

@@ -1,0 +1,212 @@
+//! The HTTP interface of `serve`: where it listens, and the file with the token that its clients show.
+//!
+//! ```text
+//!   --http ADDR, LISTEN_FDS ---> listeners --.
+//!   the token file (made if need be) --------+--> offload_http::Server with the routes of its own interface
+//!   --http-host, --http-cors ----------------'
+//! ```
+
+use super::failure::Failure;
+use super::sys;
+use crate::configuration::HttpValues;
+use offload_event_loop::LoopHandle;
+use offload_http::api::{Access, SharedTokens, Tokens};
+use offload_http::{Address, BadAddress, Bound, Server};
+use offload_supervisor::service::Service;
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::process::geteuid;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Longest token file that is read, in bytes.
+const TOKEN_FILE_MAX: u64 = 4096;
+
+/// Random bytes of a token that is made here.
+const TOKEN_BYTES: usize = 32;
+
+/// The name of the token file beside the socket.
+const TOKEN_FILE: &str = "http.token";
+
+/// What is decided before the supervisor starts, so that a mistake in it costs nobody anything. It listens already.
+pub(crate) struct Interface {
+    bound: Vec<Bound>,
+    access: Access,
+    /// Where clients find the token.
+    pub(crate) token_file: PathBuf,
+    connections: usize,
+}
+
+impl Interface {
+    /// None if it is to listen nowhere. The token file is read, or made if it is not there; its default place is beside the socket.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`], if the token file cannot be used, or it cannot listen there.
+    pub(crate) fn prepare(values: &HttpValues, socket: &Path) -> Result<Option<Interface>, Failure> {
+        let mut bound = listen_fds()?;
+        for text in &values.listen {
+            bound.push(
+                match text.parse().map_err(|error: BadAddress| Failure::Usage(error.to_string()))? {
+                    Address::Descriptor(number) => descriptor(number)?,
+                    address => Bound::at(&address).map_err(|error| {
+                        Failure::Usage(format!("cannot listen for HTTP at {address}: {error}"))
+                    })?,
+                },
+            );
+        }
+        if bound.is_empty() {
+            return Ok(None);
+        }
+        let token_file = values.token_file.clone().unwrap_or_else(|| socket.with_file_name(TOKEN_FILE));
+        let tokens = read_or_make_tokens(&token_file).map_err(Failure::Usage)?;
+        let access = Access {
+            tokens: Some(SharedTokens::new(tokens)),
+            hosts: values.hosts.clone(),
+            origins: values.origins.clone(),
+        };
+        Ok(Some(Interface { bound, access, token_file, connections: values.max_connections }))
+    }
+
+    /// A function for a reload: reads the token file again. If that fails, the tokens stay.
+    pub(crate) fn token_reader(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
+        let (tokens, file) = (self.access.tokens.clone(), self.token_file.clone());
+        move || {
+            let read = read_tokens(&file)?;
+            if let Some(tokens) = &tokens {
+                tokens.replace(read);
+            }
+            Ok(())
+        }
+    }
+
+    /// Connections that are to be set aside.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections
+    }
+
+    /// Begins to answer, and returns where.
+    ///
+    /// # Errors
+    /// The system refuses to watch the sockets.
+    pub(crate) fn start(self, service: &Service, handle: &LoopHandle) -> io::Result<Vec<Address>> {
+        let server = Server::new(service, handle);
+        server.set_connections_max(service.other_connections());
+        server.mount_api(self.access);
+        self.bound.into_iter().map(|bound| server.accept_from(bound)).collect()
+    }
+}
+
+/// The sockets that a service manager has opened for this process: `LISTEN_PID` says that they are for it, `LISTEN_FDS` how many
+/// there are, from descriptor 3 on.
+fn listen_fds() -> Result<Vec<Bound>, Failure> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    match (number("LISTEN_PID"), number("LISTEN_FDS")) {
+        (Some(process), Some(count)) if process == std::process::id() => {
+            (3..3 + i32::try_from(count.min(64)).unwrap_or(0)).map(descriptor).collect()
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn descriptor(number: i32) -> Result<Bound, Failure> {
+    sys::take_descriptor(number)
+        .and_then(Bound::of)
+        .map_err(|error| Failure::Usage(format!("descriptor {number} is no socket that listens: {error}")))
+}
+
+fn read_or_make_tokens(path: &Path) -> Result<Tokens, String> {
+    match make_token(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(format!("cannot make the token file {}: {error}", path.display())),
+    }
+    read_tokens(path)
+}
+
+/// Makes a file with a new token, unless there is one already.
+fn make_token(path: &Path) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The folder of the socket is made by whoever takes the socket, and that comes later.
+    if !folder.exists() {
+        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+            .recursive(true)
+            .create(folder)?;
+    }
+    let mut file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    let mut random = [0_u8; TOKEN_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    writeln!(file, "{token}")
+}
+
+/// Reads a token file that nobody else can have read or written.
+fn read_tokens(path: &Path) -> Result<Tokens, String> {
+    let told = |reason: String| format!("the token file {}: {reason}", path.display());
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(
+        open(path, flags, Mode::empty()).map_err(|error| told(io::Error::from(error).to_string()))?,
+    );
+    let about = fstat(file.as_fd()).map_err(|error| told(io::Error::from(error).to_string()))?;
+    if !file.metadata().is_ok_and(|about| about.is_file()) {
+        return Err(told("it is no regular file".to_owned()));
+    }
+    if about.st_mode & 0o077 != 0 || about.st_uid != geteuid().as_raw() {
+        return Err(told("it must be yours alone: `chmod 600` it".to_owned()));
+    }
+    let mut text = String::new();
+    file.take(TOKEN_FILE_MAX).read_to_string(&mut text).map_err(|error| told(error.to_string()))?;
+    Tokens::parse(&text).map_err(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn values(listen: &[&str]) -> HttpValues {
+        HttpValues { listen: listen.iter().map(|&text| text.to_owned()).collect(), ..HttpValues::default() }
+    }
+
+    #[test]
+    fn without_an_address_there_is_no_interface_and_no_token_file() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Interface::prepare(&values(&[]), &folder.path().join("o.sock")).unwrap().is_none());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_token_is_made_once_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("inner/o.sock");
+        let interface = Interface::prepare(&values(&["127.0.0.1:0"]), &socket).unwrap().unwrap();
+        assert_eq!(interface.token_file, folder.path().join("inner/http.token"));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&interface.token_file), mode(socket.parent().unwrap())), (0o600, 0o700));
+        let token = std::fs::read_to_string(&interface.token_file).unwrap();
+        assert_eq!(token.trim().len(), 2 * TOKEN_BYTES);
+        Interface::prepare(&values(&["127.0.0.1:0"]), &socket).unwrap().unwrap();
+        assert_eq!(std::fs::read_to_string(&interface.token_file).unwrap(), token, "it stays");
+    }
+
+    #[test]
+    fn a_token_file_that_others_can_read_or_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let refusal = |values: &HttpValues| match Interface::prepare(values, &folder.path().join("o.sock")) {
+            Err(Failure::Usage(message)) => message,
+            _ => panic!("it is refused"),
+        };
+        let named = HttpValues { token_file: Some(file.clone()), ..values(&["127.0.0.1:0"]) };
+        std::fs::write(&file, "0123456789abcdef").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(refusal(&named).contains("chmod 600"));
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::write(&file, "short").unwrap();
+        assert!(refusal(&named).contains("at least 16"));
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &file).unwrap();
+        assert!(refusal(&named).contains("token file"));
+    }
+}
