@@ -15,6 +15,7 @@ mod crashes;
 mod draining;
 mod examples;
 mod files;
+mod http;
 mod idle;
 mod load;
 mod log;

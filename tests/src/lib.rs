@@ -3,5 +3,6 @@
 pub mod canary;
 pub mod chaos;
 pub mod harness;
+pub mod http;
 pub mod pool_under_test;
 pub mod raw_client;

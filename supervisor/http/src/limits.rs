@@ -29,17 +29,17 @@ pub const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long a connection may stay without a request.
 pub const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// How long a body may take, beside what its length allows by [`BODY_RATE_MIN`].
+/// How long a client may take for [`BODY_QUOTA`] bytes of a body, or for the rest of it.
 pub const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// Bytes per second that a client has to send of a body.
-pub const BODY_RATE_MIN: u64 = 16 << 10;
+/// See [`BODY_TIME`]. A client that sends less than 16 KiB in a second, for longer than that, is given up.
+pub const BODY_QUOTA: u64 = 160 << 10;
 
-/// How long a client may take for what waits to be written to it, beside what its length allows by [`READ_RATE_MIN`].
+/// How long a client may take for [`READ_QUOTA`] bytes of what waits to be written to it, or for the rest of that.
 pub const READ_TIME: Duration = Duration::from_secs(10);
 
-/// Bytes per second that a client has to read of an answer.
-pub const READ_RATE_MIN: u64 = 16 << 10;
+/// See [`READ_TIME`]. A client that reads less than 16 KiB in a second, for longer than that, is given up.
+pub const READ_QUOTA: u64 = 160 << 10;
 
 /// How long the end of a connection is awaited after an answer that ends it, so that the client can read that.
 pub const LINGER_TIME: Duration = Duration::from_secs(2);

@@ -202,6 +202,11 @@ impl Line {
         self.socket.cut();
     }
 
+    /// Whether it is of no use any more, and about to be gone.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.socket.is_cut()
+    }
+
     fn be_late(&self, late: Late) {
         match late {
             Late::Head if !self.incoming.borrow().is_raw => {

@@ -223,10 +223,8 @@ pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
         Some(error) => {
             let attempts = Some(report.finished.report.attempts);
             let timing = timing(&report.finished.report.receipt);
-            Err(Failure {
-                problem: Problem { job: Some(job), attempts, ..Problem::of(error) },
-                timing: Some(timing),
-            })
+            let problem = Problem::of_job(report.finished.report.outcome, error);
+            Err(Failure { problem: Problem { job: Some(job), attempts, ..problem }, timing: Some(timing) })
         }
     }
 }

@@ -3,16 +3,16 @@
 //! ```text
 //!   Idle ----- the first byte of a head -----> Head ----- the head is complete -----> requests are under way
 //!    ^  within IDLE_TIME                        |  within HEAD_TIME                     |-- a body that is waited for:
-//!    |                                          '--> 408                                |   BODY_TIME, and BODY_RATE_MIN
+//!    |                                          '--> 408                                |   BODY_TIME for each BODY_QUOTA
 //!    '--------------------------- the last answer is written ---------------------------|-- an answer that is not taken:
-//!                                                                                           READ_TIME, and READ_RATE_MIN
+//!                                                                                           READ_TIME for each READ_QUOTA
 //! ```
 //!
 //! What counts is the time in which the client kept us waiting, not the time in which we kept the client waiting. A limit that has
 //! passed is looked at again after the loop has read what came meanwhile, so that nobody is blamed for a pause in which this
 //! process did not run.
 
-use crate::limits::{BODY_RATE_MIN, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_RATE_MIN, READ_TIME};
+use crate::limits::{BODY_QUOTA, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME};
 use offload_event_loop::{LoopHandle, TimerId};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -43,7 +43,7 @@ impl Late {
     }
 }
 
-/// How long one side has kept us waiting, for so many bytes.
+/// How long one side has kept us waiting for a quota of bytes. When they have come, the next quota has the same time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     since: Option<Instant>,
@@ -56,16 +56,18 @@ impl Pace {
         self.since.get_or_insert(now);
     }
 
-    fn count(&mut self, bytes: usize, now: Instant) {
+    fn count(&mut self, bytes: usize, now: Instant, quota: u64) {
         if let Some(since) = self.since.take() {
             self.waited += now.saturating_duration_since(since);
         }
         self.bytes += bytes as u64;
+        if self.bytes >= quota {
+            *self = Pace::default();
+        }
     }
 
-    fn limit(&self, time: Duration, rate: u64) -> Option<Instant> {
-        let allowed = time + Duration::from_millis(self.bytes.saturating_mul(1000) / rate);
-        self.since.map(|since| since + allowed.saturating_sub(self.waited))
+    fn limit(&self, time: Duration) -> Option<Instant> {
+        self.since.map(|since| since + time.saturating_sub(self.waited))
     }
 }
 
@@ -157,7 +159,7 @@ impl Patience {
 
     /// So much of it came; or nobody waits for it any more.
     pub(crate) fn body_came(&self, bytes: usize) {
-        self.change(&self.body, |body, now| body.count(bytes, now));
+        self.change(&self.body, |body, now| body.count(bytes, now, BODY_QUOTA));
     }
 
     /// Whoever waits for the body has to give it up.
@@ -176,7 +178,7 @@ impl Patience {
 
     /// It took so much.
     pub(crate) fn answer_was_taken(&self, bytes: usize) {
-        self.change(&self.answer, |answer, now| answer.count(bytes, now));
+        self.change(&self.answer, |answer, now| answer.count(bytes, now, READ_QUOTA));
     }
 
     /// It took everything that there was.
@@ -218,8 +220,8 @@ impl Patience {
         }
         let idle = self.is_idle().then(|| (self.idle_since.get() + IDLE_TIME, Late::Idle));
         let head = self.head_since.get().map(|since| (since + HEAD_TIME, Late::Head));
-        let body = self.body.get().limit(BODY_TIME, BODY_RATE_MIN).map(|at| (at, Late::Body));
-        let reader = self.answer.get().limit(READ_TIME, READ_RATE_MIN).map(|at| (at, Late::Reader));
+        let body = self.body.get().limit(BODY_TIME).map(|at| (at, Late::Body));
+        let reader = self.answer.get().limit(READ_TIME).map(|at| (at, Late::Reader));
         [idle, head, body, reader].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
@@ -365,21 +367,27 @@ mod tests {
     fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
         let late = |bytes| trickle(bytes, Patience::body_is_awaited, Patience::body_came);
         assert_eq!(late(1)[0], (10, Late::Body));
-        let half = usize::try_from(BODY_RATE_MIN / 2).unwrap();
-        assert_eq!(late(half)[0].1, Late::Body);
-        assert!(
-            (18..=21).contains(&late(half)[0].0),
-            "half the rate lasts twice as long: {:?}",
-            late(half)[0]
-        );
-        assert_eq!(late(2 * half), []);
+        let enough = usize::try_from(BODY_QUOTA / 9).unwrap();
+        assert_eq!(late(enough / 2)[0], (10, Late::Body));
+        assert_eq!(late(enough), []);
     }
 
     #[test]
     fn an_answer_that_is_not_taken_is_late() {
         let late = |bytes| trickle(bytes, Patience::answer_waits, Patience::answer_was_taken);
         assert_eq!(late(1)[0], (10, Late::Reader));
-        assert_eq!(late(usize::try_from(READ_RATE_MIN).unwrap()), []);
+        assert_eq!(late(usize::try_from(READ_QUOTA / 9).unwrap()), []);
+    }
+
+    #[test]
+    fn much_that_was_taken_at_once_is_no_credit() {
+        let late = late_after(|patience, handle| {
+            let mark = in_order(patience);
+            patience.answer_was_taken(100 << 20);
+            patience.answer_waits();
+            handle.set_timeout(Duration::from_secs(1), move |_| std::mem::forget(mark));
+        });
+        assert_eq!(late[0], (10, Late::Reader));
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub struct Problem {
     pub detail: String,
     /// The outcome of the job, or why the request was refused.
     pub code: &'static str,
+    /// What ended the last attempt, if the job had several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<&'static str>,
     /// The id of the job, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -54,6 +57,18 @@ impl Problem {
         Problem { status: status.as_u16(), title: title(status), ..Problem::new(code, detail) }
     }
 
+    /// The end of a job with this outcome, because of this error.
+    pub fn of_job(outcome: OutcomeCode, error: &ErrorDetail) -> Problem {
+        let status = status_of(outcome);
+        Problem {
+            title: title(status),
+            status: status.as_u16(),
+            code: outcome.as_str(),
+            cause: (outcome != error.code).then(|| error.code.as_str()),
+            ..Problem::of(error)
+        }
+    }
+
     /// The same as this error.
     pub fn of(error: &ErrorDetail) -> Problem {
         let status = status_of(error.code);
@@ -62,6 +77,7 @@ impl Problem {
             status: status.as_u16(),
             detail: error.message.clone(),
             code: error.code.as_str(),
+            cause: None,
             job: None,
             attempts: None,
             signal: error.signal,

@@ -239,11 +239,16 @@ impl Inner {
         if connections.len() < self.connections_max.get() {
             return true;
         }
+        // Those that have given way go at the end of this turn.
+        let staying = || connections.values().filter(|connection| !connection.line.is_cut());
+        if staying().count() < self.connections_max.get() {
+            return true;
+        }
         let mut of_client = BTreeMap::new();
-        for connection in connections.values() {
+        for connection in staying() {
             *of_client.entry(client_key(connection.origin)).or_insert(0_usize) += 1;
         }
-        let waiting = connections.values().filter_map(|connection| {
+        let waiting = staying().filter_map(|connection| {
             let since = connection.line.patience().waits_for_a_request_since()?;
             Some((std::cmp::Reverse(of_client[&client_key(connection.origin)]), since, &connection.line))
         });

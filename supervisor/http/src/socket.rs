@@ -105,6 +105,10 @@ impl Socket {
         self.sides.writing.wake();
     }
 
+    pub(crate) fn is_cut(&self) -> bool {
+        self.sides.cut.get()
+    }
+
     /// Whoever waits for something to read has to look again.
     pub(crate) fn wake_reader(&self) {
         self.sides.reading.wake();

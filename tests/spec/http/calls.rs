@@ -1,0 +1,182 @@
+//! Tasks are called, and what comes of it has its status.
+
+use serde_json::json;
+use tests::harness::until;
+use tests::http::HttpDaemon;
+
+#[test]
+fn the_output_of_a_task_is_the_answer_with_its_media_type_its_job_and_its_times() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let answer = http.call("primes", &[], "1000");
+    assert_eq!((answer.status, answer.text().as_str()), (200, r#"{"count":168,"largest":997}"#));
+    assert_eq!(answer.field("content-type"), Some("application/json"));
+    let job = answer.field("offload-job").expect("the id of the job");
+    let timing = answer.field("server-timing").expect("the times");
+    assert!(timing.starts_with("queue;dur=") && timing.contains("run;dur="), "{timing}");
+    assert_eq!(http.daemon.run(&["explain", job, "--json"]).ok().json()["state"], "ok");
+}
+
+#[test]
+fn bytes_come_back_as_they_were_with_the_type_that_they_had() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for length in [0_usize, 1, 65_535, 65_536, 65_537, 3_000_000] {
+        let body: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let answer = http.call("echo", &[("Content-Type", "image/x-odd; a=b")], &body);
+        assert_eq!((answer.status, answer.field("content-type")), (200, Some("image/x-odd; a=b")));
+        assert!(answer.body == body, "{length} bytes came back as {}", answer.body.len());
+    }
+}
+
+#[test]
+fn a_chunked_body_is_the_same_as_one_with_a_length() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    let head = connection.head("POST", "/v1/tasks/echo", &[("Transfer-Encoding", "chunked")]);
+    connection.write(head.as_bytes());
+    for piece in ["5\r\nhello\r\n", "1;x=y\r\n,\r\n", "6\r\n world\r\n", "0\r\nX-Trailer: z\r\n\r\n"] {
+        connection.write(piece.as_bytes());
+    }
+    assert_eq!(connection.answer().expect("an answer").text(), "hello, world");
+    connection.send("POST", "/v1/tasks/echo", &[], b"next");
+    assert_eq!(connection.answer().expect("on the same connection").text(), "next");
+}
+
+#[test]
+fn requests_that_are_sent_at_once_are_answered_in_their_order() {
+    let http = HttpDaemon::start(&["--workers", "2"]);
+    let mut connection = http.connect();
+    for number in 0..50 {
+        let wait = if number % 7 == 0 { "sleep" } else { "echo" };
+        connection.send("POST", &format!("/v1/tasks/{wait}"), &[], (number % 10).to_string().as_bytes());
+    }
+    for number in 0..50 {
+        let answer = connection.answer().expect("an answer to each");
+        let expected = if number % 7 == 0 { "null".to_owned() } else { (number % 10).to_string() };
+        assert_eq!((answer.status, answer.text()), (200, expected), "request {number}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_leave_to_send_gets_it_only_if_its_body_will_be_read() {
+    let http = HttpDaemon::start(&["--workers", "1", "--max-payload", "1MiB"]);
+    let mut connection = http.connect();
+    let expect = [("Expect", "100-continue"), ("Content-Length", "5")];
+    let head = connection.head("POST", "/v1/tasks/echo", &expect);
+    connection.write(head.as_bytes());
+    assert_eq!(connection.line().as_deref(), Some("HTTP/1.1 100 Continue"));
+    assert_eq!(connection.line().as_deref(), Some(""));
+    connection.write(b"hello");
+    assert_eq!(connection.answer().expect("an answer").text(), "hello");
+    for (fields, status) in [
+        ([("Expect", "100-continue"), ("Content-Length", "2000000"), ("X-Y", "z")], 413),
+        ([("Expect", "100-continue"), ("Content-Length", "5"), ("Authorization", "Bearer wrong")], 401),
+    ] {
+        let mut connection = http.connect();
+        let head = connection.head("POST", "/v1/tasks/echo", &fields);
+        connection.write(head.as_bytes());
+        assert_eq!(connection.line().and_then(|line| line.split(' ').nth(1).map(str::to_owned)), Some(status.to_string()));
+    }
+}
+
+#[test]
+fn every_ending_of_a_job_has_its_status_and_says_why() {
+    let http = HttpDaemon::start(&["--workers", "1", "--allow-faults", "--max-payload", "1MiB"]);
+    let fault = |act: &str| json!({ "act": act }).to_string();
+    let cases = [
+        ("fault", fault("panic"), 500, "panic"),
+        ("fault", fault("segv"), 502, "worker_crashed"),
+        ("fault", fault("exit"), 502, "worker_crashed"),
+        ("fault", fault("garbage"), 502, "worker_protocol"),
+        ("primes", "no number".to_owned(), 422, "app_error"),
+        ("nothing", "1".to_owned(), 404, "unknown_task"),
+        ("echo", "x".repeat((1 << 20) + 1), 413, "too_large"),
+    ];
+    for (task, input, status, code) in cases {
+        let answer = http.call(task, &[("Offload-Attempts", "1")], &input);
+        assert_eq!(answer.problem(), (status, code.to_owned()), "{task} {}", answer.text());
+    }
+    let crashed = http.call("fault", &[("Offload-Attempts", "1")], fault("segv")).json();
+    assert_eq!((&crashed["signal"], &crashed["attempts"]), (&json!(11), &json!(1)));
+    let hang = http.call("fault", &[("Offload-Attempts", "1"), ("Offload-Timeout", "100ms")], fault("hang"));
+    assert_eq!(hang.problem(), (504, "timeout".to_owned()));
+    let poison = http.call("fault", &[], fault("kill"));
+    assert_eq!((poison.problem(), &poison.json()["attempts"]), ((502, "poison".to_owned()), &json!(3)));
+    assert_eq!(poison.json()["cause"], "worker_crashed");
+    assert_eq!(http.daemon.status()["ledger"]["balanced"], true);
+}
+
+#[test]
+fn what_is_not_understood_is_a_bad_request_and_nothing_runs() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for field in [
+        ("Offload-Timeout", "soon"),
+        ("Offload-Deadline", "-1s"),
+        ("Offload-Priority", "high"),
+        ("Offload-Priority", "99"),
+        ("Offload-Attempts", "0"),
+        ("Offload-Attempts", "many"),
+        ("Idempotency-Key", "\"\""),
+        ("Prefer", "wait=long"),
+    ] {
+        let answer = http.call("echo", &[field], "x");
+        assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{field:?}");
+    }
+    assert_eq!(http.daemon.status()["jobs"]["accepted"], 0);
+}
+
+#[test]
+fn a_key_gives_the_same_job_and_another_input_is_a_conflict() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let key = [("Idempotency-Key", "\"bill-17\"")];
+    let first = http.call("echo", &key, "one");
+    let again = http.call("echo", &key, "one");
+    assert_eq!((again.status, again.text().as_str()), (200, "one"));
+    assert_eq!(first.field("offload-job"), again.field("offload-job"));
+    assert_eq!(http.call("echo", &key, "two").problem(), (409, "conflict".to_owned()));
+}
+
+#[test]
+fn metadata_and_the_trace_reach_the_task_and_labels_find_the_job() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let fields = [("traceparent", trace), ("Offload-Meta-Tenant", "blue"), ("Offload-Label", "nightly, batch=7")];
+    let answer = http.call("echo", &fields, "x");
+    assert_eq!(answer.field("traceparent"), Some(trace));
+    let job = answer.field("offload-job").expect("an id").to_owned();
+    let found = http.daemon.run(&["jobs", "--label", "batch=7", "--json"]).ok();
+    assert!(found.text().contains(&job), "{found:?}");
+    let rows = http.ask("GET", "/v1/jobs?label=nightly", &[], b"").json();
+    assert_eq!(rows["rows"][0]["job"], job.as_str());
+    let result = http.daemon.run(&["result", &job, "--json"]);
+    assert!(result.text().contains("blue") || result.code != 0, "{result:?}");
+}
+
+#[test]
+fn the_parts_of_an_output_come_as_bytes_or_as_events() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let bytes = http.call("count", &[("Offload-Stream", "true")], r#"{"to":30,"every_ms":1}"#);
+    let expected: String = (1..=30).map(|number| format!("{number}\n")).collect();
+    assert_eq!((bytes.status, bytes.text(), bytes.is_broken), (200, expected, false));
+    assert_eq!(bytes.field("transfer-encoding"), Some("chunked"));
+    let events = http.call("count", &[("Accept", "text/event-stream")], r#"{"to":3,"every_ms":1}"#);
+    let text = events.text();
+    assert_eq!(events.field("content-type"), Some("text/event-stream"));
+    assert!(text.starts_with("event: job\n") && text.contains("event: part\n"), "{text}");
+    assert!(text.trim_end().lines().last().is_some_and(|line| line.contains("\"outcome\":\"ok\"")), "{text}");
+}
+
+#[test]
+fn a_stream_that_fails_midway_breaks_off_and_is_never_taken_for_a_whole() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    connection.send("POST", "/v1/tasks/count", &[("Offload-Stream", "true")], br#"{"to":100000,"every_ms":20}"#);
+    let (status, _) = connection.head_of_answer().expect("the first part has come");
+    assert_eq!(status, 200);
+    assert!(connection.line().is_some(), "a chunk");
+    let worker = http.daemon.worker_running("count");
+    let pid = worker["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process");
+    tests::harness::signal(pid, rustix::process::Signal::KILL);
+    let rest = String::from_utf8_lossy(&connection.ends()).into_owned();
+    assert!(!rest.ends_with("0\r\n\r\n"), "it has no proper end: {rest:?}");
+    until("the end of the job", || (http.daemon.status()["jobs"]["running"] == 0).then_some(()));
+}

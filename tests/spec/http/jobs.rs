@@ -1,0 +1,125 @@
+//! Jobs as resources.
+
+use serde_json::Value;
+use tests::http::{Answer, HttpDaemon};
+
+fn accepted(answer: &Answer) -> String {
+    assert_eq!(answer.status, 202, "{answer:?}");
+    let place = answer.field("location").expect("where it is").to_owned();
+    let job = answer.field("offload-job").expect("its id");
+    assert_eq!(place, format!("/v1/jobs/{job}"));
+    assert_eq!(answer.json()["job"], job);
+    place
+}
+
+#[test]
+fn a_job_can_be_left_alone_and_asked_for_later() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let place = accepted(&http.call("sleep", &[("Prefer", "respond-async")], "50"));
+    let state = http.ask("GET", &format!("{place}?wait=60"), &[], b"").json();
+    assert_eq!((&state["state"], &state["outcome"]), (&Value::from("ok"), &Value::from("ok")));
+    let output = state["output"].as_str().expect("where the output is");
+    for _ in 0..2 {
+        let answer = http.ask("GET", output, &[], b"");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "null"), "looking at it changes nothing");
+    }
+    let head = {
+        let mut connection = http.connect();
+        connection.send("HEAD", output, &[], b"");
+        connection.head_of_answer().expect("a head")
+    };
+    assert_eq!(head.0, 200);
+}
+
+#[test]
+fn a_client_that_would_wait_a_while_gets_the_output_or_the_place() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let soon = http.call("sleep", &[("Prefer", "wait=60")], "1");
+    assert_eq!((soon.status, soon.field("preference-applied")), (200, Some("wait=60")));
+    let place = accepted(&http.call("sleep", &[("Prefer", "wait=1")], "3600000"));
+    let output = http.ask("GET", &format!("{place}/output"), &[], b"");
+    assert_eq!(output.problem(), (409, "unavailable".to_owned()));
+    let cancelled = http.ask("DELETE", &place, &[], b"").json();
+    assert_eq!(cancelled["cancelled"], true);
+    let again = http.ask("DELETE", &place, &[], b"").json();
+    assert_eq!(again["cancelled"], false, "it had ended");
+    let output = http.ask("GET", &format!("{place}/output"), &[], b"");
+    assert_eq!(output.problem(), (499, "cancelled".to_owned()));
+}
+
+#[test]
+fn a_job_that_nobody_knows_is_not_found() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for path in ["/v1/jobs/nope", "/v1/jobs/nope/output", "/v1/jobs/nope/events", "/v1/jobs/nope?wait=60"] {
+        assert_eq!(http.ask("GET", path, &[], b"").problem(), (404, "no_such_job".to_owned()), "{path}");
+    }
+    assert_eq!(http.ask("DELETE", "/v1/jobs/nope", &[], b"").problem(), (404, "no_such_job".to_owned()));
+    assert_eq!(http.ask("GET", "/v2/jobs", &[], b"").problem().0, 404);
+    assert_eq!(http.ask("PUT", "/v1/jobs/x", &[], b"").problem().0, 405);
+}
+
+#[test]
+fn events_tell_what_happens_to_a_job_until_its_end() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let place = accepted(&http.call("sleep", &[("Prefer", "respond-async")], "3600000"));
+    let mut connection = http.connect();
+    connection.send("GET", &format!("{place}/events"), &[], b"");
+    assert_eq!(connection.head_of_answer().expect("a head").0, 200);
+    let mut seen = Vec::new();
+    while !seen.iter().any(|line: &String| line == "event: state") {
+        seen.push(connection.line().expect("an event"));
+    }
+    http.ask("DELETE", &place, &[], b"");
+    let rest = String::from_utf8_lossy(&{
+        // The rest is everything to the end of the chunked body.
+        let mut rest = Vec::new();
+        while let Some(line) = connection.line() {
+            rest.extend(line.bytes().chain([b'\n']));
+            if line == "0" {
+                break;
+            }
+        }
+        rest
+    })
+    .into_owned();
+    assert!(rest.contains("event: end") && rest.contains("\"outcome\":\"cancelled\""), "{rest}");
+    let id = rest.lines().find_map(|line| line.strip_prefix("id: ")).expect("events have ids").to_owned();
+    let again = http.ask("GET", &format!("{place}/events"), &[("Last-Event-ID", &id)], b"");
+    assert!(!again.text().contains("event: state"), "what was told is not told again: {}", again.text());
+}
+
+#[test]
+fn lists_come_in_pages() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for number in 0..5 {
+        assert_eq!(http.call("echo", &[], number.to_string()).status, 200);
+    }
+    let (mut after, mut all) = (String::new(), Vec::new());
+    loop {
+        let page = http.ask("GET", &format!("/v1/jobs?limit=2&after={after}"), &[], b"").json();
+        let rows = page["rows"].as_array().expect("rows").clone();
+        assert!(rows.len() <= 2);
+        all.extend(rows.into_iter().map(|row| row["job"].as_str().expect("an id").to_owned()));
+        match page["next"].as_str() {
+            Some(next) => after = next.replace('/', "%2F"),
+            None => break,
+        }
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 5);
+    assert_eq!(http.ask("GET", "/v1/workers", &[], b"").json()["rows"][0]["state"], "idle");
+    assert_eq!(http.ask("GET", "/v1/jobs?limit=x", &[], b"").problem().0, 400);
+}
+
+#[test]
+fn the_supervisor_says_what_it_offers_and_how_it_is() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let tasks = http.ask("GET", "/v1/tasks", &[], b"").json();
+    assert!(tasks.as_array().expect("a list").iter().any(|task| task["name"] == "primes"));
+    assert_eq!(http.ask("GET", "/v1/tasks/primes", &[], b"").json()["schema"]["type"], "integer");
+    assert_eq!(http.ask("GET", "/v1/tasks/nothing", &[], b"").problem().0, 404);
+    assert_eq!(http.ask("GET", "/v1/status", &[], b"").json()["ledger"]["balanced"], true);
+    assert_eq!(http.ask("GET", "/healthz", &[], b"").text(), "ok\n");
+    assert_eq!(http.ask("GET", "/readyz", &[], b"").text(), "ready\n");
+}

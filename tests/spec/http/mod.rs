@@ -1,0 +1,9 @@
+//! The interface over HTTP, by the real binary.
+
+mod access;
+mod calls;
+mod clients;
+mod endings;
+mod framing;
+mod jobs;
+mod pressure;

@@ -1,0 +1,100 @@
+//! Too many, too much, too slow.
+
+use tests::harness::until;
+use tests::http::{HttpConnection, HttpDaemon};
+
+#[test]
+fn two_thousand_slow_heads_keep_nobody_from_being_answered() {
+    let http = HttpDaemon::start(&["--workers", "1", "--http-connections", "200"]);
+    let mut slow: Vec<HttpConnection> = Vec::new();
+    for number in 0..2000 {
+        let mut connection = http.connect();
+        let _ = connection.try_write(b"POST /v1/tasks/echo HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
+        slow.push(connection);
+        if number % 50 == 0 {
+            let answer = http.call("echo", &[], number.to_string());
+            assert_eq!((answer.status, answer.text()), (200, number.to_string()), "with {number} slow ones");
+        }
+    }
+    let open = tests::harness::descriptors_of(http.daemon.pid());
+    assert!(open < 300, "{open} descriptors for at most 200 connections");
+    drop(slow);
+    assert_eq!(http.call("echo", &[], "after").status, 200);
+}
+
+#[test]
+fn when_every_connection_is_at_work_another_one_is_told_so() {
+    let http = HttpDaemon::start(&["--workers", "1", "--http-connections", "4"]);
+    let mut busy: Vec<HttpConnection> = (0..4).map(|_| http.connect()).collect();
+    busy.iter_mut().for_each(|connection| connection.send("POST", "/v1/tasks/sleep", &[], b"3600000"));
+    until("all are accepted", || (http.daemon.status()["jobs"]["accepted"] == 4).then_some(()));
+    let answer = http.connect().answer().expect("an answer without a question");
+    assert_eq!(answer.problem(), (503, "overloaded".to_owned()));
+    busy.pop();
+    until("there is room again", || {
+        let mut connection = http.connect();
+        let request = connection.head("GET", "/healthz", &[]);
+        connection.try_write(request.as_bytes()).ok()?;
+        connection.answer().filter(|answer| answer.status == 200).map(drop)
+    });
+}
+
+#[test]
+fn a_body_for_which_there_is_no_room_is_not_read_and_is_refused_in_the_end() {
+    let http = HttpDaemon::start(&["--workers", "1", "--max-bytes", "8MiB", "--max-payload", "4MiB"]);
+    let mut holding = http.connect();
+    holding.send("POST", "/v1/tasks/sleep", &[], b"3600000");
+    until("the worker is busy", || (http.daemon.status()["jobs"]["running"] == 1).then_some(()));
+    let body = vec![b' '; 4 << 20];
+    let mut senders: Vec<_> = (0..6).map(|_| http.connect()).collect();
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let (body, all) = (&body, senders.iter_mut());
+        let asked: Vec<_> = all
+            .map(|connection| {
+                scope.spawn(move || {
+                    let length = body.len().to_string();
+                    let fields = [("Content-Length", length.as_str()), ("Offload-Deadline", "20s")];
+                    let head = connection.head("POST", "/v1/tasks/echo", &fields);
+                    connection.write(head.as_bytes());
+                    let _ = connection.try_write(body);
+                    connection.answer().map_or(0, |answer| answer.status)
+                })
+            })
+            .collect();
+        until("memory is bounded meanwhile", || {
+            let bytes = http.daemon.status()["queue"]["bytes"].as_u64().unwrap_or(0);
+            assert!(bytes <= (8 << 20) + (1 << 20), "{bytes} bytes are held");
+            asked.iter().all(|thread| thread.is_finished()).then_some(())
+        });
+        asked.into_iter().map(|thread| thread.join().expect("a client")).collect()
+    });
+    assert!(statuses.iter().any(|status| [429, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.iter().all(|status| [0, 429, 503, 504].contains(status)), "{statuses:?}");
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_held_for_a_while_and_then_given_up() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    connection.send("POST", "/v1/tasks/echo", &[], &vec![b'x'; 30 << 20]);
+    until("it is answered", || (http.daemon.status()["jobs"]["ok"] == 1).then_some(()));
+    until("what is held for it is released", || {
+        (http.daemon.status()["queue"]["bytes"].as_u64() == Some(0)).then_some(())
+    });
+    let rest = connection.ends();
+    assert!(rest.len() < 30 << 20, "it was cut off, and {} bytes came", rest.len());
+    assert_eq!(http.call("echo", &[], "x").status, 200);
+}
+
+#[test]
+fn a_body_that_trickles_is_given_up() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    let head = connection.head("POST", "/v1/tasks/echo", &[("Content-Length", "1000000")]);
+    connection.write(head.as_bytes());
+    connection.write(b"x");
+    let answer = connection.answer().expect("an answer");
+    assert_eq!(answer.status, 408, "{answer:?}");
+    assert_eq!(connection.ends(), b"");
+    assert_eq!(http.daemon.status()["queue"]["bytes"], 0);
+}
