@@ -7,15 +7,23 @@ use tests::harness::workspace;
 
 /// The crates of the product, with those that each may depend on: arrows point from the program to the wire, and none
 /// back. ARCHITECTURE.md draws them.
-const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 7] = [
     ("protocol", &[]),
     ("worker", &["offload-protocol"]),
     ("supervisor/event-loop", &[]),
     ("supervisor/core", &["offload-protocol"]),
     ("supervisor", &["offload-core", "offload-event-loop", "offload-protocol"]),
+    ("supervisor/http", &["offload-event-loop", "offload-protocol", "offload-supervisor"]),
     (
         "supervisor/cli",
-        &["offload-core", "offload-event-loop", "offload-protocol", "offload-supervisor", "offload-worker"],
+        &[
+            "offload-core",
+            "offload-event-loop",
+            "offload-http",
+            "offload-protocol",
+            "offload-supervisor",
+            "offload-worker",
+        ],
     ),
 ];
 

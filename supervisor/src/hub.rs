@@ -180,6 +180,7 @@ impl Hub {
             RefCell::new(Hub {
                 me: me.clone(),
                 lingerer: handle.lingerer(),
+                records: Records::new(Hub::asker(me.clone(), handle.clone())),
                 handle,
                 core,
                 inbox: VecDeque::new(),
@@ -193,7 +194,6 @@ impl Hub {
                 segments,
                 trays: Trays::default(),
                 linger_cores,
-                records: Records::new(),
                 checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
                 start_failures: StartFailures::default(),

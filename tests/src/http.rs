@@ -52,7 +52,11 @@ impl HttpDaemon {
         let stream = TcpStream::connect(&self.address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
-        HttpConnection { stream: BufReader::new(stream), host: self.address.clone(), token: self.token.clone() }
+        HttpConnection {
+            stream: BufReader::new(stream),
+            host: self.address.clone(),
+            token: self.token.clone(),
+        }
     }
 
     /// One request on a connection of its own, and its answer.
@@ -185,7 +189,8 @@ impl HttpConnection {
     #[track_caller]
     pub fn answer(&mut self) -> Option<Answer> {
         let (status, fields) = self.head_of_answer()?;
-        let field = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        let field =
+            |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         let (body, is_broken) = match (field("content-length"), field("transfer-encoding")) {
             (Some(length), _) => self.body_of(length.parse().expect("a number")),
             (None, Some("chunked")) => self.chunks(),

@@ -137,7 +137,8 @@ impl Body {
 
     /// These bytes. `held` is dropped when the last of them were handed to the system, or the client is gone.
     pub fn holding(bytes: Bytes, held: impl Any) -> Body {
-        Body::of_pieces(bytes, Some(Rc::new(held)))
+        let held: Rc<dyn Any> = Rc::new(held);
+        Body::of_pieces(bytes, Some(&held))
     }
 
     /// What `produce` returns.
@@ -145,12 +146,12 @@ impl Body {
         Body { content: Content::Stream(Box::new(produce)), _mark: None }
     }
 
-    fn of_pieces(mut bytes: Bytes, held: Option<Rc<dyn Any>>) -> Body {
+    fn of_pieces(mut bytes: Bytes, held: Option<&Rc<dyn Any>>) -> Body {
         let left = bytes.len() as u64;
         let mut pieces = VecDeque::with_capacity(bytes.len().div_ceil(PIECE));
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE));
-            pieces.push_back(match &held {
+            pieces.push_back(match held {
                 Some(held) => {
                     Bytes::from_owner(HeldPiece { piece, _held: SendWrapper::new(Rc::clone(held)) })
                 }

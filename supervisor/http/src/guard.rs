@@ -185,7 +185,8 @@ fn check_target(method: &str, target: &str) -> Result<(), Violation> {
         return Err(Violation { status: 414, reason: "the target of the request is too long" });
     }
     let is_path = target.starts_with('/') && !target.contains('#');
-    if !is_path && !(target == "*" && method == "OPTIONS") {
+    let is_all = target == "*" && method == "OPTIONS";
+    if !is_path && !is_all {
         return Err(bad("the target of the request is no path"));
     }
     match target.is_ascii() {

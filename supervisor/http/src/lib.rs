@@ -1,4 +1,40 @@
-//! HTTP on the event loop.
+//! HTTP on the event loop of `offload`: requests become jobs in worker processes, and the loop stays free.
+//!
+//! ```no_run
+//! use offload_http::{Address, Server};
+//! use offload_supervisor::service::{Service, ServiceConfig};
+//! use offload_supervisor::{EventLoop, PoolConfig, Program};
+//!
+//! let mut event_loop = EventLoop::new()?;
+//! let program = Program::command(vec!["my-worker".to_owned()]);
+//! let service = Service::start(ServiceConfig::with(PoolConfig::with(program)), &mut event_loop)?;
+//! let server = Server::new(&service, &event_loop);
+//! server.get("/hello", |_, _| async { "hello\n" });
+//! server.post("/thumbnails", |request, cx| async move { cx.offload("thumbnail", request.body()).await });
+//! server.listen(&"127.0.0.1:8080".parse::<Address>()?)?;
+//! event_loop.run()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # From the socket to the job
+//!
+//! ```text
+//!   socket --> guard --> hyper --> checks, router --> handler --> cx.offload --> job
+//!   (socket.rs, line.rs,  (connection.rs)  (server.rs, router.rs)    (offload.rs)
+//!    guard.rs, patience.rs)
+//! ```
+//!
+//! | read | for |
+//! |---|---|
+//! | `guard.rs` | what a client may send over HTTP/1: whatever is ambiguous is refused |
+//! | `socket.rs`, `line.rs` | a connection as bytes |
+//! | `patience.rs` | how long a client may take |
+//! | `connection.rs` | hyper on the loop |
+//! | [`Server`], [`Request`], [`IntoResponse`] | routes and handlers |
+//! | [`RequestContext::offload`] | a request becomes a job; [`Output`] and [`Failure`] become responses |
+//! | [`api`] | the supervisor's own interface, `/v1/...` |
+//! | [`limits`] | every bound in one table |
+
 pub mod api;
 mod body;
 mod connection;

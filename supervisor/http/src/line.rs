@@ -100,7 +100,7 @@ impl Incoming {
         }
         let length = self.bytes.len();
         if length == self.bytes.capacity() {
-            self.bytes.reserve_exact(length.max(HEAD_FIRST).min(HEAD_MAX));
+            self.bytes.reserve_exact(length.clamp(HEAD_FIRST, HEAD_MAX));
         }
         self.bytes.capacity() - length
     }

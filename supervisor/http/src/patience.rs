@@ -71,11 +71,13 @@ impl Pace {
     }
 }
 
+type OnLate = Box<dyn Fn(Late)>;
+
 /// What is known of one connection. See the module's documentation.
 pub(crate) struct Patience {
     handle: LoopHandle,
     timer: Cell<Option<(TimerId, Instant)>>,
-    on_late: RefCell<Option<Box<dyn Fn(Late)>>>,
+    on_late: RefCell<Option<OnLate>>,
     /// This limit had passed when it was last looked at.
     warned: Cell<Option<Late>>,
     idle_since: Cell<Instant>,

@@ -8,10 +8,12 @@ use super::{Hub, Then};
 use offload_core::event::Event;
 use offload_core::ids::WorkerId;
 use offload_core::ledger::Holding;
+use offload_event_loop::LoopHandle;
 use offload_protocol::nouns::ErrorDetail;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::fmt;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 /// The charge for an output on its way to its receivers. When it is dropped, and all that share it are, the charge ends.
@@ -51,15 +53,22 @@ pub(crate) struct ChargedBytes {
 }
 
 impl Drop for ChargedBytes {
-    /// The hub may be busy when this runs, so it only notes the bytes. The hub releases them later.
+    /// The hub may be busy when this runs, so it only notes the bytes. The hub releases them later in this turn.
     fn drop(&mut self) {
         self.ended_charges.add(&self.client, self.bytes);
     }
 }
 
-/// Bytes that are to be released, for each client.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EndedCharges(Rc<RefCell<Sums>>);
+/// Bytes that are to be released, for each client. Whoever drops a charge may do so at any time, also when nothing else happens
+/// that the hub hears of, so the first one asks the hub to come.
+#[derive(Clone)]
+pub(super) struct EndedCharges(Rc<Ended>);
+
+struct Ended {
+    sums: RefCell<Sums>,
+    /// Has the hub release them at the end of this turn.
+    ask: Box<dyn Fn()>,
+}
 
 #[derive(Debug, Default)]
 struct Sums {
@@ -86,14 +95,28 @@ impl Sums {
     }
 }
 
+impl fmt::Debug for EndedCharges {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("EndedCharges").field(&self.0.sums).finish()
+    }
+}
+
 impl EndedCharges {
+    pub(super) fn new(ask: impl Fn() + 'static) -> EndedCharges {
+        EndedCharges(Rc::new(Ended { sums: RefCell::default(), ask: Box::new(ask) }))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        let sums = self.0.borrow();
+        let sums = self.0.sums.borrow();
         sums.last.is_none() && sums.others.is_empty()
     }
 
     fn add(&self, client: &Arc<str>, bytes: u64) {
-        self.0.borrow_mut().add(client, bytes);
+        let is_first = self.is_empty();
+        self.0.sums.borrow_mut().add(client, bytes);
+        if is_first {
+            (self.0.ask)();
+        }
     }
 
     pub(super) fn charge(&self, client: &Arc<str>, bytes: u64) -> OutputCharge {
@@ -104,7 +127,7 @@ impl EndedCharges {
     }
 
     pub(super) fn take(&self) -> BTreeMap<Arc<str>, u64> {
-        let mut sums = self.0.borrow_mut();
+        let mut sums = self.0.sums.borrow_mut();
         sums.put_away();
         std::mem::take(&mut sums.others)
     }
@@ -178,6 +201,26 @@ impl Hub {
     fn read_again(&mut self, worker: WorkerId) {
         if self.processes.read_again(worker) {
             self.schedule_end_of_turn();
+        }
+    }
+
+    /// For [`EndedCharges::new`]: the hub comes at the end of this turn, once however often it is asked.
+    pub(super) fn asker(me: Weak<RefCell<Hub>>, handle: LoopHandle) -> impl Fn() + 'static {
+        let is_asked = Rc::new(Cell::new(false));
+        move || {
+            if is_asked.replace(true) {
+                return;
+            }
+            let (me, is_asked) = (me.clone(), Rc::clone(&is_asked));
+            handle.set_immediate(move |_| {
+                is_asked.set(false);
+                Hub::with(&me, |hub| {
+                    if hub.records.has_ended_charges() {
+                        hub.drain_inbox();
+                        hub.schedule_end_of_turn();
+                    }
+                });
+            });
         }
     }
 

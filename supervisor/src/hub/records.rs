@@ -47,14 +47,15 @@ pub(super) enum Subscription {
 }
 
 impl Records {
-    pub(super) fn new() -> Records {
+    /// `ask` has the hub come to release what was charged.
+    pub(super) fn new(ask: impl Fn() + 'static) -> Records {
         Records {
             ids: PublicIds::new(),
             live: JobTable::default(),
             hold: None,
             finished: FinishedJobs::default(),
             dead: DeadLetters::default(),
-            ended_charges: EndedCharges::default(),
+            ended_charges: EndedCharges::new(ask),
         }
     }
 
@@ -191,12 +192,14 @@ mod tests {
     use super::*;
     use crate::job::Job;
     use offload_event_loop::EventLoop;
+    use std::cell::Cell;
+    use std::rc::Rc;
 
     const JOB: JobId = JobId(1);
 
     fn with_a_live_job(test: impl FnOnce(&mut Records)) {
         let event_loop = EventLoop::new().unwrap();
-        let mut records = Records::new();
+        let mut records = Records::new(|| ());
         let live_job = LiveJob::new(Job::new("sum").input("1"), None);
         records.open(JOB, live_job, &event_loop.handle());
         test(&mut records);
@@ -228,14 +231,17 @@ mod tests {
 
     #[test]
     fn an_output_is_delivered_when_the_last_one_who_is_told_of_it_has_dropped_it() {
-        let mut records = Records::new();
+        let asked = Rc::new(Cell::new(0));
+        let count = Rc::clone(&asked);
+        let mut records = Records::new(move || count.set(count.get() + 1));
+        drop(records.charge_output(&Arc::from("me"), 5));
         let mut held = records.charge_output(&Arc::from("me"), 10);
         let other = held.share();
         drop(held);
-        assert!(!records.has_ended_charges());
+        assert_eq!((records.take_ended_charges(), asked.get()), (BTreeMap::from([(Arc::from("me"), 5)]), 1));
         drop(other);
         assert!(records.has_ended_charges());
-        assert_eq!(records.take_ended_charges(), BTreeMap::from([(Arc::from("me"), 10)]));
+        assert_eq!((records.take_ended_charges(), asked.get()), (BTreeMap::from([(Arc::from("me"), 10)]), 2));
         assert!(!records.has_ended_charges());
     }
 }

@@ -63,7 +63,8 @@ fn the_token_is_exchanged_by_a_reload() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let file = http.daemon.folder().join("http.token");
     let (old, new) = (http.token.clone(), "0123456789abcdef0123456789abcdef");
-    let status = |token: &str| http.call("echo", &[("Authorization", &format!("Bearer {token}"))], "x").status;
+    let status =
+        |token: &str| http.call("echo", &[("Authorization", &format!("Bearer {token}"))], "x").status;
     std::fs::write(&file, format!("{old}\n{new}\n")).unwrap();
     assert_eq!((status(&old), status(new)), (200, 401), "it is read when it is told to be");
     http.daemon.run(&["reload"]).ok();

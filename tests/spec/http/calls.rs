@@ -74,7 +74,10 @@ fn a_client_that_waits_for_leave_to_send_gets_it_only_if_its_body_will_be_read()
         let mut connection = http.connect();
         let head = connection.head("POST", "/v1/tasks/echo", &fields);
         connection.write(head.as_bytes());
-        assert_eq!(connection.line().and_then(|line| line.split(' ').nth(1).map(str::to_owned)), Some(status.to_string()));
+        assert_eq!(
+            connection.line().and_then(|line| line.split(' ').nth(1).map(str::to_owned)),
+            Some(status.to_string())
+        );
     }
 }
 
@@ -139,7 +142,8 @@ fn a_key_gives_the_same_job_and_another_input_is_a_conflict() {
 fn metadata_and_the_trace_reach_the_task_and_labels_find_the_job() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let fields = [("traceparent", trace), ("Offload-Meta-Tenant", "blue"), ("Offload-Label", "nightly, batch=7")];
+    let fields =
+        [("traceparent", trace), ("Offload-Meta-Tenant", "blue"), ("Offload-Label", "nightly, batch=7")];
     let answer = http.call("echo", &fields, "x");
     assert_eq!(answer.field("traceparent"), Some(trace));
     let job = answer.field("offload-job").expect("an id").to_owned();
@@ -169,7 +173,12 @@ fn the_parts_of_an_output_come_as_bytes_or_as_events() {
 fn a_stream_that_fails_midway_breaks_off_and_is_never_taken_for_a_whole() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut connection = http.connect();
-    connection.send("POST", "/v1/tasks/count", &[("Offload-Stream", "true")], br#"{"to":100000,"every_ms":20}"#);
+    connection.send(
+        "POST",
+        "/v1/tasks/count",
+        &[("Offload-Stream", "true")],
+        br#"{"to":100000,"every_ms":20}"#,
+    );
     let (status, _) = connection.head_of_answer().expect("the first part has come");
     assert_eq!(status, 200);
     assert!(connection.line().is_some(), "a chunk");

@@ -6,7 +6,8 @@ use tests::http::HttpDaemon;
 
 fn curl(http: &HttpDaemon, arguments: &[&str]) -> tests::harness::Ran {
     let mut curl = Command::new("curl");
-    curl.args(["-sS", "--max-time", "60", "-H", &format!("Authorization: Bearer {}", http.token)]).args(arguments);
+    curl.args(["-sS", "--max-time", "60", "-H", &format!("Authorization: Bearer {}", http.token)])
+        .args(arguments);
     run(&mut curl, b"")
 }
 
@@ -22,7 +23,8 @@ fn curl_is_answered_over_both_versions() {
         let data = format!("@{}", file.display());
         let digest = curl(&http, &[version, "--data-binary", &data, &url("/v1/tasks/sha256")]).ok();
         assert_eq!(digest.text().len(), 64, "{version}: of {bytes} bytes");
-        let events = curl(&http, &[version, "-d", "3", "-H", "Accept: text/event-stream", &url("/v1/tasks/count")]);
+        let events =
+            curl(&http, &[version, "-d", "3", "-H", "Accept: text/event-stream", &url("/v1/tasks/count")]);
         assert!(events.ok().text().contains("event: end"), "{version}");
         let missing = curl(&http, &[version, "-o", "/dev/null", "-w", "%{http_code}", &url("/nowhere")]);
         assert_eq!(missing.ok().text(), "404", "{version}");

@@ -44,7 +44,7 @@ fn a_job_with_a_key_goes_on_without_its_client() {
 #[test]
 fn storms_of_clients_that_go_away_leave_nothing_behind() {
     let http = HttpDaemon::start(&["--workers", "2"]);
-    assert_eq!(http.call("echo", &[], "x").status, 200);
+    http.daemon.wait_until_whole();
     let before = tests::harness::descriptors_of(http.daemon.pid());
     std::thread::scope(|scope| {
         for client in 0..8 {
@@ -53,7 +53,11 @@ fn storms_of_clients_that_go_away_leave_nothing_behind() {
                 for number in 0..40 {
                     let mut connection = http.connect();
                     let body = vec![b'x'; 1 << (number % 17)];
-                    let head = connection.head("POST", "/v1/tasks/echo", &[("Content-Length", &body.len().to_string())]);
+                    let head = connection.head(
+                        "POST",
+                        "/v1/tasks/echo",
+                        &[("Content-Length", &body.len().to_string())],
+                    );
                     // Gone in the head, in the body, before the answer, or in the middle of it.
                     let request = [head.as_bytes(), &body].concat();
                     let sent = (client * 131 + number * 977) % (request.len() + 1);
@@ -66,10 +70,12 @@ fn storms_of_clients_that_go_away_leave_nothing_behind() {
         }
     });
     until("nothing is left of them", || {
+        // Before the connection that asks for the status.
+        let descriptors = tests::harness::descriptors_of(http.daemon.pid());
         let status = http.daemon.status();
         let jobs = &status["jobs"];
         let is_over = jobs["running"] == 0 && jobs["queued"] == 0 && status["queue"]["bytes"] == 0;
-        (is_over && tests::harness::descriptors_of(http.daemon.pid()) <= before).then_some(())
+        (is_over && descriptors <= before).then_some(())
     });
     assert_eq!(http.daemon.status()["ledger"]["balanced"], true);
 }
@@ -82,7 +88,9 @@ fn when_workers_are_killed_only_the_requests_that_they_ran_fail_and_say_so() {
         let killer = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 for worker in http.daemon.workers() {
-                    if worker["state"] == "busy" && let Some(pid) = worker["pid"].as_u64() {
+                    if worker["state"] == "busy"
+                        && let Some(pid) = worker["pid"].as_u64()
+                    {
                         signal(u32::try_from(pid).expect("a process"), Signal::KILL);
                         kills.fetch_add(1, Ordering::Relaxed);
                         break;

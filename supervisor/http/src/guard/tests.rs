@@ -1,3 +1,5 @@
+//! What passes the guard, and what does not: in one go, and in portions that end anywhere.
+
 use super::*;
 use proptest::prelude::*;
 
