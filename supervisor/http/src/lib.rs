@@ -47,6 +47,7 @@ mod patience;
 mod problem;
 mod request;
 mod respond;
+mod rooms;
 mod router;
 mod server;
 mod socket;

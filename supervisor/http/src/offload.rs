@@ -10,6 +10,7 @@ use crate::body::{Body, BodyError, RequestBody};
 use crate::problem::Problem;
 use crate::request::Origin;
 use crate::respond::{IntoResponse, Response};
+use crate::rooms::Rooms;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -18,7 +19,7 @@ use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
 use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
 use offload_supervisor::service::{OnReply, Reply, Report, Service, Session, Submission, Ticket};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
@@ -45,6 +46,7 @@ pub struct RequestContext {
     pub(crate) handle: LoopHandle,
     pub(crate) origin: Origin,
     pub(crate) client: Rc<str>,
+    pub(crate) rooms: Rc<Rooms>,
 }
 
 /// The input of a job: bytes, or the body of a request.
@@ -380,10 +382,8 @@ async fn room(context: &RequestContext, session: &Session, bytes: usize) -> Resu
     }
     let mut patience = pin!(context.handle.sleep(ROOM_PATIENCE));
     loop {
-        let released = Rc::new(Flag::default());
-        let told = Rc::clone(&released);
-        context.service.when_room(move |_| told.raise());
-        let is_released = poll_fn(|cx| match released.poll(cx.waker()) {
+        let mut released = pin!(context.rooms.released(&context.service));
+        let is_released = poll_fn(|cx| match released.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(true),
             Poll::Pending => patience.as_mut().poll(cx).map(|()| false),
         });
@@ -393,29 +393,6 @@ async fn room(context: &RequestContext, session: &Session, bytes: usize) -> Resu
         if session.account().has_room(bytes as u64) {
             return Ok(());
         }
-    }
-}
-
-/// Something that happens once.
-#[derive(Default)]
-struct Flag {
-    is_raised: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Flag {
-    fn raise(&self) {
-        self.is_raised.set(true);
-        let waker = self.waker.take();
-        waker.into_iter().for_each(Waker::wake);
-    }
-
-    fn poll(&self, waker: &Waker) -> Poll<()> {
-        if self.is_raised.get() {
-            return Poll::Ready(());
-        }
-        self.waker.replace(Some(waker.clone()));
-        Poll::Pending
     }
 }
 

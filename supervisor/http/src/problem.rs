@@ -4,7 +4,7 @@ use crate::body::Body;
 use crate::guard::Violation;
 use crate::respond::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
 
@@ -125,6 +125,9 @@ impl IntoResponse for Problem {
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if self.status == 401 {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(millis) = self.retry_after_ms {
             headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
             headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));

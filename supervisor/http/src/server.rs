@@ -15,6 +15,7 @@ use crate::offload::RequestContext;
 use crate::problem::Problem;
 use crate::request::{Origin, Request};
 use crate::respond::{IntoResponse, Response};
+use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
 use http::header::{ALLOW, HeaderValue};
 use http::request::Parts;
@@ -54,6 +55,8 @@ struct Inner {
     last: Cell<u64>,
     connections_max: Cell<usize>,
     is_draining: Cell<bool>,
+    /// For bodies that wait for memory.
+    rooms: Rc<Rooms>,
     /// Dropped when it is draining and the last connection has ended.
     until_done: RefCell<Option<Box<dyn Any>>>,
 }
@@ -79,6 +82,7 @@ impl Server {
             last: Cell::new(0),
             connections_max: Cell::new(CONNECTIONS_MAX),
             is_draining: Cell::new(false),
+            rooms: Rc::default(),
             until_done: RefCell::default(),
         }));
         let me = Rc::downgrade(&server.0);
@@ -318,7 +322,13 @@ impl Answer for Inner {
         };
         let client = client_of(&head, origin);
         let context =
-            RequestContext { service: self.service.clone(), handle: self.handle.clone(), origin, client };
+            RequestContext {
+            service: self.service.clone(),
+            handle: self.handle.clone(),
+            origin,
+            client,
+            rooms: Rc::clone(&self.rooms),
+        };
         let request = Request { head, parameters, body, origin };
         guarded(&self.service, move || handler(request, context))
     }

@@ -12,6 +12,7 @@ fn without_the_token_nothing_is_told_and_nothing_runs() {
         for path in ["/v1/tasks/echo", "/v1/jobs/x", "/v1/nothing"] {
             let answer = http.ask("POST", path, &[("Authorization", shown)], b"x");
             assert_eq!(answer.problem(), (401, "unauthenticated".to_owned()), "{shown:?} {path}");
+            assert_eq!(answer.field("www-authenticate"), Some("Bearer"));
         }
     }
     for path in ["/healthz", "/readyz"] {
