@@ -321,8 +321,7 @@ impl Answer for Inner {
             }
         };
         let client = client_of(&head, origin);
-        let context =
-            RequestContext {
+        let context = RequestContext {
             service: self.service.clone(),
             handle: self.handle.clone(),
             origin,

@@ -7,3 +7,4 @@ mod endings;
 mod framing;
 mod jobs;
 mod pressure;
+mod verdicts;
