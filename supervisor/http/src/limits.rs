@@ -47,6 +47,9 @@ pub const LINGER_TIME: Duration = Duration::from_secs(2);
 /// Bytes that are read from one connection, or written to it, before others have their turn.
 pub const TURN_BYTES: usize = 256 << 10;
 
+/// A request costs as much of this turn as so many bytes: 32 requests that were sent at once have one turn.
+pub(crate) const HEAD_COST: usize = 8 << 10;
+
 /// Bytes of answers that wait in a connection, beside the piece that is being written.
 pub const WRITE_BUFFER: usize = 64 << 10;
 

@@ -10,7 +10,7 @@
 //! to it is written here, when hyper has written all others.
 
 use crate::guard::{Guard, Violation};
-use crate::limits::{HEAD_FIRST, HEAD_MAX};
+use crate::limits::{HEAD_COST, HEAD_FIRST, HEAD_MAX};
 use crate::patience::{Late, Patience};
 use crate::socket::Socket;
 use crate::sys;
@@ -266,6 +266,9 @@ impl Line {
                 return Poll::Ready(Ok(()));
             }
             let is_head = incoming.guard.awaits_head();
+            if is_head && !incoming.is_empty() {
+                ready!(self.socket.poll_turn(context, HEAD_COST));
+            }
             match incoming.clear() {
                 Ok(true) if is_head => self.patience.head_is_there(),
                 Ok(true) => {}

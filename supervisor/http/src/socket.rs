@@ -124,6 +124,19 @@ impl Socket {
         self.poll(Direction::Read, context, room, read)
     }
 
+    /// Whether this connection still has its turn, for something that costs as much as reading so many bytes. If not, the task is
+    /// woken when the others have had theirs.
+    pub(crate) fn poll_turn(&self, context: &Context<'_>, cost: usize) -> Poll<()> {
+        let side = &self.sides.reading;
+        if side.spent.get() >= TURN_BYTES {
+            side.wait(context);
+            self.go_on_later(Direction::Read);
+            return Poll::Pending;
+        }
+        side.spent.set(side.spent.get() + cost);
+        Poll::Ready(())
+    }
+
     /// Writes the pieces as far as the socket takes them, and says how many bytes those were.
     pub(crate) fn poll_write(
         &self,

@@ -98,3 +98,27 @@ fn a_body_that_trickles_is_given_up() {
     assert_eq!(connection.ends(), b"");
     assert_eq!(http.daemon.status()["queue"]["bytes"], 0);
 }
+
+#[test]
+fn a_client_that_sends_thousands_of_requests_at_once_does_not_keep_the_loop() {
+    const REQUESTS: usize = 20_000;
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let iterations = || http.daemon.status()["event_loop"]["iterations"].as_u64().expect("a count");
+    let mut connection = http.connect();
+    let request = connection.head("GET", "/healthz", &[]);
+    let mut reader = connection.socket().try_clone().expect("a descriptor");
+    let before = iterations();
+    let came = std::thread::scope(|scope| {
+        let last = connection.head("GET", "/healthz", &[("Connection", "close")]);
+        let all = scope.spawn(move || {
+            let mut answers = Vec::new();
+            std::io::Read::read_to_end(&mut reader, &mut answers).map(|_| answers)
+        });
+        connection.write(&[request.repeat(REQUESTS - 1).into_bytes(), last.into_bytes()].concat());
+        all.join().expect("a reader").expect("all answers, and the end")
+    });
+    let answers = came.windows(4).filter(|four| four == b"\nok\n").count();
+    assert_eq!(answers, REQUESTS);
+    let turns = iterations() - before;
+    assert!(turns > REQUESTS as u64 / 64, "{REQUESTS} requests were handled in {turns} turns of the loop");
+}
