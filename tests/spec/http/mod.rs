@@ -8,3 +8,4 @@ mod framing;
 mod jobs;
 mod pressure;
 mod verdicts;
+mod version2;

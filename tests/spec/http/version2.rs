@@ -1,0 +1,362 @@
+//! HTTP/2, frame by frame: what RFC 9113 wants done about frames that are wrong, in the order of its sections. The frames are written
+//! here, because no library would send them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use tests::harness::{PATIENCE, until};
+use tests::http::HttpDaemon;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ACK: u8 = 1;
+
+const PROTOCOL_ERROR: u32 = 1;
+const FLOW_CONTROL_ERROR: u32 = 3;
+const STREAM_CLOSED: u32 = 5;
+const FRAME_SIZE_ERROR: u32 = 6;
+const COMPRESSION_ERROR: u32 = 9;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Fields as literals that are never indexed and not compressed.
+fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in pairs {
+        block.push(0);
+        for text in [name, value] {
+            assert!(text.len() < 127);
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+struct Peer {
+    stream: TcpStream,
+    host: String,
+    token: String,
+}
+
+/// What the other end does about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Heard {
+    GoAway(u32),
+    Reset(u32, u32),
+    /// The status of a response begins like this in its block of fields.
+    Response(u32),
+    PingAck,
+    End,
+}
+
+impl Peer {
+    /// A connection with the preface and an empty SETTINGS frame.
+    fn greeted(http: &HttpDaemon) -> Peer {
+        let mut peer = Peer::silent(http);
+        peer.write(PREFACE);
+        peer.write(&frame(SETTINGS, 0, 0, &[]));
+        peer
+    }
+
+    fn silent(http: &HttpDaemon) -> Peer {
+        let stream = TcpStream::connect(&http.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Peer { stream, host: http.address.clone(), token: http.token.clone() }
+    }
+
+    /// The other end may have hung up.
+    fn write(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// The fields of a request, and these.
+    fn request(&self, method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+        let authorization = format!("Bearer {}", self.token);
+        let mut all =
+            vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", &self.host)];
+        all.push(("authorization", &authorization));
+        all.extend(more);
+        fields(&all)
+    }
+
+    fn read(&mut self, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        match self.stream.read_exact(&mut bytes) {
+            Ok(()) => Some(bytes),
+            Err(error) => {
+                let is_over = error.kind() != std::io::ErrorKind::WouldBlock;
+                assert!(is_over, "nothing comes: {error}");
+                None
+            }
+        }
+    }
+
+    /// The next thing that says something.
+    fn hear(&mut self) -> Heard {
+        loop {
+            let Some(head) = self.read(9) else { return Heard::End };
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            let (kind, flags) = (head[3], head[4]);
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let Some(payload) = self.read(length) else { return Heard::End };
+            let number = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
+            match kind {
+                GOAWAY => return Heard::GoAway(number(4)),
+                RST_STREAM => return Heard::Reset(stream, number(0)),
+                PING if flags & ACK != 0 => return Heard::PingAck,
+                HEADERS => return Heard::Response(stream),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What is wrong, the frames, and the codes of which one has to be told: for the connection, or for its one stream.
+type Case = (&'static str, Box<dyn Fn(&Peer) -> Vec<u8>>, Vec<u32>);
+
+fn case(what: &'static str, codes: &[u32], frames: impl Fn(&Peer) -> Vec<u8> + 'static) -> Case {
+    (what, Box::new(frames), codes.to_vec())
+}
+
+fn setting(identifier: u16, value: u32) -> Vec<u8> {
+    let payload = [identifier.to_be_bytes().as_slice(), &value.to_be_bytes()].concat();
+    frame(SETTINGS, 0, 0, &payload)
+}
+
+fn open(peer: &Peer, flags: u8, more: &[(&str, &str)]) -> Vec<u8> {
+    frame(HEADERS, flags, 1, &peer.request("POST", "/v1/tasks/echo", more))
+}
+
+fn cases() -> Vec<Case> {
+    let only = |pairs: &'static [(&'static str, &'static str)]| {
+        move |peer: &Peer| {
+            let mut block = fields(&[(":authority", &peer.host)]);
+            block.extend(fields(pairs));
+            frame(HEADERS, END_HEADERS | END_STREAM, 1, &block)
+        }
+    };
+    vec![
+        case("4.2: a frame over the size", &[FRAME_SIZE_ERROR], |_| frame(DATA, 0, 1, &vec![0; 20_000])),
+        case("4.3: an index that is none", &[COMPRESSION_ERROR], |_| {
+            frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0xff, 0xff, 0xff, 0x7f])
+        }),
+        case("4.3: fields that break off", &[COMPRESSION_ERROR, PROTOCOL_ERROR], |_| {
+            frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0, 10, b'a'])
+        }),
+        case("5.1: DATA for a stream that is idle", &[PROTOCOL_ERROR, STREAM_CLOSED], |_| {
+            frame(DATA, 0, 5, b"x")
+        }),
+        case("5.1: RST_STREAM for a stream that is idle", &[PROTOCOL_ERROR], |_| {
+            frame(RST_STREAM, 0, 5, &[0; 4])
+        }),
+        case("5.1: WINDOW_UPDATE for a stream that is idle", &[PROTOCOL_ERROR], |_| {
+            frame(WINDOW_UPDATE, 0, 5, &1_u32.to_be_bytes())
+        }),
+        case("5.1.1: a stream of the server's", &[PROTOCOL_ERROR], |peer| {
+            frame(HEADERS, END_HEADERS | END_STREAM, 2, &peer.request("GET", "/healthz", &[]))
+        }),
+        case("5.1.1: a number that goes back", &[PROTOCOL_ERROR, STREAM_CLOSED], |peer| {
+            let one =
+                |stream| frame(HEADERS, END_HEADERS, stream, &peer.request("POST", "/v1/tasks/echo", &[]));
+            [one(7), one(3)].concat()
+        }),
+        case("6.1: DATA for the connection", &[PROTOCOL_ERROR], |_| frame(DATA, 0, 0, b"x")),
+        case("6.1: padding beyond the frame", &[PROTOCOL_ERROR], |peer| {
+            [open(peer, END_HEADERS, &[]), frame(DATA, 8, 1, &[200, b'x'])].concat()
+        }),
+        case("6.2: HEADERS for the connection", &[PROTOCOL_ERROR], |peer| {
+            frame(HEADERS, END_HEADERS, 0, &peer.request("GET", "/healthz", &[]))
+        }),
+        case("6.2: another frame between the parts of a head", &[PROTOCOL_ERROR], |peer| {
+            [open(peer, 0, &[]), frame(PING, 0, 0, &[0; 8])].concat()
+        }),
+        case("6.3: PRIORITY for the connection", &[PROTOCOL_ERROR], |_| frame(PRIORITY, 0, 0, &[0; 5])),
+        case("6.3: PRIORITY of a wrong size", &[FRAME_SIZE_ERROR], |_| frame(PRIORITY, 0, 1, &[0; 4])),
+        case("6.4: RST_STREAM for the connection", &[PROTOCOL_ERROR], |_| frame(RST_STREAM, 0, 0, &[0; 4])),
+        case("6.4: RST_STREAM of a wrong size", &[FRAME_SIZE_ERROR], |peer| {
+            [open(peer, END_HEADERS, &[]), frame(RST_STREAM, 0, 1, &[0; 3])].concat()
+        }),
+        case("6.5: SETTINGS that acknowledge and say something", &[FRAME_SIZE_ERROR], |_| {
+            frame(SETTINGS, ACK, 0, &[0; 6])
+        }),
+        case("6.5: SETTINGS for a stream", &[PROTOCOL_ERROR], |_| frame(SETTINGS, 0, 1, &[])),
+        case("6.5: SETTINGS of a wrong size", &[FRAME_SIZE_ERROR], |_| frame(SETTINGS, 0, 0, &[0; 5])),
+        case("6.5.2: ENABLE_PUSH that is neither", &[PROTOCOL_ERROR], |_| setting(2, 2)),
+        case("6.5.2: a window over the largest", &[FLOW_CONTROL_ERROR], |_| setting(4, 1 << 31)),
+        case("6.5.2: frames below the smallest", &[PROTOCOL_ERROR], |_| setting(5, 16_383)),
+        case("6.5.2: frames over the largest", &[PROTOCOL_ERROR], |_| setting(5, 1 << 24)),
+        case("6.6: a promise of a client", &[PROTOCOL_ERROR], |peer| {
+            [open(peer, END_HEADERS, &[]), frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2])].concat()
+        }),
+        case("6.7: PING for a stream", &[PROTOCOL_ERROR], |_| frame(PING, 0, 1, &[0; 8])),
+        case("6.7: PING of a wrong size", &[FRAME_SIZE_ERROR], |_| frame(PING, 0, 0, &[0; 6])),
+        case("6.8: GOAWAY for a stream", &[PROTOCOL_ERROR], |_| frame(GOAWAY, 0, 1, &[0; 8])),
+        case("6.9: a window that grows by nothing", &[PROTOCOL_ERROR], |_| {
+            frame(WINDOW_UPDATE, 0, 0, &[0; 4])
+        }),
+        case("6.9: WINDOW_UPDATE of a wrong size", &[FRAME_SIZE_ERROR], |_| {
+            frame(WINDOW_UPDATE, 0, 0, &[0; 3])
+        }),
+        case("6.9.1: a window over the largest", &[FLOW_CONTROL_ERROR], |_| {
+            frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffff_u32.to_be_bytes())
+        }),
+        case("6.10: CONTINUATION of nothing", &[PROTOCOL_ERROR], |_| {
+            frame(CONTINUATION, END_HEADERS, 1, &[])
+        }),
+        case("6.10: CONTINUATION of another stream", &[PROTOCOL_ERROR], |peer| {
+            [open(peer, 0, &[]), frame(CONTINUATION, END_HEADERS, 3, &[])].concat()
+        }),
+        case("8.1.1: a body that is longer than was said", &[PROTOCOL_ERROR], |peer| {
+            [open(peer, END_HEADERS, &[("content-length", "1")]), frame(DATA, END_STREAM, 1, b"two")].concat()
+        }),
+        case("8.1.1: a body that is shorter than was said", &[PROTOCOL_ERROR], |peer| {
+            [open(peer, END_HEADERS, &[("content-length", "9")]), frame(DATA, END_STREAM, 1, b"two")].concat()
+        }),
+        case("8.2.1: a name with a capital letter", &[PROTOCOL_ERROR], |peer| {
+            open(peer, END_HEADERS | END_STREAM, &[("X-Capital", "y")])
+        }),
+        case("8.2.2: a field of the connection", &[PROTOCOL_ERROR], |peer| {
+            open(peer, END_HEADERS | END_STREAM, &[("connection", "keep-alive")])
+        }),
+        case("8.2.2: a transfer coding", &[PROTOCOL_ERROR], |peer| {
+            open(peer, END_HEADERS | END_STREAM, &[("transfer-encoding", "chunked")])
+        }),
+        case("8.2.2: te with more than trailers", &[PROTOCOL_ERROR], |peer| {
+            open(peer, END_HEADERS | END_STREAM, &[("te", "gzip")])
+        }),
+        case("8.3: a pseudo field behind others", &[PROTOCOL_ERROR], |peer| {
+            open(peer, END_HEADERS | END_STREAM, &[(":path", "/")])
+        }),
+        case(
+            "8.3: a pseudo field of responses",
+            &[PROTOCOL_ERROR],
+            only(&[(":method", "GET"), (":scheme", "http"), (":path", "/healthz"), (":status", "200")]),
+        ),
+        case("8.3.1: no method", &[PROTOCOL_ERROR], only(&[(":scheme", "http"), (":path", "/healthz")])),
+        case("8.3.1: no path", &[PROTOCOL_ERROR], only(&[(":method", "GET"), (":scheme", "http")])),
+        case(
+            "8.3.1: two methods",
+            &[PROTOCOL_ERROR],
+            only(&[(":method", "GET"), (":method", "GET"), (":scheme", "http"), (":path", "/healthz")]),
+        ),
+    ]
+}
+
+#[test]
+fn a_frame_that_is_wrong_ends_its_stream_or_its_connection_with_the_code_for_it() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut wrong = Vec::new();
+    for (what, frames, codes) in cases() {
+        let mut peer = Peer::greeted(&http);
+        let frames = frames(&peer);
+        peer.write(&frames);
+        let heard = peer.hear();
+        let is_told = match &heard {
+            // Where a frame cannot be read at all, h2 says that the protocol was broken, and not which size or value was wrong.
+            Heard::GoAway(code) => codes.contains(code) || *code == PROTOCOL_ERROR,
+            Heard::Reset(_, code) => codes.contains(code),
+            // A request that is refused is refused as well by an answer that says so, or by an end without a word.
+            Heard::Response(_) => what.starts_with("8."),
+            Heard::End => true,
+            Heard::PingAck => false,
+        };
+        if !is_told {
+            wrong.push(format!("{what}: {heard:?}, not one of {codes:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(http.call("echo", &[], "x").status, 200, "others are served");
+    let jobs = http.daemon.status()["jobs"].clone();
+    assert!(jobs["running"] == 0 && jobs["queued"] == 0, "{jobs}");
+}
+
+#[test]
+fn what_is_unknown_is_passed_over_and_a_ping_is_answered() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::greeted(&http);
+    peer.write(&frame(0xcc, 0xff, 0, b"whatever"));
+    peer.write(&setting(0xff, 7));
+    peer.write(&frame(PING, 0, 0, b"12345678"));
+    assert_eq!(peer.hear(), Heard::PingAck);
+    let request = peer.request("GET", "/healthz", &[]);
+    let (first, rest) = request.split_at(10);
+    peer.write(&frame(HEADERS, END_STREAM, 1, first));
+    peer.write(&frame(CONTINUATION, END_HEADERS, 1, rest));
+    assert_eq!(peer.hear(), Heard::Response(1));
+}
+
+#[test]
+fn a_flood_of_requests_that_are_taken_back_ends_the_connection_and_costs_no_job() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::greeted(&http);
+    let block = peer.request("POST", "/v1/tasks/sleep", &[]);
+    for stream in (1..20_000).step_by(2) {
+        let begun = frame(HEADERS, END_HEADERS, stream, &block);
+        if peer
+            .stream
+            .write_all(&[begun, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat())
+            .is_err()
+        {
+            break;
+        }
+    }
+    let heard = loop {
+        match peer.hear() {
+            Heard::GoAway(code) => break Heard::GoAway(code),
+            Heard::End => break Heard::End,
+            _ => {}
+        }
+    };
+    assert!(matches!(heard, Heard::GoAway(ENHANCE_YOUR_CALM) | Heard::End), "{heard:?}");
+    until("nothing is left of it", || (http.daemon.status()["jobs"]["running"] == 0).then_some(()));
+    assert_eq!(http.call("echo", &[], "x").status, 200);
+}
+
+#[test]
+fn a_head_without_end_ends_the_connection() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::greeted(&http);
+    peer.write(&open(&peer, 0, &[]));
+    for _ in 0..10_000 {
+        if peer.stream.write_all(&frame(CONTINUATION, 0, 1, &fields(&[("x", &"y".repeat(100))]))).is_err() {
+            break;
+        }
+    }
+    let heard = peer.hear();
+    assert!(
+        matches!(heard, Heard::GoAway(_) | Heard::Reset(..) | Heard::Response(_) | Heard::End),
+        "{heard:?}"
+    );
+    assert_eq!(http.call("echo", &[], "x").status, 200);
+}
+
+#[test]
+fn a_preface_that_is_none_is_no_request_either() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::silent(&http);
+    peer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rX");
+    let mut answer = String::new();
+    peer.stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 505") || answer.starts_with("HTTP/1.1 400"), "{answer:?}");
+}
