@@ -19,11 +19,11 @@ use std::fmt;
 
 /// Why nothing more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Violation {
+pub struct Violation {
     /// The status that the client is answered with.
-    pub(crate) status: u16,
+    pub status: u16,
     /// What is wrong, in one line.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
 }
 
 impl fmt::Display for Violation {
@@ -40,7 +40,7 @@ const TOO_LONG: Violation = Violation { status: 431, reason: "the head of the re
 
 /// Watches over the requests of one connection. See the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Guard {
+pub struct Guard {
     state: State,
     /// Of the head that is incomplete, so many bytes were looked at.
     looked_at: usize,
@@ -61,7 +61,7 @@ impl Guard {
     ///
     /// # Errors
     /// A [`Violation`]: pass on nothing more of this connection.
-    pub(crate) fn admit(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
+    pub fn admit(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
         match &mut self.state {
             State::Head => self.admit_head(bytes),
             State::Length(left) => {
@@ -81,7 +81,7 @@ impl Guard {
 
     /// How many bytes of a body with a length are still to come, so that they can be read without being looked at: then tell
     /// [`Guard::count`].
-    pub(crate) fn body_left(&self) -> Option<u64> {
+    pub fn body_left(&self) -> Option<u64> {
         if let State::Length(left) = self.state { Some(left) } else { None }
     }
 
@@ -89,13 +89,13 @@ impl Guard {
     ///
     /// # Panics
     /// If they are more than [`Guard::body_left`].
-    pub(crate) fn count(&mut self, bytes: usize) {
+    pub fn count(&mut self, bytes: usize) {
         let left = self.body_left().unwrap_or(0).checked_sub(bytes as u64).expect("not more than is left");
         self.state = if left == 0 { State::Head } else { State::Length(left) };
     }
 
     /// Whether the next bytes are the head of a request.
-    pub(crate) fn awaits_head(&self) -> bool {
+    pub fn awaits_head(&self) -> bool {
         matches!(self.state, State::Head)
     }
 

@@ -38,7 +38,7 @@
 pub mod api;
 mod body;
 mod connection;
-mod guard;
+pub mod guard;
 pub mod limits;
 mod line;
 mod listen;
