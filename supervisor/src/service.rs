@@ -79,7 +79,7 @@ mod streams;
 mod waits;
 
 use crate::hub::{Hub, HubRef};
-use crate::views::{IoPoolView, Page, Row};
+use crate::views::{IoPoolView, Page, Row, TaskView};
 use descriptors::Descriptors;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
@@ -252,6 +252,11 @@ impl Service {
     /// The tasks that workers offer: [`Document::Tasks`].
     pub fn tasks(&self) -> Reply {
         Reply::document(Document::Tasks(self.hub().borrow().tasks()))
+    }
+
+    /// One of them; None if no worker offers it.
+    pub fn task(&self, name: &str) -> Option<TaskView> {
+        self.hub().borrow().task(name)
     }
 
     /// A page of a list: at most `most` rows, and never more than [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).

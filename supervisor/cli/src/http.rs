@@ -124,9 +124,12 @@ fn read_or_make_tokens(path: &Path) -> Result<Tokens, String> {
     read_tokens(path)
 }
 
-/// Makes a file with a new token, unless there is one already.
+/// Makes a file with a new token, unless there is one already. It gets its name when the token is in it, so it is never there
+/// without one.
 fn make_token(path: &Path) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if path.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The folder of the socket is made by whoever takes the socket, and that comes later.
     if !folder.exists() {
@@ -134,6 +137,14 @@ fn make_token(path: &Path) -> io::Result<()> {
             .recursive(true)
             .create(folder)?;
     }
+    let temporary = folder.join(format!(".http.token-{}", std::process::id()));
+    let made = write_token(&temporary).and_then(|()| std::fs::hard_link(&temporary, path));
+    let removed = std::fs::remove_file(&temporary);
+    made.and(removed)
+}
+
+fn write_token(path: &Path) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
     let mut random = [0_u8; TOKEN_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;

@@ -9,7 +9,6 @@ use offload_protocol::nouns::MediaType;
 use send_wrapper::SendWrapper;
 use std::any::Any;
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -152,9 +151,7 @@ impl Body {
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE));
             pieces.push_back(match held {
-                Some(held) => {
-                    Bytes::from_owner(HeldPiece { piece, _held: SendWrapper::new(Rc::clone(held)) })
-                }
+                Some(held) => holding(piece, Rc::clone(held)),
                 None => piece,
             });
         }
@@ -167,6 +164,11 @@ impl Body {
     pub(crate) fn marked(self, mark: Rc<RequestMark>) -> Body {
         Body { _mark: Some(mark), ..self }
     }
+}
+
+/// The same bytes, which keep `held` until the last of them were handed to the system.
+pub(crate) fn holding(bytes: Bytes, held: Rc<dyn Any>) -> Bytes {
+    Bytes::from_owner(HeldPiece { piece: bytes, _held: SendWrapper::new(held) })
 }
 
 /// A piece of an output with what it is charged to. The loop and everything on it stay on one thread; only the type of
@@ -228,11 +230,5 @@ impl http_body::Body for Body {
             Content::Pieces { left, .. } => SizeHint::with_exact(*left),
             Content::Stream(_) => SizeHint::default(),
         }
-    }
-}
-
-impl From<Infallible> for BrokenOff {
-    fn from(never: Infallible) -> BrokenOff {
-        match never {}
     }
 }

@@ -8,7 +8,7 @@
 use crate::body::{Body, RequestBody};
 use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFFER};
 use crate::line::{Line, Protocol, Wire};
-use crate::request::Origin;
+use crate::request::Remote;
 use crate::respond::Response;
 use http::header::CONTENT_TYPE;
 use hyper::body::Incoming;
@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 /// Answers requests.
 pub(crate) trait Answer {
@@ -30,51 +30,54 @@ pub(crate) trait Answer {
         &self,
         head: http::request::Parts,
         body: RequestBody,
-        origin: Origin,
+        remote: Remote,
     ) -> Pin<Box<dyn Future<Output = Response>>>;
 
     /// Whether connections are to end when their requests are answered. If not, the task is woken when they are.
-    fn is_draining(&self, connection: u64, waker: &std::task::Waker) -> bool;
+    fn is_draining(&self, connection: u64, waker: &Waker) -> bool;
 }
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(
     line: Rc<Line>,
     answer: Rc<dyn Answer>,
-    (number, origin): (u64, Origin),
+    (number, remote): (u64, Remote),
     handle: LoopHandle,
 ) {
-    let requests = Requests { line: Rc::clone(&line), answer: Rc::clone(&answer), origin };
+    let requests = Requests { line: Rc::clone(&line), answer: Rc::clone(&answer), remote };
     let wire = Wire(Rc::clone(&line));
     // How a connection ends is seen by its requests: their futures are dropped.
     match line.greet().await {
         Some(Protocol::Http1) => {
-            let mut connection = pin!(http1().serve_connection(wire, requests));
-            let mut is_told = false;
-            let _ = poll_fn(|context| {
-                if !is_told && answer.is_draining(number, context.waker()) {
-                    is_told = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                connection.as_mut().poll(context)
-            })
-            .await;
+            let connection = pin!(http1().serve_connection(wire, requests));
+            until_drained(connection, |it| it.graceful_shutdown(), |waker| answer.is_draining(number, waker))
+                .await;
         }
         Some(Protocol::Http2) => {
-            let mut connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
-            let mut is_told = false;
-            let _ = poll_fn(|context| {
-                if !is_told && answer.is_draining(number, context.waker()) {
-                    is_told = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                connection.as_mut().poll(context)
-            })
-            .await;
+            let connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
+            until_drained(connection, |it| it.graceful_shutdown(), |waker| answer.is_draining(number, waker))
+                .await;
         }
         None => {}
     }
     line.end().await;
+}
+
+/// Drives a connection of hyper to its end, which `shut_down` begins when the server is draining.
+async fn until_drained<C: Future>(
+    mut connection: Pin<&mut C>,
+    shut_down: impl Fn(Pin<&mut C>),
+    is_draining: impl Fn(&Waker) -> bool,
+) {
+    let mut is_told = false;
+    poll_fn(|context| {
+        if !is_told && is_draining(context.waker()) {
+            is_told = true;
+            shut_down(connection.as_mut());
+        }
+        connection.as_mut().poll(context).map(drop)
+    })
+    .await;
 }
 
 fn http1() -> http1::Builder {
@@ -113,7 +116,7 @@ where
 struct Requests {
     line: Rc<Line>,
     answer: Rc<dyn Answer>,
-    origin: Origin,
+    remote: Remote,
 }
 
 impl HyperService<http::Request<Incoming>> for Requests {
@@ -127,7 +130,7 @@ impl HyperService<http::Request<Incoming>> for Requests {
         let media_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
         let body = RequestBody::new(incoming, media_type, Rc::clone(&mark));
-        let mut answer = self.answer.answer(head, body, self.origin);
+        let mut answer = self.answer.answer(head, body, self.remote);
         Box::pin(poll_fn(move |context| match answer.as_mut().poll(context) {
             Poll::Ready(response) => Poll::Ready(Ok(response.map(|body| body.marked(Rc::clone(&mark))))),
             Poll::Pending => Poll::Pending,

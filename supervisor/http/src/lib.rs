@@ -58,7 +58,7 @@ pub use http::{self, Method, StatusCode};
 pub use listen::{Address, BadAddress, Bound};
 pub use offload::{Failure, Input, Offload, Output, RequestContext};
 pub use problem::{PROBLEM_JSON, Problem, status_of};
-pub use request::{Origin, Request};
+pub use request::{Remote, Request};
 pub use respond::{IntoResponse, Json, Response};
 pub use router::BadPattern;
 pub use server::{Replier, Server};

@@ -1,7 +1,7 @@
 //! Where a server listens: TCP, a Unix socket, or a descriptor that was handed to this process.
 
 use crate::limits::ACCEPTS_PER_TURN;
-use crate::request::Origin;
+use crate::request::Remote;
 use offload_event_loop::{Context, HandleId, Interest, LoopError, LoopHandle};
 use offload_supervisor::limits::ACCEPT_PAUSE;
 use rustix::io::Errno;
@@ -159,7 +159,7 @@ impl Listener {
     pub(crate) fn start(
         bound: Bound,
         handle: &LoopHandle,
-        accepted: impl Fn(OwnedFd, Origin) + 'static,
+        accepted: impl Fn(OwnedFd, Remote) + 'static,
         exhausted: impl Fn(Errno) + 'static,
     ) -> Result<Listener, LoopError> {
         let (socket, own_handle) = (Rc::clone(&bound.socket), handle.clone());
@@ -169,7 +169,7 @@ impl Listener {
         let watcher = handle.watch(watched, Interest::READ, move |_: &mut Context, _| {
             for _ in 0..ACCEPTS_PER_TURN {
                 match accept(socket.as_fd()) {
-                    Ok(Some((connection, origin))) => accepted(connection, origin),
+                    Ok(Some((connection, remote))) => accepted(connection, remote),
                     Ok(None) => return,
                     Err(error) => {
                         exhausted(error);
@@ -229,28 +229,28 @@ fn unix(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// The next connection. None if none waits, or if it was gone before it was accepted.
-fn accept(listener: BorrowedFd<'_>) -> Result<Option<(OwnedFd, Origin)>, Errno> {
+fn accept(listener: BorrowedFd<'_>) -> Result<Option<(OwnedFd, Remote)>, Errno> {
     match accept_with(listener, FLAGS) {
         Ok(connection) => {
-            let origin = origin(connection.as_fd());
-            Ok(Some((connection, origin)))
+            let remote = remote(connection.as_fd());
+            Ok(Some((connection, remote)))
         }
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn origin(connection: BorrowedFd<'_>) -> Origin {
+fn remote(connection: BorrowedFd<'_>) -> Remote {
     let peer = rustix::net::getpeername(connection).ok().flatten();
     match peer.and_then(|peer: SocketAddrAny| SocketAddr::try_from(peer).ok()) {
         Some(address) => {
             // An answer is written at once, in one piece.
             let _ = sockopt::set_tcp_nodelay(connection, true);
-            Origin::Address(address)
+            Remote::Address(address)
         }
         None => {
             let process = sockopt::socket_peercred(connection).ok();
-            Origin::Process(process.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok()))
+            Remote::Process(process.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok()))
         }
     }
 }

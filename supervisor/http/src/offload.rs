@@ -8,7 +8,7 @@
 
 use crate::body::{Body, BodyError, RequestBody};
 use crate::problem::Problem;
-use crate::request::Origin;
+use crate::request::Remote;
 use crate::respond::{IntoResponse, Response};
 use crate::rooms::Rooms;
 use bytes::{Bytes, BytesMut};
@@ -18,7 +18,7 @@ use offload_event_loop::LoopHandle;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
 use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
-use offload_supervisor::service::{OnReply, Reply, Report, Service, Session, Submission, Ticket};
+use offload_supervisor::service::{Document, OnReply, Reply, Report, Service, Session, Submission, Ticket};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, poll_fn};
@@ -44,7 +44,7 @@ const STEP: usize = 64 << 10;
 pub struct RequestContext {
     pub(crate) service: Service,
     pub(crate) handle: LoopHandle,
-    pub(crate) origin: Origin,
+    pub(crate) remote: Remote,
     pub(crate) client: Rc<str>,
     pub(crate) rooms: Rc<Rooms>,
 }
@@ -109,7 +109,7 @@ impl RequestContext {
         let answers = Rc::new(Answers::default());
         let told = Rc::clone(&answers);
         let on_reply: OnReply = Rc::new(move |_: Ticket, reply| told.put(reply));
-        let process = if let Origin::Process(process) = self.origin { process } else { None };
+        let process = if let Remote::Process(process) = self.remote { process } else { None };
         let session = self.service.open(process, on_reply);
         session.introduce(&self.client);
         (session, answers)
@@ -168,8 +168,7 @@ impl Offload {
         let job = if let Some(key) = key { job.idempotency_key(key) } else { job };
         match session.submit(TICKET, Submission { job, detach, is_let_in }) {
             Reply::Accepted { job } => Ok(Accepted { job, session, answers, cancels }),
-            Reply::Refusal(error) => Err(Failure::refused(&error)),
-            other => Err(Failure::refused(&unexpected(&other))),
+            other => Err(Failure::unexpected(&other)),
         }
     }
 
@@ -212,11 +211,15 @@ impl IntoFuture for Offload {
     }
 }
 
-fn unexpected(reply: &Reply) -> ErrorDetail {
-    ErrorDetail::new(
-        OutcomeCode::Panic,
-        format!("the supervisor gave an answer that nobody asked for: {reply:?}"),
-    )
+/// The document of an answer.
+///
+/// # Errors
+/// It is a refusal.
+pub(crate) fn documented(reply: Reply) -> Result<Box<Document>, Failure> {
+    match reply {
+        Reply::Document(document) => Ok(document),
+        other => Err(Failure::unexpected(&other)),
+    }
 }
 
 pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
@@ -282,6 +285,17 @@ impl Failure {
         Failure { problem: Problem::of(error), timing: None }
     }
 
+    /// An answer that is not the one that was asked for: a refusal, or a mistake of the supervisor.
+    pub(crate) fn unexpected(reply: &Reply) -> Failure {
+        match reply {
+            Reply::Refusal(error) => Failure::refused(error),
+            other => Failure::refused(&ErrorDetail::new(
+                OutcomeCode::Panic,
+                format!("the supervisor gave an answer that nobody asked for: {other:?}"),
+            )),
+        }
+    }
+
     /// What the client is told.
     pub fn problem(&self) -> &Problem {
         &self.problem
@@ -339,7 +353,7 @@ async fn collect(
     let max = context.service.max_payload();
     let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if let Some(length) = announced.filter(|length| *length > max) {
-        return Err(refusal(&context.service.refuse_too_large(length)));
+        return Err(Failure::unexpected(&context.service.refuse_too_large(length)));
     }
     room(context, session, announced.unwrap_or(0)).await?;
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
@@ -347,7 +361,7 @@ async fn collect(
         let bytes = bytes?;
         let length = first.len() + all.len() + bytes.len();
         if length > max {
-            return Err(refusal(&context.service.refuse_too_large(length)));
+            return Err(Failure::unexpected(&context.service.refuse_too_large(length)));
         }
         session.account().set_arriving(length as u64);
         match (first.is_empty(), all.is_empty()) {
@@ -368,13 +382,6 @@ async fn collect(
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-fn refusal(reply: &Reply) -> Failure {
-    match reply {
-        Reply::Refusal(error) => Failure::refused(error),
-        other => Failure::refused(&unexpected(other)),
-    }
-}
-
 /// Waits until there is room for so many bytes more. Meanwhile the client is not read.
 async fn room(context: &RequestContext, session: &Session, bytes: usize) -> Result<(), Failure> {
     if session.account().has_room(bytes as u64) {
@@ -388,7 +395,7 @@ async fn room(context: &RequestContext, session: &Session, bytes: usize) -> Resu
             Poll::Pending => patience.as_mut().poll(cx).map(|()| false),
         });
         if !is_released.await {
-            return Err(refusal(&session.refuse_input(bytes)));
+            return Err(Failure::unexpected(&session.refuse_input(bytes)));
         }
         if session.account().has_room(bytes as u64) {
             return Ok(());

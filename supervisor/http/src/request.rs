@@ -3,27 +3,48 @@
 use crate::body::RequestBody;
 use crate::router::Parameters;
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use std::fmt;
 use std::net::SocketAddr;
 
 /// Who is at the other end of a connection, as far as the system can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum Remote {
     /// A connection over TCP from this address.
     Address(SocketAddr),
     /// A process of this machine over a Unix socket; None if it cannot be told which.
     Process(Option<u32>),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for Remote {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Address(address) => write!(formatter, "{}", address.ip()),
-            Origin::Process(Some(process)) => write!(formatter, "process {process}"),
-            Origin::Process(None) => formatter.write_str("a process"),
+            Remote::Address(address) => write!(formatter, "{}", address.ip()),
+            Remote::Process(Some(process)) => write!(formatter, "process {process}"),
+            Remote::Process(None) => formatter.write_str("a process"),
         }
     }
+}
+
+/// The value of the one field of this name; None if there is none.
+///
+/// # Errors
+/// A sentence: there are several, or it is no visible ASCII.
+pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, String> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => visible(name, value).map(Some),
+        (Some(_), Some(_)) => Err(format!("there is more than one field {name}")),
+    }
+}
+
+/// The text of a field.
+///
+/// # Errors
+/// A sentence: it has other characters than visible ASCII.
+pub(crate) fn visible<'a>(name: &str, value: &'a HeaderValue) -> Result<&'a str, String> {
+    value.to_str().map_err(|_| format!("the field {name} has other characters than visible ASCII"))
 }
 
 /// A request.
@@ -31,7 +52,7 @@ pub struct Request {
     pub(crate) head: Parts,
     pub(crate) parameters: Parameters,
     pub(crate) body: RequestBody,
-    pub(crate) origin: Origin,
+    pub(crate) remote: Remote,
 }
 
 impl Request {
@@ -52,9 +73,7 @@ impl Request {
 
     /// The value of a header field, if there is exactly one of this name and it is visible ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.head.headers.get_all(name).iter();
-        let value = values.next().filter(|_| values.next().is_none())?;
-        value.to_str().ok()
+        one(&self.head.headers, name).ok().flatten()
     }
 
     /// A parameter of the path: of `/v1/jobs/{id}`, what stands for `id`.
@@ -73,8 +92,8 @@ impl Request {
     }
 
     /// Who sent it.
-    pub fn origin(&self) -> Origin {
-        self.origin
+    pub fn remote(&self) -> Remote {
+        self.remote
     }
 
     /// The body, to be read or handed on.

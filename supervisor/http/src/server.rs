@@ -13,7 +13,7 @@ use crate::line::Line;
 use crate::listen::{Address, Bound, Listener};
 use crate::offload::RequestContext;
 use crate::problem::Problem;
-use crate::request::{Origin, Request};
+use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
@@ -36,7 +36,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 /// Decides whether a request is answered.
-type Check = Rc<dyn Fn(&Parts, Origin) -> Result<(), Problem>>;
+type Check = Rc<dyn Fn(&Parts, Remote) -> Result<(), Problem>>;
 
 type Handler = Rc<dyn Fn(Request, RequestContext) -> Pin<Box<dyn Future<Output = Response>>>>;
 
@@ -63,7 +63,7 @@ struct Inner {
 
 struct Connection {
     line: Rc<Line>,
-    origin: Origin,
+    remote: Remote,
     /// Of its task, once it serves requests.
     waker: Option<Waker>,
     _task: JoinHandle<()>,
@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// Asks `check` about each request before its body is read, whatever its path is. The first problem is the answer.
-    pub fn check(&self, check: impl Fn(&Parts, Origin) -> Result<(), Problem> + 'static) {
+    pub fn check(&self, check: impl Fn(&Parts, Remote) -> Result<(), Problem> + 'static) {
         self.0.checks.borrow_mut().push(Rc::new(check));
     }
 
@@ -184,7 +184,7 @@ impl Server {
         let address = bound.address()?;
         // While it listens, the loop keeps the server.
         let (inner, service) = (Rc::clone(&self.0), self.0.service.clone());
-        let accepted = move |socket, origin| Rc::clone(&inner).connect(socket, origin);
+        let accepted = move |socket, remote| Rc::clone(&inner).connect(socket, remote);
         let exhausted = move |error| {
             service.log().warn(format_args!("no descriptor for another HTTP client: {error}"));
         };
@@ -213,7 +213,7 @@ impl Server {
 }
 
 impl Inner {
-    fn connect(self: Rc<Self>, socket: OwnedFd, origin: Origin) {
+    fn connect(self: Rc<Self>, socket: OwnedFd, remote: Remote) {
         let line = match Line::new(&self.handle, socket) {
             Ok(line) => line,
             Err(error) => {
@@ -227,14 +227,14 @@ impl Inner {
         let number = self.last.get() + 1;
         self.last.set(number);
         let (me, answer) = (Rc::downgrade(&self), Rc::clone(&self) as Rc<dyn Answer>);
-        let serving = serve(Rc::clone(&line), answer, (number, origin), self.handle.clone());
+        let serving = serve(Rc::clone(&line), answer, (number, remote), self.handle.clone());
         let task = self.handle.spawn(async move {
             serving.await;
             if let Some(inner) = me.upgrade() {
                 inner.disconnected(number);
             }
         });
-        self.connections.borrow_mut().insert(number, Connection { line, origin, waker: None, _task: task });
+        self.connections.borrow_mut().insert(number, Connection { line, remote, waker: None, _task: task });
     }
 
     /// Whether there is room for one more connection, if need be because another gives way.
@@ -250,11 +250,11 @@ impl Inner {
         }
         let mut of_client = BTreeMap::new();
         for connection in staying() {
-            *of_client.entry(client_key(connection.origin)).or_insert(0_usize) += 1;
+            *of_client.entry(client_key(connection.remote)).or_insert(0_usize) += 1;
         }
         let waiting = staying().filter_map(|connection| {
             let since = connection.line.patience().waits_for_a_request_since()?;
-            Some((std::cmp::Reverse(of_client[&client_key(connection.origin)]), since, &connection.line))
+            Some((std::cmp::Reverse(of_client[&client_key(connection.remote)]), since, &connection.line))
         });
         let first =
             waiting.min_by_key(|(most, since, _)| (*most, *since)).map(|(_, _, line)| Rc::clone(line));
@@ -304,10 +304,10 @@ impl Answer for Inner {
         &self,
         head: Parts,
         body: RequestBody,
-        origin: Origin,
+        remote: Remote,
     ) -> Pin<Box<dyn Future<Output = Response>>> {
         let checks = self.checks.borrow().clone();
-        if let Some(problem) = checks.iter().find_map(|check| check(&head, origin).err()) {
+        if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
             return ready(problem.into_response());
         }
         let found = self.router.borrow().find(&head.method, head.uri.path());
@@ -320,15 +320,18 @@ impl Answer for Inner {
                 return ready(problem.into_response());
             }
         };
-        let client = client_of(&head, origin);
+        let client = match client_of(&head, remote) {
+            Ok(client) => client,
+            Err(problem) => return ready(problem.into_response()),
+        };
         let context = RequestContext {
             service: self.service.clone(),
             handle: self.handle.clone(),
-            origin,
+            remote,
             client,
             rooms: Rc::clone(&self.rooms),
         };
-        let request = Request { head, parameters, body, origin };
+        let request = Request { head, parameters, body, remote };
         guarded(&self.service, move || handler(request, context))
     }
 
@@ -344,20 +347,24 @@ impl Answer for Inner {
 }
 
 /// Connections of one machine, or of one process, are those of one client.
-fn client_key(origin: Origin) -> Result<IpAddr, Option<u32>> {
-    match origin {
-        Origin::Address(address) => Ok(address.ip()),
-        Origin::Process(process) => Err(process),
+fn client_key(remote: Remote) -> Result<IpAddr, Option<u32>> {
+    match remote {
+        Remote::Address(address) => Ok(address.ip()),
+        Remote::Process(process) => Err(process),
     }
 }
 
 /// The name under which the client's jobs are charged: its own, or its address.
-fn client_of(head: &Parts, origin: Origin) -> Rc<str> {
-    let name = head.headers.get("offload-client").and_then(|name| name.to_str().ok());
-    match (name.filter(|name| is_client_name(name)), origin) {
-        (Some(name), _) => name.into(),
-        (None, Origin::Address(address)) => address.ip().to_string().into(),
-        (None, Origin::Process(_)) => "".into(),
+///
+/// # Errors
+/// What the client is told: what it calls itself is no name.
+fn client_of(head: &Parts, remote: Remote) -> Result<Rc<str>, Problem> {
+    let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
+    match (one(&head.headers, "offload-client").map_err(bad)?, remote) {
+        (Some(name), _) if is_client_name(name) => Ok(name.into()),
+        (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {name:?}"))),
+        (None, Remote::Address(address)) => Ok(address.ip().to_string().into()),
+        (None, Remote::Process(_)) => Ok("".into()),
     }
 }
 

@@ -245,6 +245,11 @@ impl Hub {
         self.core.registry().on_offer().map(|task| self.task_view(task)).collect()
     }
 
+    pub(crate) fn task(&self, name: &str) -> Option<TaskView> {
+        let registry = self.core.registry();
+        registry.find(name).map(|index| self.task_view(registry.task(index)))
+    }
+
     pub(super) fn task_view(&self, task: &Task) -> TaskView {
         let offer = TaskOffer {
             idempotent: task.promise.idempotent,

@@ -159,6 +159,7 @@ fn metadata_and_the_trace_reach_the_task_and_labels_find_the_job() {
 fn the_parts_of_an_output_come_as_bytes_or_as_events() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let bytes = http.call("count", &[("Offload-Stream", "true")], r#"{"to":30,"every_ms":1}"#);
+    assert_eq!(bytes.field("content-type"), Some("text/plain; charset=utf-8"), "as its task says");
     let expected: String = (1..=30).map(|number| format!("{number}\n")).collect();
     assert_eq!((bytes.status, bytes.text(), bytes.is_broken), (200, expected, false));
     assert_eq!(bytes.field("transfer-encoding"), Some("chunked"));
@@ -188,4 +189,37 @@ fn a_stream_that_fails_midway_breaks_off_and_is_never_taken_for_a_whole() {
     let rest = String::from_utf8_lossy(&connection.ends()).into_owned();
     assert!(!rest.ends_with("0\r\n\r\n"), "it has no proper end: {rest:?}");
     until("the end of the job", || (http.daemon.status()["jobs"]["running"] == 0).then_some(()));
+}
+
+#[test]
+fn a_field_that_says_two_things_or_none_is_refused() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for name in [
+        "Idempotency-Key",
+        "Offload-Timeout",
+        "Offload-Deadline",
+        "Offload-Priority",
+        "Offload-Attempts",
+        "Offload-Client",
+        "Offload-Stream",
+        "Offload-Meta-Who",
+    ] {
+        let value = match name {
+            "Offload-Stream" => "false",
+            "Offload-Timeout" | "Offload-Deadline" => "60s",
+            _ => "1",
+        };
+        assert_eq!(http.call("echo", &[(name, value)], "x").status, 200, "{name} once");
+        for fields in [vec![(name, value), (name, value)], vec![(name, "caf\u{e9}")]] {
+            let answer = http.call("echo", &fields, "x");
+            assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{fields:?}");
+        }
+    }
+    for (name, value) in
+        [("Prefer", "wait=\u{e9}"), ("Offload-Label", "\u{e9}"), ("Offload-Stream", "perhaps")]
+    {
+        assert_eq!(http.call("echo", &[(name, value)], "x").status, 400, "{name}: {value}");
+    }
+    let traced = http.call("echo", &[("traceparent", "a"), ("traceparent", "b")], "x");
+    assert_eq!(traced.status, 200, "as the standard for traces wants it");
 }

@@ -87,6 +87,21 @@ fn an_answer_that_nobody_reads_is_held_for_a_while_and_then_given_up() {
 }
 
 #[test]
+fn a_streamed_output_counts_until_its_client_has_read_it() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let held = || http.daemon.status()["queue"]["bytes"].as_u64().expect("a number");
+    for form in [("Offload-Stream", "true"), ("Accept", "text/event-stream")] {
+        let mut connection = http.connect();
+        connection.send("POST", "/v1/tasks/echo", &[form], &vec![b'x'; 30 << 20]);
+        assert_eq!(connection.head_of_answer().expect("an answer").0, 200);
+        until("the job has ended", || (http.daemon.status()["jobs"]["running"] == 0).then_some(()));
+        assert_ne!(held(), 0, "{form:?}: what the sockets cannot hold is still here");
+        drop(connection);
+        until("what is held for it is released", || (held() == 0).then_some(()));
+    }
+}
+
+#[test]
 fn a_body_that_trickles_is_given_up() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut connection = http.connect();

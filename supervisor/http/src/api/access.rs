@@ -7,7 +7,7 @@
 //! ```
 
 use crate::problem::Problem;
-use crate::request::Origin;
+use crate::request::Remote;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
@@ -103,8 +103,8 @@ impl Access {
     ///
     /// # Errors
     /// What its client is told.
-    pub fn check(&self, head: &Parts, origin: Origin) -> Result<(), Problem> {
-        let Origin::Address(_) = origin else { return Ok(()) };
+    pub fn check(&self, head: &Parts, remote: Remote) -> Result<(), Problem> {
+        let Remote::Address(_) = remote else { return Ok(()) };
         let host = self.check_host(head)?;
         self.check_origin(&head.headers, &host)?;
         if OPEN_PATHS.contains(&head.uri.path()) {
@@ -190,8 +190,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        let origin = Origin::Address("127.0.0.1:40000".parse().unwrap());
-        access.check(&head, origin).map_or_else(|problem| problem.status, |()| 200)
+        let remote = Remote::Address("127.0.0.1:40000".parse().unwrap());
+        access.check(&head, remote).map_or_else(|problem| problem.status, |()| 200)
     }
 
     fn access() -> Access {

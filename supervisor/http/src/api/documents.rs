@@ -1,7 +1,6 @@
 //! The supervisor itself: what it offers, how it is, whether it should be given work.
 
-use super::jobs::as_json;
-use crate::offload::{Failure, RequestContext};
+use crate::offload::{Failure, RequestContext, documented};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
@@ -23,23 +22,12 @@ pub(super) fn mount(server: &Server) {
 }
 
 fn document(reply: Reply) -> Result<Response, Failure> {
-    match reply {
-        Reply::Document(document) => Ok(as_json(&document)),
-        Reply::Refusal(error) => Err(Failure::refused(&error)),
-        other => Err(Failure::from(Problem::new(OutcomeCode::Panic, format!("{other:?}")))),
-    }
+    Ok(Json(&*documented(reply)?).into_response())
 }
 
 fn task(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
     let name = request.parameter("task").unwrap_or("");
-    let Reply::Document(document) = context.service().tasks() else {
-        return document(context.service().tasks());
-    };
-    let found = match *document {
-        Document::Tasks(tasks) => tasks.into_iter().find(|task| task.name == name),
-        _ => None,
-    };
-    match found {
+    match context.service().task(name) {
         Some(task) => Ok(Json(task).into_response()),
         None => Err(Failure::from(Problem::new(
             OutcomeCode::UnknownTask,

@@ -11,9 +11,12 @@
 //! | `Offload-Client` | the name of the client |
 //! | `Prefer: respond-async`, `Prefer: wait=N` | do not wait for the end, or at most N seconds |
 //! | `Accept: text/event-stream`, `Offload-Stream: true` | the output in parts, as it comes |
+//!
+//! A field that is read here is refused if it comes twice, unless it is a list, or has other characters than visible ASCII. Only
+//! the fields of a trace are dropped then, as their standard wants it (W3C Trace Context, 3.3).
 
 use crate::problem::Problem;
-use crate::request::Request;
+use crate::request::{Request, one, visible};
 use offload_protocol::nouns::{Labels, Metadata, OutcomeCode};
 use offload_supervisor::Job;
 use offload_supervisor::units::parse_duration;
@@ -25,6 +28,28 @@ const TRACE: [&str; 2] = ["traceparent", "tracestate"];
 
 fn bad(detail: String) -> Problem {
     Problem::new(OutcomeCode::BadRequest, detail)
+}
+
+/// The value of a field that may come once.
+///
+/// # Errors
+/// What the client is told: it came twice, or is no visible ASCII.
+pub(super) fn field<'a>(request: &'a Request, name: &str) -> Result<Option<&'a str>, Problem> {
+    one(request.headers(), name).map_err(bad)
+}
+
+/// The words of a field that is a list.
+///
+/// # Errors
+/// What the client is told: it is no visible ASCII.
+pub(super) fn list<'a>(request: &'a Request, name: &str) -> Result<Vec<&'a str>, Problem> {
+    let mut words = Vec::new();
+    for value in request.headers().get_all(name) {
+        words.extend(
+            visible(name, value).map_err(bad)?.split(',').map(str::trim).filter(|word| !word.is_empty()),
+        );
+    }
+    Ok(words)
 }
 
 /// How the client wants to be answered.
@@ -55,8 +80,7 @@ pub(super) fn seconds(text: &str, what: &str) -> Result<Duration, Problem> {
 /// What the client is told.
 pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
     let mut preference = Preference::default();
-    let values = request.headers().get_all("prefer").iter().filter_map(|value| value.to_str().ok());
-    for word in values.flat_map(|value| value.split(',')) {
+    for word in list(request, "prefer")? {
         let word = word.split(';').next().unwrap_or("").trim();
         match word.split_once('=').map_or((word, ""), |(name, value)| (name.trim(), value.trim())) {
             (name, _) if name.eq_ignore_ascii_case("respond-async") => preference.is_async = true,
@@ -71,10 +95,7 @@ pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
 
 /// The key of the job: a structured string, as the draft of the IETF wants it, or the bare word.
 pub(super) fn key(request: &Request) -> Result<Option<String>, Problem> {
-    if !request.headers().contains_key("idempotency-key") {
-        return Ok(None);
-    }
-    let value = request.header("idempotency-key").unwrap_or("");
+    let Some(value) = field(request, "idempotency-key")? else { return Ok(None) };
     let key = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
     match key.is_empty() || key.contains('"') {
         true => Err(bad("Idempotency-Key is one visible word".to_owned())),
@@ -87,18 +108,18 @@ pub(super) fn key(request: &Request) -> Result<Option<String>, Problem> {
 /// # Errors
 /// What the client is told.
 pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> {
-    if let Some(text) = request.header("offload-timeout") {
+    if let Some(text) = field(request, "offload-timeout")? {
         job = job.timeout(parse_duration(text).map_err(bad)?);
     }
-    if let Some(text) = request.header("offload-deadline") {
+    if let Some(text) = field(request, "offload-deadline")? {
         job = job.deadline(parse_duration(text).map_err(bad)?);
     }
-    if let Some(text) = request.header("offload-priority") {
+    if let Some(text) = field(request, "offload-priority")? {
         let priority =
             text.parse().map_err(|_| bad(format!("Offload-Priority is -10 to 10, not {text:?}")))?;
         job = job.priority(priority);
     }
-    if let Some(text) = request.header("offload-attempts") {
+    if let Some(text) = field(request, "offload-attempts")? {
         let attempts =
             text.parse().map_err(|_| bad(format!("Offload-Attempts is 1 to 100, not {text:?}")))?;
         job = job.attempts(attempts);
@@ -107,16 +128,18 @@ pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> 
 }
 
 fn metadata(request: &Request) -> Result<Metadata, Problem> {
-    let fields = request.headers().iter().filter_map(|(name, value)| {
+    let mut texts = Vec::new();
+    for name in request.headers().keys() {
         let name = name.as_str();
-        let key = name.strip_prefix(META).or_else(|| TRACE.contains(&name).then_some(name))?;
-        Some((key, value.to_str().ok()?))
-    });
-    Metadata::new(&fields.collect::<Vec<_>>()).map_err(|error| bad(error.to_string()))
+        if let Some(key) = name.strip_prefix(META) {
+            texts.extend(field(request, name)?.map(|text| (key, text)));
+        } else if TRACE.contains(&name) {
+            texts.extend(request.header(name).map(|text| (name, text)));
+        }
+    }
+    Metadata::new(&texts).map_err(|error| bad(error.to_string()))
 }
 
 fn labels(request: &Request) -> Result<Labels, Problem> {
-    let values = request.headers().get_all("offload-label").iter().filter_map(|value| value.to_str().ok());
-    let labels = values.flat_map(|value| value.split(',')).map(str::trim).filter(|label| !label.is_empty());
-    Labels::new(&labels.collect::<Vec<_>>()).map_err(|error| bad(error.to_string()))
+    Labels::new(&list(request, "offload-label")?).map_err(|error| bad(error.to_string()))
 }

@@ -1,7 +1,7 @@
 //! Jobs as resources: their state, their end, their output.
 
 use super::headers::seconds;
-use crate::offload::{Failure, RequestContext, TICKET, finished};
+use crate::offload::{Failure, RequestContext, TICKET, documented, finished};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
@@ -10,7 +10,7 @@ use http::Method;
 use offload_protocol::messages::View;
 use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::limits::PAGE_ROWS_MAX;
-use offload_supervisor::service::{Document, Reply};
+use offload_supervisor::service::Reply;
 use offload_supervisor::views::Row;
 use serde_json::{Value, json};
 
@@ -48,12 +48,8 @@ async fn show(request: &Request, context: &RequestContext) -> Result<Response, F
 /// There is no such job.
 pub(super) fn document(id: &str, context: &RequestContext) -> Result<Value, Failure> {
     let service = context.service();
-    let explanation = match service.explain(id) {
-        Reply::Document(document) => serde_json::to_value(&*document).unwrap_or_default(),
-        Reply::Refusal(error) => return Err(Failure::refused(&error)),
-        other => return Err(Failure::from(Problem::new(OutcomeCode::Panic, format!("{other:?}")))),
-    };
-    let mut document = explanation;
+    let explanation = documented(service.explain(id))?;
+    let mut document = serde_json::to_value(&*explanation).unwrap_or_default();
     let ended = match service.result(id) {
         Reply::Report(report) => Some(report.finished.report.clone()),
         _ => None,
@@ -91,21 +87,12 @@ fn output(request: &Request, context: &RequestContext) -> Result<Response, Failu
             problem.job = Some(id);
             Err(Failure::from(problem))
         }
-        Reply::Refusal(error) => Err(Failure::refused(&error)),
-        other => Err(Failure::from(Problem::new(OutcomeCode::Panic, format!("{other:?}")))),
+        other => Err(Failure::unexpected(&other)),
     }
 }
 
 fn cancel(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
-    match context.service().cancel(&id(request)) {
-        Reply::Document(document) => Ok(as_json(&document)),
-        Reply::Refusal(error) => Err(Failure::refused(&error)),
-        other => Err(Failure::from(Problem::new(OutcomeCode::Panic, format!("{other:?}")))),
-    }
-}
-
-pub(super) fn as_json(document: &Document) -> Response {
-    Json(document).into_response()
+    Ok(Json(&*documented(context.service().cancel(&id(request)))?).into_response())
 }
 
 /// `{"rows": [...], "next": "..."}`: `?after=` is the `next` of the page before, `?limit=` the most rows, `?label=` of jobs.

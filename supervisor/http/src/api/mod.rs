@@ -18,6 +18,7 @@ mod documents;
 mod events;
 mod headers;
 mod jobs;
+mod parts;
 mod tasks;
 
 pub use access::{Access, SharedTokens, Tokens};
@@ -27,7 +28,7 @@ use crate::server::Server;
 impl Server {
     /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests.
     pub fn mount_api(&self, access: Access) {
-        self.check(move |head, origin| access.check(head, origin));
+        self.check(move |head, remote| access.check(head, remote));
         tasks::mount(self);
         jobs::mount(self);
         events::mount(self);

@@ -4,11 +4,11 @@
 //!   POST ----------------------------------> waits for the end: 200 with the output, or a problem
 //!     |-- Prefer: respond-async -----------> 202, and the job's address
 //!     |-- Prefer: wait=N ------------------> the same as the first if it ends so soon, otherwise as the second
-//!     '-- Accept: text/event-stream, or Offload-Stream: true: the parts of the output as they come (`events.rs`)
+//!     '-- Accept: text/event-stream, or Offload-Stream: true: the parts of the output as they come (`parts.rs`)
 //! ```
 
-use super::events;
 use super::headers::{Preference, describe, key, preference};
+use super::parts;
 use crate::offload::{Accepted, Failure, JOB, Offload, RequestContext, header};
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
@@ -45,8 +45,8 @@ async fn answer(task: &str, request: Request, context: RequestContext) -> Result
     let preference = preference(&request)?;
     let job = describe(&request, Job::new(task))?;
     let key = key(&request)?;
-    if let Some(form) = events::wanted(&request) {
-        return events::stream(form, job, key, request, context).await;
+    if let Some(form) = parts::wanted(&request)? {
+        return parts::stream(form, job, key, request, context).await;
     }
     let offload = context.offload(task, request.body()).with(|_| job);
     let offload = if let Some(key) = key { offload.key(key) } else { offload };
