@@ -3,6 +3,7 @@
 mod access;
 mod calls;
 mod clients;
+mod crowds;
 mod endings;
 mod framing;
 mod jobs;
