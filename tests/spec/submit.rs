@@ -89,9 +89,21 @@ fn the_tables_tell_which_job_a_worker_is_on() {
     assert!(table.contains(&id) && table.contains("sleep"), "{table}");
     let tasks = daemon.run(&["tasks", "--json"]).ok().json();
     let names: Vec<_> = tasks.as_array().unwrap().iter().map(|task| task["task"].as_str().unwrap()).collect();
-    for name in
-        ["average", "echo", "gunzip", "gzip", "json", "pbkdf2", "primes", "regex", "sha256", "sleep", "sort"]
-    {
+    for name in [
+        "average",
+        "echo",
+        "gunzip",
+        "gzip",
+        "json",
+        "mandelbrot",
+        "pbkdf2",
+        "primes",
+        "regex",
+        "sha256",
+        "sleep",
+        "sort",
+        "thumbnail",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
     assert!(!names.contains(&"fault"), "only with --allow-faults");

@@ -77,6 +77,27 @@ mod builtin {
     /// Up to this many bytes the ratio does not count: they harm nobody.
     pub const UNPACKED_FREE: usize = 1 << 20;
 
+    /// The most pixels of a picture that the task `thumbnail` takes: 67 million, more than cameras of phones have.
+    pub const PIXELS_MAX: u64 = 1 << 26;
+
+    /// The longest side of what it returns, in pixels.
+    pub const THUMBNAIL_SIDE: usize = 256;
+
+    /// The longest side of a picture of the task `mandelbrot`, in pixels.
+    pub const MANDELBROT_SIDE_MAX: u64 = 4096;
+
+    /// The most iterations for each of its pixels.
+    pub const MANDELBROT_ITERATIONS_MAX: u64 = 10_000;
+
+    /// How far from 0 its middle may be, in each direction. The set ends at 2.
+    pub const MANDELBROT_CENTER_MAX: f64 = 4.0;
+
+    /// The least of the plane that its width may show. With less, neighbouring pixels would be the same number.
+    pub const MANDELBROT_SCALE_MIN: f64 = 1e-12;
+
+    /// The most of the plane that its width may show.
+    pub const MANDELBROT_SCALE_MAX: f64 = 16.0;
+
     /// The most iterations of `pbkdf2`.
     pub const DIGEST_ITERATIONS_MAX: u64 = 10_000_000;
 

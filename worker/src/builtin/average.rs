@@ -2,6 +2,7 @@
 //! be cut into steps of constant cost, so the steps are public: whoever partitions the work and whoever does it in
 //! one go run the same code.
 
+use super::whole::Whole;
 use crate::limits::AVERAGE_N_MAX;
 use crate::stepped::Stepped;
 use crate::task::{Task, TaskError};
@@ -13,7 +14,7 @@ use std::ops::ControlFlow;
 const NUMBERS_AT_ONCE: u64 = 1000;
 
 pub(super) fn task() -> Task {
-    Task::checkpointed("average", |n, _| Average::new(n))
+    Task::checkpointed("average", |Whole(n), _| Average::new(n))
 }
 
 /// An average in the making.

@@ -1,5 +1,6 @@
 //! `count` sends the numbers from 1 to n in parts, a line each: for trying out what it is to read a stream.
 
+use super::whole::Whole;
 use crate::context::TaskContext;
 use crate::limits::{COUNT_TO_MAX, TIME_MS_MAX};
 use crate::task::{Output, Task, TaskError};
@@ -17,14 +18,14 @@ pub(super) fn task() -> Task {
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged)]
 enum Request {
-    To(u64),
-    Slowly { to: u64, every_ms: u64 },
+    To(Whole),
+    Slowly { to: Whole, every_ms: Whole },
 }
 
 fn count(request: Request, context: &mut TaskContext<'_>) -> Result<Output, TaskError> {
     let (to, every_ms) = match request {
-        Request::To(to) => (to, 0),
-        Request::Slowly { to, every_ms } => (to, every_ms),
+        Request::To(Whole(to)) => (to, 0),
+        Request::Slowly { to: Whole(to), every_ms: Whole(every_ms) } => (to, every_ms),
     };
     if to > COUNT_TO_MAX {
         return Err(TaskError::new(format_args!("{to} is too large, the largest is {COUNT_TO_MAX}")));

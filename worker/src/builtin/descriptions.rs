@@ -64,6 +64,20 @@ const ALL: &[Described] = &[
         MediaType::OCTET_STREAM,
         ABC_GZ,
     ),
+    of(
+        "thumbnail",
+        "a small PNG of a PNG or JPEG file, longest side 256; any other input ends as app_error",
+        "image/*",
+        MediaType::PNG,
+        ONE_GREY_PIXEL,
+    ),
+    of(
+        "mandelbrot",
+        "draws a part of the Mandelbrot set: its middle, how much the width shows, its size in pixels",
+        JSON,
+        MediaType::PNG,
+        br#"{"x":-0.5,"y":0,"scale":3,"width":64,"height":48,"iterations":100}"#,
+    ),
     of("sort", "sorts an array of numbers or of strings", JSON, MediaType::JSON, b"[3,1,2]"),
     of(
         "count",
@@ -91,6 +105,12 @@ const ALL: &[Described] = &[
 
 /// The text `abc` as a gzip file.
 const ABC_GZ: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\x4b\x4c\x4a\x06\0\xc2\x41\x24\x35\x03\0\0\0";
+
+/// A PNG file.
+const ONE_GREY_PIXEL: &[u8] =
+    b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\
+    \x00\x00:~\x9bU\x00\x00\x00\x0aIDATx\xdach\x00\x00\x00\x82\x00\x81\xdaE\x08;\x00\x00\x00\
+    \x00IEND\xaeB`\x82";
 
 const fn of(
     task: &'static str,

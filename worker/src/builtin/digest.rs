@@ -1,5 +1,6 @@
 //! `sha256` and `pbkdf2`: bytes or passwords to digests, as hexadecimal text.
 
+use super::whole::whole;
 use crate::limits::{DIGEST_ITERATIONS_MAX, DIGEST_LENGTH_MAX};
 use crate::task::{Output, Task, TaskError};
 use pbkdf2::pbkdf2_hmac;
@@ -12,8 +13,10 @@ use std::fmt::Write;
 struct Pbkdf2 {
     password: String,
     salt: String,
+    #[serde(deserialize_with = "whole")]
     iterations: u64,
     /// Bytes to derive.
+    #[serde(deserialize_with = "whole")]
     length: u64,
 }
 

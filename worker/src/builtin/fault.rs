@@ -1,6 +1,7 @@
 //! `fault` misbehaves on request, to show how the supervisor reacts: `{"act": "segv", "on_attempt": 1}`. With `on_attempt`
 //! it does so only in that attempt, and otherwise returns `ok`.
 
+use super::whole::{whole, whole_or_null};
 use crate::context::TaskContext;
 use crate::task::{Output, Task, TaskError};
 use nix::sys::signal::{Signal, raise};
@@ -16,9 +17,10 @@ const LEAK: usize = 16 << 20;
 #[serde(deny_unknown_fields)]
 struct Fault {
     act: Act,
+    #[serde(default, deserialize_with = "whole_or_null")]
     on_attempt: Option<u32>,
     /// The exit code of `exit`; 0 unless said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     code: u8,
 }
 

@@ -14,13 +14,16 @@
 //! | `regex` | `{"pattern","text","engine"}` | `{"matched"}` | pattern <= 4096 bytes | linear: O(bytes); backtracking: exponential |
 //! | `gzip` | any bytes | bytes | | O(bytes) |
 //! | `gunzip` | a gzip file | bytes | 64 MiB and 1000 times the input | O(bytes of output) |
+//! | `thumbnail` | a PNG or JPEG file | a PNG file, longest side 256 | 2^26 pixels | O(pixels) |
+//! | `mandelbrot` | `{"x","y","scale","width","height","iterations"}` | a PNG file | sides <= 4096, iterations <= 10^4 | O(width x height x iterations) |
 //! | `sort` | an array of numbers or of strings | the same, sorted | | O(n log n) |
 //! | `count` | n, or `{"to","every_ms"}` | the numbers 1..n, a line each, in parts | n <= 10^10 | O(n) |
 //! | `sleep` | ms | null | ms <= 3,600,000 | O(1): occupies its worker, uses no CPU time |
 //! | `spin` | ms | rounds done in that much CPU time | ms <= 3,600,000 | O(n) |
 //! | `fault` | `{"act","on_attempt","code"}` | `ok`, or none | only where faults are allowed | |
 //!
-//! JSON inputs are read as JSON whatever their media type says. Outputs are JSON unless stated otherwise.
+//! JSON inputs are read as JSON whatever their media type says. Whole numbers may be written as `382.0`. Outputs are JSON unless
+//! stated otherwise.
 
 pub mod average;
 mod compress;
@@ -29,11 +32,15 @@ mod descriptions;
 mod digest;
 mod fault;
 pub mod json;
+mod mandelbrot;
 mod pattern;
+mod pixels;
 pub mod primes;
 mod schemas;
 mod sort;
+mod thumbnail;
 mod time;
+mod whole;
 mod words;
 
 use crate::task::{Output, Task};
@@ -53,6 +60,8 @@ pub fn tasks(faults: bool) -> Vec<Task> {
         pattern::task(),
         compress::gzip_task(),
         compress::gunzip_task(),
+        thumbnail::task(),
+        mandelbrot::task(),
         sort::task(),
         count::task(),
         time::sleep_task(),

@@ -7,6 +7,7 @@
 //! A segment is a step. What is kept of a count is only how far it is and what it has found: the sieve follows from
 //! that.
 
+use super::whole::Whole;
 use crate::limits::PRIMES_N_MAX;
 use crate::stepped::Stepped;
 use crate::task::{Task, TaskError};
@@ -28,7 +29,7 @@ pub struct Primes {
 }
 
 pub(super) fn task() -> Task {
-    Task::checkpointed("primes", |n, _| Count::new(n))
+    Task::checkpointed("primes", |Whole(n), _| Count::new(n))
 }
 
 /// Counts the primes up to `n`, itself included.

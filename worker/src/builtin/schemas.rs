@@ -2,8 +2,9 @@
 //! tasks refuse by, but that a schema counts the characters of a pattern and the task its bytes.
 
 use crate::limits::{
-    AVERAGE_N_MAX, COUNT_TO_MAX, DIGEST_ITERATIONS_MAX, DIGEST_LENGTH_MAX, PATTERN_MAX, PRIMES_N_MAX,
-    TIME_MS_MAX,
+    AVERAGE_N_MAX, COUNT_TO_MAX, DIGEST_ITERATIONS_MAX, DIGEST_LENGTH_MAX, MANDELBROT_CENTER_MAX,
+    MANDELBROT_ITERATIONS_MAX, MANDELBROT_SCALE_MAX, MANDELBROT_SCALE_MIN, MANDELBROT_SIDE_MAX, PATTERN_MAX,
+    PRIMES_N_MAX, TIME_MS_MAX,
 };
 use serde_json::{Value, json};
 
@@ -35,6 +36,17 @@ pub(super) fn schema_of(task: &str) -> Option<Value> {
             }),
             &["password", "salt", "iterations", "length"],
         ),
+        "mandelbrot" => object(
+            &json!({
+                "x": number(-MANDELBROT_CENTER_MAX, MANDELBROT_CENTER_MAX),
+                "y": number(-MANDELBROT_CENTER_MAX, MANDELBROT_CENTER_MAX),
+                "scale": number(MANDELBROT_SCALE_MIN, MANDELBROT_SCALE_MAX),
+                "width": integer(1, MANDELBROT_SIDE_MAX),
+                "height": integer(1, MANDELBROT_SIDE_MAX),
+                "iterations": integer(1, MANDELBROT_ITERATIONS_MAX),
+            }),
+            &["x", "y", "scale", "width", "height", "iterations"],
+        ),
         "regex" => object(
             &json!({
                 "pattern": {"type": "string", "maxLength": PATTERN_MAX},
@@ -61,6 +73,10 @@ fn integer(minimum: u64, maximum: u64) -> Value {
     json!({"type": "integer", "minimum": minimum, "maximum": maximum})
 }
 
+fn number(minimum: f64, maximum: f64) -> Value {
+    json!({"type": "number", "minimum": minimum, "maximum": maximum})
+}
+
 /// With no other properties than these.
 fn object(properties: &Value, required: &[&str]) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
@@ -79,6 +95,12 @@ mod tests {
             Some("integer") => {
                 inputs.push(json!(schema["maximum"].as_u64().unwrap() + 1));
                 inputs.push(json!(schema["minimum"].as_i64().unwrap() - 1));
+                inputs.push(json!("1"));
+            }
+            Some("number") => {
+                let bounds =
+                    [schema["maximum"].as_f64().unwrap() * 1.01, schema["minimum"].as_f64().unwrap() - 1.0];
+                inputs.extend(bounds.map(|bound| json!(bound)));
                 inputs.push(json!("1"));
             }
             Some("object") => {

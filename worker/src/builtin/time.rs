@@ -1,5 +1,6 @@
 //! `sleep` occupies its worker without using CPU time; `spin` uses one core. Both are for trying things out.
 
+use super::whole::Whole;
 use crate::limits::TIME_MS_MAX;
 use crate::task::{Task, TaskError};
 use nix::time::{ClockId, clock_gettime};
@@ -10,11 +11,11 @@ use std::time::Duration;
 const ROUNDS_AT_ONCE: u64 = 1000;
 
 pub(super) fn sleep_task() -> Task {
-    Task::json("sleep", |ms, _| duration(ms).map(std::thread::sleep))
+    Task::json("sleep", |Whole(ms), _| duration(ms).map(std::thread::sleep))
 }
 
 pub(super) fn spin_task() -> Task {
-    Task::json("spin", |ms, _| spin(duration(ms)?))
+    Task::json("spin", |Whole(ms), _| spin(duration(ms)?))
 }
 
 fn duration(ms: u64) -> Result<Duration, TaskError> {
