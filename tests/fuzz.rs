@@ -6,8 +6,11 @@
 //!   OFFLOAD_FUZZ_RUNS=20000000 OFFLOAD_FUZZ_SEED=7 cargo test --release -p tests --test fuzz
 //! ```
 //!
-//! The seed is printed; by default it is another one each day. (The state machine of a session, which decides on what comes in a wrong
-//! order, is tried by the simulator: `simulation/`.)
+//! The seed is printed; by default it is another one each day. The state machine of a client's session has a file of its own,
+//! `fuzz/sessions.rs`; what workers say in a wrong order is tried by the simulator (`simulation/`).
+
+#[path = "fuzz/sessions.rs"]
+mod sessions;
 
 use offload_http::guard::Guard;
 use offload_protocol::codec;
@@ -36,12 +39,21 @@ fn seed(target: &str) -> Seed {
 
 /// Frames of the golden vectors, good and bad ones.
 fn frames() -> Vec<Vec<u8>> {
+    frames_of(|_| true)
+}
+
+/// Those that a client sends.
+fn to_supervisor() -> Vec<Vec<u8>> {
+    frames_of(|vector| vector["direction"] == "to_supervisor")
+}
+
+fn frames_of(is_wanted: impl Fn(&Value) -> bool) -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(workspace().join("protocol/vectors.json")).expect("it is there");
     let vectors: Value = serde_json::from_str(&text).expect("it is JSON");
-    let all = vectors["vectors"].as_array().expect("a list").iter();
-    let frames: Vec<_> = all.map(|vector| bytes(vector["frame"].as_str().expect("a text"))).collect();
-    assert!(frames.len() > 50);
-    frames
+    let all = vectors["vectors"].as_array().expect("a list");
+    assert!(all.len() > 50);
+    let wanted = all.iter().filter(|vector| is_wanted(vector));
+    wanted.map(|vector| bytes(vector["frame"].as_str().expect("a text"))).collect()
 }
 
 fn bytes(digits: &str) -> Vec<u8> {
