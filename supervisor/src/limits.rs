@@ -2,6 +2,7 @@
 //! The bounds of the core are in [`offload_core::limits`], those of the protocol in [`offload_protocol::limits`].
 //! Intervals at which something is checked, and what formats prescribe, stay where they are used.
 
+pub use offload_core::limits::PRIORITY_MAX;
 use offload_core::limits::{DEAD_BYTES_MAX, KEPT_BYTES_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT};
 use offload_protocol::limits::{PART_MAX, PAYLOAD_MAX_DEFAULT, READ_CHUNK};
 use std::time::Duration;

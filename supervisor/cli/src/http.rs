@@ -3,15 +3,15 @@
 //! ```text
 //!   --http ADDR, LISTEN_FDS ---> listeners --.
 //!   the token file (made if need be) --------+--> offload_http::Server with the routes of its own interface
-//!   --http-host, --http-cors ----------------'
+//!   --http-host, --http-cors, routes --------'
 //! ```
 
 use super::failure::Failure;
 use super::sys;
-use crate::configuration::HttpValues;
+use crate::configuration::Values;
 use offload_event_loop::LoopHandle;
 use offload_http::api::{Access, SharedTokens, Tokens};
-use offload_http::{Address, BadAddress, Bound, Server};
+use offload_http::{Address, BadAddress, Bound, RouteTable, Server, SharedRoutes};
 use offload_supervisor::service::Service;
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::geteuid;
@@ -33,9 +33,35 @@ const TOKEN_FILE: &str = "http.token";
 pub(crate) struct Interface {
     bound: Vec<Bound>,
     access: Access,
+    live: Live,
+    connections: usize,
+}
+
+/// What a reload exchanges.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    tokens: SharedTokens,
     /// Where clients find the token.
     pub(crate) token_file: PathBuf,
-    connections: usize,
+    routes: SharedRoutes,
+}
+
+impl Live {
+    /// Reads the token file again, and takes this configuration. If something is wrong, nothing changes.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn exchange(&self, values: &Values) -> Result<(), String> {
+        let tokens = read_tokens(&self.token_file)?;
+        let routes = table(values)?;
+        self.tokens.replace(tokens);
+        self.routes.replace(routes);
+        Ok(())
+    }
+}
+
+fn table(values: &Values) -> Result<RouteTable, String> {
+    RouteTable::new(values.routes.clone()).map_err(|error| error.to_string())
 }
 
 impl Interface {
@@ -43,7 +69,9 @@ impl Interface {
     ///
     /// # Errors
     /// [`Failure::Usage`], if the token file cannot be used, or it cannot listen there.
-    pub(crate) fn prepare(values: &HttpValues, socket: &Path) -> Result<Option<Interface>, Failure> {
+    pub(crate) fn prepare(values: &Values, socket: &Path) -> Result<Option<Interface>, Failure> {
+        let routes = SharedRoutes::new(table(values).map_err(Failure::Usage)?);
+        let values = &values.http;
         let mut bound = listen_fds()?;
         for text in &values.listen {
             bound.push(
@@ -60,24 +88,18 @@ impl Interface {
         }
         let token_file = values.token_file.clone().unwrap_or_else(|| socket.with_file_name(TOKEN_FILE));
         let tokens = read_or_make_tokens(&token_file).map_err(Failure::Usage)?;
+        let live = Live { tokens: SharedTokens::new(tokens), token_file, routes };
         let access = Access {
-            tokens: Some(SharedTokens::new(tokens)),
+            tokens: Some(live.tokens.clone()),
             hosts: values.hosts.clone(),
             origins: values.origins.clone(),
         };
-        Ok(Some(Interface { bound, access, token_file, connections: values.max_connections }))
+        Ok(Some(Interface { bound, access, live, connections: values.max_connections }))
     }
 
-    /// A function for a reload: reads the token file again. If that fails, the tokens stay.
-    pub(crate) fn token_reader(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
-        let (tokens, file) = (self.access.tokens.clone(), self.token_file.clone());
-        move || {
-            let read = read_tokens(&file)?;
-            if let Some(tokens) = &tokens {
-                tokens.replace(read);
-            }
-            Ok(())
-        }
+    /// What a reload exchanges.
+    pub(crate) fn live(&self) -> &Live {
+        &self.live
     }
 
     /// Connections that are to be set aside.
@@ -93,6 +115,7 @@ impl Interface {
         let server = Server::new(service, handle);
         server.set_connections_max(service.other_connections());
         server.mount_api(self.access);
+        server.mount_routes(self.live.routes);
         self.bound.into_iter().map(|bound| server.accept_from(bound)).collect()
     }
 }
@@ -176,8 +199,10 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn values(listen: &[&str]) -> HttpValues {
-        HttpValues { listen: listen.iter().map(|&text| text.to_owned()).collect(), ..HttpValues::default() }
+    fn values(listen: &[&str]) -> Values {
+        let mut values = Values::default();
+        values.http.listen = listen.iter().map(|&text| text.to_owned()).collect();
+        values
     }
 
     #[test]
@@ -192,24 +217,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("inner/o.sock");
         let interface = Interface::prepare(&values(&["127.0.0.1:0"]), &socket).unwrap().unwrap();
-        assert_eq!(interface.token_file, folder.path().join("inner/http.token"));
+        let token_file = &interface.live().token_file;
+        assert_eq!(*token_file, folder.path().join("inner/http.token"));
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&interface.token_file), mode(socket.parent().unwrap())), (0o600, 0o700));
-        let token = std::fs::read_to_string(&interface.token_file).unwrap();
+        assert_eq!((mode(token_file), mode(socket.parent().unwrap())), (0o600, 0o700));
+        let token = std::fs::read_to_string(token_file).unwrap();
         assert_eq!(token.trim().len(), 2 * TOKEN_BYTES);
         Interface::prepare(&values(&["127.0.0.1:0"]), &socket).unwrap().unwrap();
-        assert_eq!(std::fs::read_to_string(&interface.token_file).unwrap(), token, "it stays");
+        assert_eq!(std::fs::read_to_string(token_file).unwrap(), token, "it stays");
     }
 
     #[test]
     fn a_token_file_that_others_can_read_or_that_is_none_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
-        let refusal = |values: &HttpValues| match Interface::prepare(values, &folder.path().join("o.sock")) {
+        let refusal = |values: &Values| match Interface::prepare(values, &folder.path().join("o.sock")) {
             Err(Failure::Usage(message)) => message,
             _ => panic!("it is refused"),
         };
-        let named = HttpValues { token_file: Some(file.clone()), ..values(&["127.0.0.1:0"]) };
+        let mut named = values(&["127.0.0.1:0"]);
+        named.http.token_file = Some(file.clone());
         std::fs::write(&file, "0123456789abcdef").unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
         assert!(refusal(&named).contains("chmod 600"));

@@ -3,7 +3,7 @@
 use super::embedded::{become_sweeper, new_event_loop, not_started};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
-use super::http::Interface;
+use super::http::{Interface, Live};
 use super::text;
 use crate::configuration::{Layer, Settings};
 use clap::{Args, ValueEnum};
@@ -69,12 +69,12 @@ impl Serve {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
         let settings = globals.settings(serve.layer())?;
-        let http = Interface::prepare(&settings.values.http, settings.socket()?)?;
+        let http = Interface::prepare(&settings.values, settings.socket()?)?;
         let config = ServerConfig {
             pool: serve.pool_config(globals, &settings),
             socket: settings.socket()?.to_owned(),
             io_threads: settings.values.io_threads,
-            reload: Arc::clone(&serve).reload_with(globals, http.as_ref()),
+            reload: Arc::clone(&serve).reload(globals, http.as_ref().map(Interface::live)),
             fixed: settings.fixed(),
             other_connections: http.as_ref().map_or(0, Interface::connections),
             fail_fast: serve.fail_fast,
@@ -91,7 +91,7 @@ impl Serve {
         let server =
             Server::start(config, &mut event_loop, move |ready, _| on_ready(ready)).map_err(refused)?;
         if let Some(http) = http {
-            let token_file = http.token_file.clone();
+            let token_file = http.live().token_file.clone();
             let addresses = http
                 .start(&server.service(), &event_loop)
                 .map_err(|error| Failure::internal("cannot answer HTTP", error))?;
@@ -117,31 +117,23 @@ impl Serve {
         PoolConfig { log: globals.log_level(), log_format, sweep: become_sweeper(), ..config }
     }
 
-    /// What a reload does: the configuration is read again if there is a file, and the tokens if there are any.
-    fn reload_with(self: Arc<Self>, globals: &Globals, http: Option<&Interface>) -> Option<Reload> {
-        let configuration = globals.config.is_some().then(|| Arc::clone(&self).reload(globals.clone()));
-        let Some(read_tokens) = http.map(Interface::token_reader) else { return configuration };
-        let (serve, globals) = (self, globals.clone());
+    /// What a reload does, if there is something to read: the file and the environment are read again, and what the HTTP
+    /// interface can exchange. The flags keep the values from the start.
+    fn reload(self: Arc<Self>, globals: &Globals, http: Option<&Live>) -> Option<Reload> {
+        if globals.config.is_none() && http.is_none() {
+            return None;
+        }
+        let (globals, http) = (globals.clone(), http.cloned());
         Some(Arc::new(move || {
-            read_tokens()?;
-            match &configuration {
-                Some(configuration) => configuration(),
-                None => Arc::clone(&serve).reload(globals.clone())(),
-            }
-        }))
-    }
-
-    /// Reads the file and the environment again. The flags keep the values from the start.
-    fn reload(self: Arc<Self>, globals: Globals) -> Reload {
-        Arc::new(move || {
             let told = |failure: Failure| failure.message().unwrap_or_else(|| "unknown".to_owned());
             let settings = globals.settings(self.layer()).map_err(told)?;
+            http.iter().try_for_each(|http| http.exchange(&settings.values))?;
             Ok(Configuration {
                 pool: self.pool_config(&globals, &settings),
                 fixed: settings.fixed(),
                 overruled: settings.overruled(),
             })
-        })
+        }))
     }
 }
 

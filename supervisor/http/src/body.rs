@@ -40,16 +40,27 @@ pub struct RequestBody {
     incoming: Incoming,
     media_type: MediaType,
     mark: Rc<RequestMark>,
+    max: Option<u64>,
 }
 
 impl RequestBody {
     pub(crate) fn new(incoming: Incoming, media_type: MediaType, mark: Rc<RequestMark>) -> RequestBody {
-        RequestBody { incoming, media_type, mark }
+        RequestBody { incoming, media_type, mark, max: None }
     }
 
     /// Its length in bytes, if the client has stated it.
     pub fn length(&self) -> Option<u64> {
         self.incoming.size_hint().exact()
+    }
+
+    /// Sets how many bytes it may have when it becomes the input of a job. By default it is as many as the supervisor allows; a
+    /// larger number changes nothing.
+    pub fn set_max(&mut self, bytes: u64) {
+        self.max = Some(bytes);
+    }
+
+    pub(crate) fn max(&self) -> Option<u64> {
+        self.max
     }
 
     /// What the client says it is; [`MediaType::OCTET_STREAM`] if it says nothing.

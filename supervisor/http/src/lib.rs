@@ -32,6 +32,7 @@
 //! | `connection.rs` | hyper on the loop |
 //! | [`Server`], [`Request`], [`IntoResponse`] | routes and handlers |
 //! | [`RequestContext::offload`] | a request becomes a job; [`Output`] and [`Failure`] become responses |
+//! | [`RouteTable`] | routes that are written down, and can be exchanged |
 //! | [`api`] | the supervisor's own interface, `/v1/...` |
 //! | [`limits`] | every bound in one table |
 
@@ -48,6 +49,7 @@ mod problem;
 mod request;
 mod respond;
 mod rooms;
+mod route_table;
 mod router;
 mod server;
 mod socket;
@@ -60,5 +62,6 @@ pub use offload::{Failure, Input, Offload, Output, RequestContext};
 pub use problem::{PROBLEM_JSON, Problem, status_of};
 pub use request::{Remote, Request};
 pub use respond::{IntoResponse, Json, Response};
+pub use route_table::{BadRoute, Route, RouteAuth, RouteMode, RouteTable, SharedRoutes};
 pub use router::BadPattern;
 pub use server::{Replier, Server};

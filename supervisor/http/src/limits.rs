@@ -10,6 +10,12 @@ pub const HEAD_MAX: usize = 16 << 10;
 /// Length of a request's target, in bytes.
 pub const TARGET_MAX: usize = 2 << 10;
 
+/// Routes of one table: each request is compared with all of them.
+pub const ROUTES_MAX: usize = 256;
+
+/// Trusted proxies that a request may have come through.
+pub const HOPS_MAX: usize = 32;
+
 /// Header fields of a request.
 pub const FIELDS_MAX: usize = 64;
 

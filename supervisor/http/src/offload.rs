@@ -350,19 +350,15 @@ async fn collect(
     session: &Session,
     mut body: RequestBody,
 ) -> Result<Bytes, Failure> {
-    let max = context.service.max_payload();
+    let allowed = Allowed::to(&body, context);
     let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    if let Some(length) = announced.filter(|length| *length > max) {
-        return Err(Failure::unexpected(&context.service.refuse_too_large(length)));
-    }
+    allowed.check(announced.unwrap_or(0), context)?;
     room(context, session, announced.unwrap_or(0)).await?;
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
     while let Some(bytes) = body.next().await {
         let bytes = bytes?;
         let length = first.len() + all.len() + bytes.len();
-        if length > max {
-            return Err(Failure::unexpected(&context.service.refuse_too_large(length)));
-        }
+        allowed.check(length, context)?;
         session.account().set_arriving(length as u64);
         match (first.is_empty(), all.is_empty()) {
             // A body that comes in one go is not copied.
@@ -380,6 +376,32 @@ async fn collect(
         }
     }
     Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+/// How long a body may be.
+struct Allowed {
+    by_supervisor: usize,
+    by_route: Option<u64>,
+}
+
+impl Allowed {
+    fn to(body: &RequestBody, context: &RequestContext) -> Allowed {
+        Allowed { by_supervisor: context.service.max_payload(), by_route: body.max() }
+    }
+
+    fn check(&self, length: usize, context: &RequestContext) -> Result<(), Failure> {
+        if length > self.by_supervisor {
+            return Err(Failure::unexpected(&context.service.refuse_too_large(length)));
+        }
+        match self.by_route.filter(|most| length as u64 > *most) {
+            Some(most) => {
+                context.service.count_refused();
+                let detail = format!("{length} bytes, at most {most} are accepted here");
+                Err(Problem::new(OutcomeCode::TooLarge, detail).into())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Waits until there is room for so many bytes more. Meanwhile the client is not read.

@@ -15,6 +15,11 @@ impl Parameters {
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
+
+    /// All of them, with their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
 }
 
 /// A pattern that cannot be used.
@@ -36,10 +41,10 @@ enum Segment {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern(Vec<Segment>);
+pub(crate) struct Pattern(Vec<Segment>);
 
 impl Pattern {
-    fn parse(path: &str) -> Result<Pattern, BadPattern> {
+    pub(crate) fn parse(path: &str) -> Result<Pattern, BadPattern> {
         let rest = path.strip_prefix('/').ok_or(BadPattern)?;
         let segment = |text: &str| match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
             Some(name) if !name.is_empty() && !name.contains(['{', '}']) => {
@@ -76,6 +81,24 @@ impl Pattern {
         parts.next().is_none().then_some(Parameters(parameters))
     }
 
+    /// The names of its parameters.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|segment| match segment {
+            Segment::Name(name) => Some(name.as_str()),
+            Segment::Text(_) => None,
+        })
+    }
+
+    /// Whether both fit the same paths.
+    fn is_like(&self, other: &Pattern) -> bool {
+        let is_like = |(one, other): (&Segment, &Segment)| match (one, other) {
+            (Segment::Text(one), Segment::Text(other)) => one == other,
+            (Segment::Name(_), Segment::Name(_)) => true,
+            _ => false,
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(is_like)
+    }
+
     /// Patterns are tried in this order.
     fn rank(&self) -> Vec<bool> {
         self.0.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
@@ -96,6 +119,24 @@ pub(crate) enum Found<H> {
     Nothing,
 }
 
+impl<H> Found<H> {
+    /// What there is here, and else what there is elsewhere. Methods that are allowed here and there add up.
+    pub(crate) fn or(self, other: Found<H>) -> Found<H> {
+        match (self, other) {
+            (Found::Nothing, other) => other,
+            (Found::OtherMethods(_), Found::Handler(handler, parameters)) => {
+                Found::Handler(handler, parameters)
+            }
+            (Found::OtherMethods(mut methods), Found::OtherMethods(more)) => {
+                let new = more.into_iter().filter(|method| !methods.contains(method)).collect::<Vec<_>>();
+                methods.extend(new);
+                Found::OtherMethods(methods)
+            }
+            (found, _) => found,
+        }
+    }
+}
+
 impl<H> Default for Router<H> {
     fn default() -> Router<H> {
         Router { routes: Vec::new() }
@@ -110,6 +151,14 @@ impl<H: Clone> Router<H> {
         let place = self.routes.partition_point(|(other, _, _)| other.rank() <= pattern.rank());
         self.routes.insert(place, (pattern, method, handler));
         Ok(())
+    }
+
+    /// Whether there is a handler for this method and all paths that fit this pattern.
+    pub(crate) fn has(&self, method: &Method, path: &str) -> bool {
+        let pattern = Pattern::parse(path);
+        pattern.is_ok_and(|pattern| {
+            self.routes.iter().any(|(other, its, _)| its == method && other.is_like(&pattern))
+        })
     }
 
     /// A HEAD is answered by the handler for GET.

@@ -5,6 +5,7 @@
 //!                                                                  '--> all are gone, or it took too long: done
 //! ```
 
+use crate::api::NeedsNoToken;
 use crate::body::RequestBody;
 use crate::connection::{Answer, serve};
 use crate::guard::Violation;
@@ -38,7 +39,10 @@ use std::task::{Poll, Waker};
 /// Decides whether a request is answered.
 type Check = Rc<dyn Fn(&Parts, Remote) -> Result<(), Problem>>;
 
-type Handler = Rc<dyn Fn(Request, RequestContext) -> Pin<Box<dyn Future<Output = Response>>>>;
+pub(crate) type Handler = Rc<dyn Fn(Request, RequestContext) -> Pin<Box<dyn Future<Output = Response>>>>;
+
+/// Finds routes that are not in the server's own router.
+type LookUp = Rc<dyn Fn(&mut Parts) -> Found<Handler>>;
 
 /// An HTTP server on the event loop. Cheap to clone: all clones are the same server, which lives as long as it listens or has
 /// connections.
@@ -49,6 +53,7 @@ struct Inner {
     service: Service,
     handle: LoopHandle,
     router: RefCell<Router<Handler>>,
+    look_ups: RefCell<Vec<LookUp>>,
     checks: RefCell<Vec<Check>>,
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
@@ -76,6 +81,7 @@ impl Server {
             service: service.clone(),
             handle: handle.clone(),
             router: RefCell::default(),
+            look_ups: RefCell::default(),
             checks: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
@@ -161,6 +167,12 @@ impl Server {
             poll_fn(move |cx| slot.poll(cx.waker()))
         };
         self.route(method, path, handler).expect("the path of a route");
+    }
+
+    /// Asks `look_up` for the handler of a request for which there is none among those that were added one by one. It may add
+    /// extensions to the head of the request, for the checks.
+    pub(crate) fn look_up(&self, look_up: impl Fn(&mut Parts) -> Found<Handler> + 'static) {
+        self.0.look_ups.borrow_mut().push(Rc::new(look_up));
     }
 
     /// Asks `check` about each request before its body is read, whatever its path is. The first problem is the answer.
@@ -262,6 +274,19 @@ impl Inner {
         first.map(|line| line.cut()).is_some()
     }
 
+    /// The handler of a request. If there is none for its method, but some for others, these are told all together.
+    fn find(&self, head: &mut Parts) -> Found<Handler> {
+        let mut found = self.router.borrow().find(&head.method, head.uri.path());
+        let look_ups = self.look_ups.borrow().clone();
+        for look_up in look_ups {
+            if matches!(found, Found::Handler(..)) {
+                break;
+            }
+            found = found.or(look_up(head));
+        }
+        found
+    }
+
     fn disconnected(&self, number: u64) {
         let gone = self.connections.borrow_mut().remove(&number);
         drop(gone);
@@ -302,15 +327,15 @@ impl Inner {
 impl Answer for Inner {
     fn answer(
         &self,
-        head: Parts,
+        mut head: Parts,
         body: RequestBody,
         remote: Remote,
     ) -> Pin<Box<dyn Future<Output = Response>>> {
+        let found = self.find(&mut head);
         let checks = self.checks.borrow().clone();
         if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
             return ready(problem.into_response());
         }
-        let found = self.router.borrow().find(&head.method, head.uri.path());
         let (handler, parameters) = match found {
             Found::Handler(handler, parameters) => (handler, parameters),
             Found::OtherMethods(methods) => return ready(other_methods(&head, &methods)),
@@ -354,13 +379,17 @@ fn client_key(remote: Remote) -> Result<IpAddr, Option<u32>> {
     }
 }
 
-/// The name under which the client's jobs are charged: its own, or its address.
+/// The name under which the client's jobs are charged: its own, or its address. Who has shown no token has no name.
 ///
 /// # Errors
 /// What the client is told: what it calls itself is no name.
 fn client_of(head: &Parts, remote: Remote) -> Result<Rc<str>, Problem> {
     let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-    match (one(&head.headers, "offload-client").map_err(bad)?, remote) {
+    let name = match head.extensions.get::<NeedsNoToken>() {
+        Some(_) => None,
+        None => one(&head.headers, "offload-client").map_err(bad)?,
+    };
+    match (name, remote) {
         (Some(name), _) if is_client_name(name) => Ok(name.into()),
         (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {name:?}"))),
         (None, Remote::Address(address)) => Ok(address.ip().to_string().into()),

@@ -8,5 +8,6 @@ mod endings;
 mod framing;
 mod jobs;
 mod pressure;
+mod routes;
 mod verdicts;
 mod version2;

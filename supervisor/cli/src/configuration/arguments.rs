@@ -117,7 +117,9 @@ fn argument(key: &'static Key) -> Arg {
         .help(help(key))
         .global(key.group == Group::Everywhere);
     match key.kind {
-        ValueKind::Commands | ValueKind::Weights | ValueKind::Texts(_) => argument.action(ArgAction::Append),
+        ValueKind::Commands | ValueKind::Weights | ValueKind::Texts(_) | ValueKind::Routes => {
+            argument.action(ArgAction::Append)
+        }
         ValueKind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
         ValueKind::Path | ValueKind::File => argument.value_hint(ValueHint::AnyPath),
         ValueKind::Count(_) | ValueKind::Bytes(_) | ValueKind::Time(_) => argument,
@@ -140,6 +142,7 @@ pub(super) fn value_name(key: &Key) -> &'static str {
         ValueKind::Texts(kind) => kind.placeholder(),
         ValueKind::Commands => "CMD ARG...",
         ValueKind::Weights => "NAME=N",
+        ValueKind::Routes => "METHOD PATH TASK",
     }
 }
 

@@ -2,7 +2,7 @@
 //! unknown key also the nearest known one.
 
 use super::key::{Key, ValueKind};
-use super::table::{BUILTIN, COMMAND, FILE_TABLES, in_table};
+use super::table::{BUILTIN, COMMAND, FILE_TABLES, ROUTE, in_table};
 use super::value::Value;
 use super::words::split_words;
 use super::{ConfigError, Layer, Origin};
@@ -108,6 +108,7 @@ fn read_tables(file: &DeTable<'_>) -> Result<Vec<SpannedValue>, Misplaced> {
         let Some(table) = tables.iter().find(|table| **table == name.get_ref()) else { continue };
         match *table {
             POOL => values.extend(read_pools(value)?),
+            ROUTE => values.extend(routes::read(value)?),
             table => read_table(table, value, &mut values)?,
         }
     }
@@ -134,9 +135,9 @@ fn read_one(key: &'static Key, file: &DeTable<'_>) -> Result<Vec<SpannedValue>, 
 /// Checks that `[[...]]` is used for the table that may occur several times, and for no other.
 fn check_brackets(name: &str, value: &Spanned<DeValue<'_>>) -> Result<(), String> {
     match (name, value.get_ref()) {
-        (POOL, DeValue::Array(_)) => Ok(()),
-        (POOL, _) => {
-            Err("[pool] is written [[pool]], with two brackets, because there may be several".to_owned())
+        (POOL | ROUTE, DeValue::Array(_)) => Ok(()),
+        (POOL | ROUTE, _) => {
+            Err(format!("[{name}] is written [[{name}]], with two brackets, because there may be several"))
         }
         (_, DeValue::Table(_)) => Ok(()),
         (_, DeValue::Array(_)) => {
@@ -213,7 +214,7 @@ fn names_in(table: &'static str) -> Vec<&'static str> {
 
 fn place_of(table: &str) -> String {
     match table.split_once('.') {
-        None if table == POOL => format!("in [[{table}]]"),
+        None if table == POOL || table == ROUTE => format!("in [[{table}]]"),
         None => format!("in [{table}]"),
         Some((outer, inner)) => format!("in {inner} of [[{outer}]]"),
     }
@@ -331,7 +332,7 @@ fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
         (ValueKind::Texts(_), DeValue::Array(_)) => words(written).map(Value::Texts),
         (ValueKind::Texts(_), DeValue::String(text)) => Ok(Value::Texts(vec![text.to_string()])),
         (ValueKind::Texts(_), _) => expected("a text or a list of texts"),
-        (ValueKind::Weights, _) => expected("a table"),
+        (ValueKind::Weights | ValueKind::Routes, _) => expected("a table"),
         (_, DeValue::String(text)) => key.parse_unchecked(text),
         (ValueKind::Bytes(_), _) => expected("a size such as \"64MiB\""),
         (ValueKind::Time(_), _) => expected("a duration such as \"10s\""),
@@ -370,5 +371,6 @@ fn kind_of(written: &DeValue<'_>) -> String {
     }
 }
 
+mod routes;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! A key describes one setting completely; how each source reads and prints the setting follows from it.
 
 use super::Values;
+use super::routes::{parse_routes, show_routes};
 use super::value::{Field, Value};
 use super::weights::{self, parse_weights, show_weights};
 use super::words::{join_words, split_words};
@@ -41,6 +42,8 @@ pub(crate) enum ValueKind {
     Commands,
     /// Shares of worker time by the name of the client; a table of its own in the file.
     Weights,
+    /// Routes over HTTP; each is a table in the file. A source may set the key several times.
+    Routes,
 }
 
 /// What the texts of a key are.
@@ -251,6 +254,7 @@ impl Key {
                 commands.join("; ")
             }
             Value::Weights(weights) => show_weights(weights),
+            Value::Routes(routes) => show_routes(routes),
         }
     }
 
@@ -273,7 +277,7 @@ impl Key {
     pub(crate) fn example(&self) -> String {
         let text = self.example.map_or_else(|| self.default(), str::to_owned);
         match self.kind {
-            ValueKind::Count(_) | ValueKind::Switch | ValueKind::Weights => text,
+            ValueKind::Count(_) | ValueKind::Switch | ValueKind::Weights | ValueKind::Routes => text,
             ValueKind::Texts(_) => format!("[\"{text}\"]"),
             ValueKind::Bytes(_)
             | ValueKind::Time(_)
@@ -326,6 +330,7 @@ impl Key {
             }
             ValueKind::Commands => split_words(text).map(|words| Value::Commands(vec![words])),
             ValueKind::Weights => parse_weights(text).map(Value::Weights),
+            ValueKind::Routes => parse_routes(text).map(Value::Routes),
         }
     }
 
@@ -377,6 +382,7 @@ fn is_empty(value: &Value) -> bool {
         Value::Commands(commands) => commands.is_empty(),
         Value::Weights(weights) => weights.is_empty(),
         Value::Texts(texts) => texts.is_empty(),
+        Value::Routes(routes) => routes.is_empty(),
         _ => false,
     }
 }

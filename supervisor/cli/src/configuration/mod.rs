@@ -17,6 +17,7 @@ mod environment;
 mod file;
 mod key;
 mod reference;
+mod routes;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub(crate) use reference::{reference, reference_json};
 
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
 use key::check_socket;
+use offload_http::Route;
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,6 +64,8 @@ pub(crate) struct Values {
     pub(crate) io_threads: usize,
     /// The interface over HTTP.
     pub(crate) http: HttpValues,
+    /// Other addresses over HTTP that run tasks.
+    pub(crate) routes: Vec<Route>,
     /// The workers and their limits. Its programs are added later, from `commands`.
     pub(crate) pool: PoolConfig,
 }
@@ -103,6 +107,7 @@ impl Default for Values {
             commands: Vec::new(),
             io_threads: IO_THREADS_DEFAULT,
             http: HttpValues::default(),
+            routes: Vec::new(),
             pool: PoolConfig::default(),
         }
     }

@@ -2,8 +2,8 @@
 //! on a terminal, put into a document, or used as a template.
 
 use super::arguments::value_name;
-use super::key::Key;
-use super::table::{FILE_TABLES, in_file_order, in_table};
+use super::key::{Key, ValueKind};
+use super::table::{FILE_TABLES, ROUTE, in_file_order, in_table};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -45,12 +45,30 @@ fn document(key: &Key) -> Value {
 const ABOUT_POOLS: &str = "There may be several of these, told apart by `name = \"...\"`: their commands and numbers of \
                            workers add up (one without a command adds `builtin`), everything else has to agree.";
 
+/// All fields of a route. Each line is a comment, because no line of a table means anything without the first three.
+pub(super) const ROUTE_EXAMPLE: &str = "\
+#
+# [[route]]
+# method = \"POST\"                # GET (and HEAD), POST, PUT, PATCH or DELETE
+# path = \"/images/{album}\"       # {album} becomes metadata of the job
+# task = \"thumbnail\"             # the body of the request is its input
+# timeout = \"10s\"                # run timeout, whatever the client says; default: the client's, or run_timeout
+# max_body = \"8MiB\"              # default: max_payload
+# auth = \"token\"                 # or \"none\": everybody may use it, and says nothing about the job
+# accepts = [\"image/*\"]          # other media types are refused with 415; default: all
+# mode = \"sync\"                  # or \"async\": 202 with the place of the job
+# priority = 0                    # whatever the client says; default: the client's
+# headers = { Cache-Control = \"no-store\" }    # of responses with a status of 200 to 299
+";
+
 fn begin(table: &str, text: &mut String) {
     let heading = match table {
         "pool" => {
             comment(ABOUT_POOLS, text);
             "[[pool]]".to_owned()
         }
+        // An empty one would be a mistake.
+        ROUTE => return,
         table => format!("[{table}]"),
     };
     let _ = writeln!(text, "{heading}");
@@ -70,6 +88,9 @@ fn add(key: &Key, text: &mut String) {
     let _ = writeln!(text);
     comment(&format!("{}.", key.about), text);
     comment(&format!("({})", facts.join(", ")), text);
+    if key.kind == ValueKind::Routes {
+        return text.push_str(ROUTE_EXAMPLE);
+    }
     let name = key.table_and_name().1.unwrap_or("NAME");
     let _ = writeln!(text, "#{name} = {}", key.example());
 }

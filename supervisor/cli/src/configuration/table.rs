@@ -6,11 +6,11 @@
 //! show`.
 
 use super::Values;
-use super::key::ValueKind::{Bytes, Commands, Count, File, Path, Switch, Texts, Time, Weights};
+use super::key::ValueKind::{Bytes, Commands, Count, File, Path, Routes, Switch, Texts, Time, Weights};
 use super::key::{ANY, Access, Group, Key, TextKind, key};
 use crate::limits::{CONFIGURED_JOBS_MAX, HTTP_CONNECTIONS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
-use offload_http::Address;
+use offload_http::{Address, RouteTable};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_supervisor::units::{show_duration, show_size};
 
@@ -26,7 +26,11 @@ pub(super) const MAX_PAYLOAD: &str = "supervisor.max_payload";
 pub(crate) const SPARES: &str = "pool.spares";
 
 /// The tables of the file, in its order.
-pub(crate) const FILE_TABLES: [&str; 6] = ["supervisor", "clients", "pool", "pool.restart", "io", "http"];
+pub(crate) const FILE_TABLES: [&str; 7] =
+    ["supervisor", "clients", "pool", "pool.restart", "io", "http", ROUTE];
+
+/// The table of a route over HTTP, of which there may be several.
+pub(super) const ROUTE: &str = "route";
 
 /// The field of the [`Values`] in which a setting is kept.
 macro_rules! field {
@@ -321,6 +325,16 @@ pub(crate) static TABLE: &[Key] = &[
         "Maximum HTTP connections",
     )
     .that_needs_a_restart(),
+    key(
+        ROUTE,
+        "http-route",
+        Routes,
+        field!(routes),
+        "Run TASK for HTTP requests of this METHOD and PATH, too, whose {names} become metadata of the job; further \
+         words say more, as in timeout=10s; may be given several times",
+    )
+    .for_example("POST /hash/{album} sha256 auth=none")
+    .that_goes_with(routes_go_together),
 ];
 
 /// The key that clients need.
@@ -402,6 +416,10 @@ fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
         )),
         None => Ok(()),
     }
+}
+
+fn routes_go_together(values: &Values) -> Result<(), String> {
+    RouteTable::new(values.routes.clone()).map(drop).map_err(|error| error.to_string())
 }
 
 fn goes(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), String> {

@@ -70,6 +70,7 @@ fn another_value(key: &Key) -> String {
         ValueKind::Texts(TextKind::Origin) => "https://app.example".to_owned(),
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),
+        ValueKind::Routes => "POST /images/{album} thumbnail timeout=10s".to_owned(),
     }
 }
 
@@ -81,6 +82,13 @@ fn file_with(key: &Key, value: &str) -> String {
         _ => format!("{value:?}"),
     };
     match key.table_and_name() {
+        ("route", None) => {
+            let words: Vec<&str> = value.split([' ', '=']).collect();
+            let [method, path, task, _, timeout] = words[..] else { panic!("{value}") };
+            format!(
+                "[[route]]\nmethod = {method:?}\npath = {path:?}\ntask = {task:?}\ntimeout = {timeout:?}\n"
+            )
+        }
         ("pool", Some(name)) => format!("\n[[pool]]\n{name} = {written}\n"),
         ("pool.restart", Some(name)) => format!("[[pool]]\n\nrestart = {{ {name} = {written} }}\n"),
         (table, Some(name)) => format!("\n[{table}]\n{name} = {written}\n"),
@@ -172,9 +180,28 @@ fn each_key_is_in_the_help_in_config_show_and_in_the_reference() {
         let explained =
             reference.split("\n\n").find(|part| part.contains(&format!("({flag}, {variable}, "))).unwrap();
         let name = key.table_and_name().1.unwrap_or("NAME");
-        assert!(explained.contains(&format!("\n#{name} = ")), "{explained}");
+        let example = match key.kind {
+            ValueKind::Routes => "\n# [[route]]\n".to_owned(),
+            _ => format!("\n#{name} = "),
+        };
+        assert!(explained.contains(&example), "{explained}");
         assert!(document.contains(&format!("{:?}", key.name)));
     }
+}
+
+/// Keys that can be set by one line of the file.
+fn in_one_line() -> impl Iterator<Item = &'static Key> {
+    TABLE.iter().filter(|key| key.kind != ValueKind::Routes)
+}
+
+#[test]
+fn the_route_in_the_reference_is_one() {
+    let text: String =
+        reference::ROUTE_EXAMPLE.lines().map(|line| line.trim_start_matches('#').to_owned() + "\n").collect();
+    let routes = resolve(&[file(&text).unwrap()]).unwrap().values.routes;
+    assert_eq!((routes.len(), routes[0].headers.len(), routes[0].accepts.len()), (1, 1, 1));
+    let said = text.lines().filter(|line| line.contains(" = ")).count();
+    assert_eq!(said, super::routes::FIELDS.len(), "all fields are explained");
 }
 
 #[test]
@@ -184,7 +211,7 @@ fn the_reference_is_a_configuration_file_that_sets_nothing_and_explains_everythi
         |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned();
     let all: Vec<_> = reference().lines().map(set).collect();
     let layer = file(&all.join("\n")).unwrap();
-    assert_eq!(layer.values.len(), TABLE.len());
+    assert_eq!(layer.values.len(), in_one_line().count());
     let settings = resolve(&[layer]).unwrap();
     for key in TABLE.iter().filter(|key| key.has_plain_default()) {
         assert_eq!(key.read(&settings.values), key.read(&Values::default()), "{}", key.name);
@@ -197,7 +224,7 @@ fn each_line_of_the_reference_is_valid_alone() {
     let reference = reference();
     let is_setting = |line: &str| line.starts_with('#') && !line.starts_with("# ");
     let settings: Vec<&str> = reference.lines().filter(|line| is_setting(line)).collect();
-    assert_eq!(settings.len(), TABLE.len());
+    assert_eq!(settings.len(), in_one_line().count());
     for setting in settings {
         let set = |line: &str| if line == setting { line[1..].to_owned() } else { line.to_owned() };
         let text: Vec<_> = reference.lines().map(set).collect();

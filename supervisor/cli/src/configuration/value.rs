@@ -1,6 +1,7 @@
 //! The values of settings, as sources deliver them and fields store them.
 
 use super::weights;
+use offload_http::Route;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub(crate) enum Value {
     Commands(Vec<Vec<String>>),
     /// Shares of worker time by the name of the client.
     Weights(BTreeMap<String, u32>),
+    /// Routes over HTTP, in their order.
+    Routes(Vec<Route>),
 }
 
 impl Value {
@@ -40,6 +43,10 @@ impl Value {
             (Value::Texts(mut all), Value::Texts(more)) => {
                 all.extend(more);
                 Value::Texts(all)
+            }
+            (Value::Routes(mut all), Value::Routes(more)) => {
+                all.extend(more);
+                Value::Routes(all)
             }
             (Value::Weights(mut all), Value::Weights(more)) => {
                 for (name, weight) in more {
@@ -88,6 +95,7 @@ field_of!(PathBuf, Path);
 field_of!(Vec<String>, Texts);
 field_of!(Vec<Vec<String>>, Commands);
 field_of!(BTreeMap<String, u32>, Weights);
+field_of!(Vec<Route>, Routes);
 
 /// Converts to a narrower type. The bounds of the key guarantee that the value fits.
 macro_rules! narrower_number {

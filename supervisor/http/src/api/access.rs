@@ -6,6 +6,7 @@
 //!   Host is ours? --no--> 403     Origin absent, ours, or on the list? --no--> 403     the token? --no--> 401
 //! ```
 
+use super::routes::NeedsNoToken;
 use crate::problem::Problem;
 use crate::request::Remote;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
@@ -107,7 +108,7 @@ impl Access {
         let Remote::Address(_) = remote else { return Ok(()) };
         let host = self.check_host(head)?;
         self.check_origin(&head.headers, &host)?;
-        if OPEN_PATHS.contains(&head.uri.path()) {
+        if OPEN_PATHS.contains(&head.uri.path()) || head.extensions.get::<NeedsNoToken>().is_some() {
             return Ok(());
         }
         self.check_token(&head.headers)

@@ -127,7 +127,11 @@ pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> 
     Ok(job.metadata(metadata(request)?).labels(labels(request)?))
 }
 
-fn metadata(request: &Request) -> Result<Metadata, Problem> {
+/// What goes with the job to its task.
+///
+/// # Errors
+/// What the client is told.
+pub(super) fn metadata(request: &Request) -> Result<Metadata, Problem> {
     let mut texts = Vec::new();
     for name in request.headers().keys() {
         let name = name.as_str();

@@ -11,7 +11,9 @@
 //! | `GET /v1/status`, `/v1/workers` | the supervisor, its workers |
 //! | `GET /healthz`, `/readyz` | whether it lives, whether it should be given work |
 //!
-//! Everything but the last two needs the token, unless it comes over a Unix socket. `access.rs` says who may ask at all.
+//! Beside these there may be a table of routes ([`Server::mount_routes`]), for other addresses.
+//!
+//! Everything but the last two needs the token, unless it comes over a Unix socket, or for a route that needs none. `access.rs` says who may ask at all.
 
 mod access;
 mod documents;
@@ -19,9 +21,11 @@ mod events;
 mod headers;
 mod jobs;
 mod parts;
+mod routes;
 mod tasks;
 
 pub use access::{Access, SharedTokens, Tokens};
+pub(crate) use routes::NeedsNoToken;
 
 use crate::server::Server;
 

@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;
 use http::StatusCode;
-use http::header::{HeaderName, LOCATION};
+use http::header::{HeaderName, HeaderValue, LOCATION};
 use offload_supervisor::Job;
 use offload_supervisor::service::Reply;
 use serde_json::json;
@@ -30,25 +30,54 @@ pub(super) fn mount(server: &Server) {
     });
 }
 
-/// Calls a task with a request. The answer repeats the trace that the request belongs to.
-pub(super) async fn call(task: &str, request: Request, context: RequestContext) -> Response {
-    let trace = request.headers().get(TRACEPARENT).cloned();
-    let mut response = match answer(task, request, context).await {
-        Ok(response) => response,
-        Err(failure) => failure.into_response(),
-    };
+/// Calls a task with a request.
+async fn call(task: &str, request: Request, context: RequestContext) -> Response {
+    let trace = trace_of(&request);
+    traced(trace, answer(task, request, context).await)
+}
+
+/// The trace that the request belongs to.
+pub(super) fn trace_of(request: &Request) -> Option<HeaderValue> {
+    request.headers().get(TRACEPARENT).cloned()
+}
+
+/// The answer; it repeats the trace.
+pub(super) fn traced(trace: Option<HeaderValue>, answer: Result<Response, Failure>) -> Response {
+    let mut response = answer.into_response();
     response.headers_mut().extend(trace.map(|trace| (TRACEPARENT, trace)));
     response
 }
 
+/// What a request asks for.
+pub(super) struct Order {
+    pub(super) job: Job,
+    pub(super) key: Option<String>,
+    pub(super) preference: Preference,
+    /// The output is sent in parts, in this form.
+    pub(super) stream: Option<parts::Form>,
+}
+
 async fn answer(task: &str, request: Request, context: RequestContext) -> Result<Response, Failure> {
-    let preference = preference(&request)?;
-    let job = describe(&request, Job::new(task))?;
-    let key = key(&request)?;
-    if let Some(form) = parts::wanted(&request)? {
+    let order = Order {
+        preference: preference(&request)?,
+        job: describe(&request, Job::new(task))?,
+        key: key(&request)?,
+        stream: parts::wanted(&request)?,
+    };
+    carry_out(order, request, context).await
+}
+
+/// Runs the job on the body of the request.
+pub(super) async fn carry_out(
+    order: Order,
+    request: Request,
+    context: RequestContext,
+) -> Result<Response, Failure> {
+    let Order { job, key, preference, stream } = order;
+    if let Some(form) = stream {
         return parts::stream(form, job, key, request, context).await;
     }
-    let offload = context.offload(task, request.body()).with(|_| job);
+    let offload = context.offload("", request.body()).with(|_| job);
     let offload = if let Some(key) = key { offload.key(key) } else { offload };
     match preference {
         Preference { is_async: false, wait: None } => Ok(offload.await?.into_response()),

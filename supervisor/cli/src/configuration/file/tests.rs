@@ -152,3 +152,37 @@ fn a_file_that_is_not_there_is_named() {
     let message = read_file(Path::new("/nonexistent/offload.toml")).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /nonexistent/offload.toml: "), "{message}");
 }
+
+#[test]
+fn routes_are_read_and_a_wrong_one_is_told_with_the_line_of_what_is_wrong() {
+    let good = "[[route]]\nmethod = 'POST'\npath = '/a/{x}'\ntask = 'echo'\n";
+    let layer = parse(&format!(
+        "{good}[[route]]\nmethod = 'GET'\npath = '/b'\ntask = 't'\ntimeout = '1s'\nmax_body = 1024\nauth = 'none'\n\
+         accepts = ['image/*', 'text/plain']\nmode = 'async'\npriority = -3\nheaders = {{ X-A = 'b', x-c = 'd' }}"
+    ))
+    .unwrap();
+    let Value::Routes(routes) = &layer.values["route"].value else { panic!("{layer:?}") };
+    assert_eq!(routes.len(), 2);
+    assert_eq!((routes[1].max_body, routes[1].priority), (Some(1024), Some(-3)));
+    assert_eq!((routes[1].accepts.len(), routes[1].headers.len()), (2, 2));
+    for (field, expected) in [
+        ("timeout = 10", "5: route.timeout: a text is expected, not the number 10"),
+        ("timeout = '0s'", "5: route.timeout: it must be at least 1ms"),
+        ("priority = 11", "5: route.priority: it must be from -10 to 10"),
+        ("auth = 'all'", "5: route.auth: \"all\" is neither token nor none"),
+        ("headers = 'x'", "5: route.headers: a table of texts is expected, not the text \"x\""),
+        ("headers = { Location = '/' }", "5: route.headers: location is for the server itself to set"),
+        ("accepts = [1]", "5: route.accepts: a text is expected, not the number 1"),
+        ("acepts = 'a/b'", "5: unknown key \"acepts\" in [[route]]; did you mean \"accepts\"?"),
+        (good, "7: route.path: a route before it is for POST /a/{x}, too"),
+        ("[[route]]\nmethod = 'POST'", "5: route: path is missing: a route has a method, a path and a task"),
+        (
+            "[[route]]\nmethod = 'POST'\npath = '/v1/x'\ntask = 't'",
+            "7: route.path: /v1 is the supervisor's own",
+        ),
+    ] {
+        assert_eq!(parse(&format!("{good}{field}")).unwrap_err(), format!("offload.toml:{expected}"));
+    }
+    let one = parse("[route]\npath = '/'").unwrap_err();
+    assert!(one.starts_with("offload.toml:1: [route] is written [[route]]"), "{one}");
+}

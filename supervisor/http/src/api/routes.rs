@@ -1,0 +1,106 @@
+//! Requests that a table of routes answers.
+//!
+//! ```text
+//!   routes of the server ---- none fits ----> the table: its route says what is run, and how
+//! ```
+
+use super::headers::{Preference, describe, key, metadata, preference};
+use super::parts;
+use super::tasks::{Order, carry_out, trace_of, traced};
+use crate::offload::{Failure, RequestContext};
+use crate::problem::Problem;
+use crate::request::Request;
+use crate::respond::{IntoResponse, Response};
+use crate::route_table::{Route, RouteAuth, RouteMode, SharedRoutes};
+use crate::router::{Found, Parameters};
+use crate::server::{Handler, Server};
+use http::header::{ACCEPT, HeaderValue};
+use offload_protocol::nouns::{MediaType, Metadata, OutcomeCode};
+use offload_supervisor::Job;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The request is for a route that needs no token. It is among the extensions of the request's head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NeedsNoToken;
+
+impl Server {
+    /// Answers requests by the routes of this table, too, as it is when they come. Those that were added one by one go first.
+    pub fn mount_routes(&self, routes: SharedRoutes) {
+        self.look_up(move |head| match routes.find(&head.method, head.uri.path()) {
+            Found::Handler(route, parameters) => {
+                if route.auth == RouteAuth::None {
+                    head.extensions.insert(NeedsNoToken);
+                }
+                Found::Handler(handler(route), parameters)
+            }
+            Found::OtherMethods(methods) => Found::OtherMethods(methods),
+            Found::Nothing => Found::Nothing,
+        });
+    }
+}
+
+fn handler(route: Arc<Route>) -> Handler {
+    Rc::new(move |request, context| {
+        let route = Arc::clone(&route);
+        Box::pin(async move { call(&route, request, context).await })
+    })
+}
+
+async fn call(route: &Route, request: Request, context: RequestContext) -> Response {
+    let trace = trace_of(&request);
+    let mut response = traced(trace, answer(route, request, context).await);
+    if response.status().is_success() {
+        let fields = route.headers.iter().cloned();
+        fields.for_each(|(name, value)| drop(response.headers_mut().insert(name, value)));
+    }
+    response
+}
+
+async fn answer(route: &Route, mut request: Request, context: RequestContext) -> Result<Response, Failure> {
+    if !route.takes(request.body.media_type()) {
+        context.service().count_refused();
+        return Ok(not_accepted(route, request.body.media_type()));
+    }
+    let order = order(route, &request)?;
+    if let Some(most) = route.max_body {
+        request.body.set_max(most);
+    }
+    carry_out(order, request, context).await
+}
+
+fn not_accepted(route: &Route, media_type: &MediaType) -> Response {
+    let accepted: Vec<&str> = route.accepts.iter().map(MediaType::as_str).collect();
+    let accepted = accepted.join(", ");
+    let detail = format!("{} takes {accepted}, not {media_type}", route.path);
+    let mut response = Problem::new(OutcomeCode::Unsupported, detail).into_response();
+    response.headers_mut().extend(HeaderValue::from_str(&accepted).ok().map(|accepted| (ACCEPT, accepted)));
+    response
+}
+
+/// What the route says, and what it leaves to the client.
+fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
+    let is_trusted = route.auth == RouteAuth::Token;
+    let (mut job, own) = match is_trusted {
+        true => (describe(request, Job::new(&route.task))?, metadata(request)?),
+        false => (Job::new(&route.task), Metadata::default()),
+    };
+    job = job.metadata(with_parameters(&own, &request.parameters)?);
+    if let Some(timeout) = route.timeout {
+        job = job.timeout(timeout);
+    }
+    if let Some(priority) = route.priority {
+        job = job.priority(priority);
+    }
+    let (preference, stream) = match (route.mode, is_trusted) {
+        (RouteMode::Sync, true) => (preference(request)?, parts::wanted(request)?),
+        (RouteMode::Sync, false) => (Preference::default(), parts::wanted(request)?),
+        (RouteMode::Async, _) => (Preference { is_async: true, wait: None }, None),
+    };
+    Ok(Order { job, key: key(request)?, preference, stream })
+}
+
+fn with_parameters(own: &Metadata, parameters: &Parameters) -> Result<Metadata, Problem> {
+    let pairs: Vec<(&str, &str)> = own.iter().chain(parameters.iter()).collect();
+    Metadata::new(&pairs).map_err(|error| Problem::new(OutcomeCode::BadRequest, error.to_string()))
+}

@@ -1,0 +1,200 @@
+//! Routes that are written in the configuration.
+
+use std::path::PathBuf;
+use tempfile::TempDir;
+use tests::harness::{Daemon, private_folder, run_offload, until};
+use tests::http::{Answer, HttpDaemon};
+
+const ROUTES: &str = r#"
+[[route]]
+method = "POST"
+path = "/albums/{album}/hash"
+task = "sha256"
+max_body = 8
+accepts = ["image/*", "text/plain"]
+headers = { Cache-Control = "no-store", Content-Type = "text/x-hash" }
+
+[[route]]
+method = "PUT"
+path = "/open/{what}"
+task = "echo"
+auth = "none"
+
+[[route]]
+method = "POST"
+path = "/later"
+task = "sleep"
+mode = "async"
+
+[[route]]
+method = "POST"
+path = "/brief"
+task = "spin"
+timeout = "50ms"
+priority = 3
+"#;
+
+/// A supervisor with this configuration, and the file.
+fn configured(text: &str) -> (HttpDaemon, PathBuf, TempDir) {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().expect("a path of ours");
+    let http = HttpDaemon::start(&["--config", path, "--workers", "1", "--allow-faults"]);
+    (http, file, folder)
+}
+
+fn status_and_text(answer: &Answer) -> (u16, String) {
+    (answer.status, answer.text())
+}
+
+#[test]
+fn a_route_runs_its_task_and_its_parameters_become_metadata() {
+    let (http, _file, _folder) = configured(ROUTES);
+    let jpeg = [("Content-Type", "image/jpeg"), ("Offload-Meta-Tenant", "blue")];
+    let answer = http.ask("POST", "/albums/summer%202026/hash", &jpeg, b"abc");
+    assert!(answer.status == 200 && answer.text().starts_with("ba7816bf"), "{answer:?}");
+    assert_eq!(answer.field("cache-control"), Some("no-store"));
+    assert_eq!(answer.field("content-type"), Some("text/x-hash"));
+    let job = answer.field("offload-job").expect("its id");
+    assert_eq!(http.daemon.run(&["explain", job, "--json"]).ok().json()["task"], "sha256");
+    let detached = [jpeg[0], jpeg[1], ("Prefer", "respond-async")];
+    let later = http.ask("POST", "/albums/summer%202026/hash", &detached, b"abc");
+    let job = later.field("offload-job").expect("its id");
+    let told = http.daemon.run(&["wait", job, "--json"]).ok().json();
+    assert_eq!(
+        (&told["metadata"]["album"], &told["metadata"]["tenant"]),
+        (&"summer 2026".into(), &"blue".into())
+    );
+    let twice = [("Content-Type", "image/jpeg"), ("Offload-Meta-Album", "winter")];
+    let answer = http.ask("POST", "/albums/summer/hash", &twice, b"abc");
+    assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "nobody says what the path says");
+    let long = format!("/albums/{}/hash", "x".repeat(257));
+    assert_eq!(http.ask("POST", &long, &jpeg, b"abc").problem().0, 400);
+}
+
+#[test]
+fn what_a_route_does_not_take_is_refused_before_anything_runs() {
+    let (http, _file, _folder) = configured(ROUTES);
+    let refused = http.ask("POST", "/albums/a/hash", &[("Content-Type", "video/mp4")], b"abc");
+    assert_eq!(refused.problem(), (415, "unsupported".to_owned()));
+    assert_eq!(refused.field("accept"), Some("image/*, text/plain"));
+    assert_eq!(refused.field("cache-control"), None, "the fields of a route are for what it returns");
+    let text = [("Content-Type", "text/plain")];
+    assert_eq!(
+        http.ask("POST", "/albums/a/hash", &text, b"123456789").problem(),
+        (413, "too_large".to_owned())
+    );
+    let mut chunked = http.connect();
+    let head = chunked.head("POST", "/albums/a/hash", &[text[0], ("Transfer-Encoding", "chunked")]);
+    chunked.write(format!("{head}5\r\n12345\r\n4\r\n6789\r\n0\r\n\r\n").as_bytes());
+    assert_eq!(chunked.answer().expect("an answer").problem().0, 413);
+    let wrong = http.ask("GET", "/albums/a/hash", &[], b"");
+    assert_eq!((wrong.problem().0, wrong.field("allow")), (405, Some("POST")));
+    assert_eq!(http.ask("POST", "/albums/hash", &text, b"x").problem().0, 404);
+    assert_eq!(http.ask("POST", "/albums/a/hash", &[("Authorization", "")], b"x").problem().0, 401);
+    let status = http.daemon.status();
+    assert_eq!((&status["jobs"]["accepted"], &status["ledger"]["balanced"]), (&0.into(), &true.into()));
+}
+
+#[test]
+fn a_route_without_auth_is_open_and_nothing_else_is() {
+    let (http, _file, _folder) = configured(ROUTES);
+    let nobody = ("Authorization", "");
+    let posing =
+        [nobody, ("Offload-Client", "boss"), ("Offload-Priority", "10"), ("Prefer", "respond-async")];
+    let answer = http.ask("PUT", "/open/echo", &posing, b"hello");
+    assert_eq!(status_and_text(&answer), (200, "hello".to_owned()), "its preference does not count");
+    let job = answer.field("offload-job").expect("its id");
+    let jobs = http.daemon.run(&["jobs", "--json"]).ok().json();
+    assert_eq!((&jobs[0]["job"], &jobs[0]["client"]), (&job.into(), &"127.0.0.1".into()), "{jobs}");
+    for (method, path) in
+        [("POST", "/open/echo"), ("GET", "/v1/status"), ("PUT", "/v1/tasks/echo"), ("PUT", "/open")]
+    {
+        assert_eq!(http.ask(method, path, &[nobody], b"").problem().0, 401, "{method} {path}");
+    }
+    let page = [nobody, ("Origin", "http://evil.example")];
+    assert_eq!(http.ask("PUT", "/open/echo", &page, b"x").problem().0, 403, "pages are still kept out");
+}
+
+#[test]
+fn the_mode_and_the_time_limit_are_the_routes() {
+    let (http, _file, _folder) = configured(ROUTES);
+    let accepted = http.ask("POST", "/later", &[], b"1");
+    let place = accepted.field("location").expect("where it is").to_owned();
+    assert_eq!(accepted.status, 202);
+    assert_eq!(http.ask("GET", &format!("{place}?wait=60"), &[], b"").json()["state"], "ok");
+    let ten_hours = [("Offload-Timeout", "10h"), ("Offload-Priority", "-3"), ("Offload-Attempts", "1")];
+    let late = http.ask("POST", "/brief", &ten_hours, b"3600000");
+    assert_eq!(late.problem(), (504, "timeout".to_owned()), "{}", late.text());
+}
+
+#[test]
+fn a_reload_exchanges_the_table_or_keeps_it_and_says_why() {
+    let (http, file, _folder) = configured(ROUTES);
+    let open = |path: &str| http.ask("PUT", path, &[], b"x").status;
+    assert_eq!((open("/open/a"), open("/other/a")), (200, 404));
+    // A token that would be exchanged, too, if the rest were right.
+    let token_file = http.daemon.folder().join("http.token");
+    std::fs::write(&token_file, "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::write(&file, ROUTES.replace("/open/{what}", "/other/{WHAT}")).unwrap();
+    let refused = http.daemon.run(&["reload"]);
+    assert!(refused.code != 0 && refused.stderr.contains("offload.toml:12: route.path"), "{refused:?}");
+    assert_eq!((open("/open/a"), open("/other/a")), (200, 404), "nothing has changed");
+    std::fs::write(&token_file, &http.token).unwrap();
+    std::fs::write(&file, ROUTES.replace("/open/", "/other/")).unwrap();
+    http.daemon.run(&["reload"]).ok();
+    assert_eq!((open("/open/a"), open("/other/a")), (404, 200));
+    std::fs::write(&file, "").unwrap();
+    http.daemon.signal(rustix::process::Signal::HUP);
+    until("the table is empty", || (open("/other/a") == 404).then_some(()));
+}
+
+#[test]
+fn wrong_tables_are_refused_at_the_start_and_by_the_check_with_their_place() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    std::fs::write(
+        &file,
+        format!("{ROUTES}\n[[route]]\nmethod = 'PUT'\npath = '/open/{{x}}'\ntask = 'echo'\n"),
+    )
+    .unwrap();
+    let path = file.to_str().expect("a path of ours");
+    for arguments in [&["config", "check", path][..], &["--config", path, "serve", "--http", "127.0.0.1:0"]] {
+        let refused = run_offload(arguments);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains("offload.toml:31: route.path: a route before it"), "{refused:?}");
+    }
+    let flag = run_offload(&["serve", "--http", "127.0.0.1:0", "--http-route", "POST /v1/x echo"]);
+    assert!(flag.code == 2 && flag.stderr.contains("--http-route"), "{flag:?}");
+    std::fs::write(&file, ROUTES).unwrap();
+    assert!(run_offload(&["config", "check", path]).ok().text().contains("sets 1 key"));
+}
+
+#[test]
+fn routes_are_told_by_flags_too_and_busy_clients_of_several_do_not_meet() {
+    let routes = ["--http-route", "POST /a/{n} echo", "--http-route", "GET /b sha256 auth=none"];
+    let http =
+        HttpDaemon::of(Daemon::start(&[&["--workers", "2", "--http", "127.0.0.1:0"], &routes[..]].concat()));
+    let mut connections: Vec<_> = (0..8).map(|_| http.connect()).collect();
+    for round in 0..5 {
+        for (number, connection) in connections.iter_mut().enumerate() {
+            match number % 2 {
+                0 => connection.send(
+                    "POST",
+                    &format!("/a/{number}"),
+                    &[],
+                    format!("{round}-{number}").as_bytes(),
+                ),
+                _ => connection.send("GET", "/b", &[("Authorization", "")], b""),
+            }
+        }
+        for (number, connection) in connections.iter_mut().enumerate() {
+            let answer = connection.answer().expect("an answer");
+            match number % 2 {
+                0 => assert_eq!(status_and_text(&answer), (200, format!("{round}-{number}"))),
+                _ => assert!(answer.status == 200 && answer.text().starts_with("e3b0c442"), "{answer:?}"),
+            }
+        }
+    }
+}
