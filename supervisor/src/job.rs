@@ -97,6 +97,11 @@ impl Job {
         Job { input: Input::File(file), ..self }
     }
 
+    /// The name of its task.
+    pub fn task(&self) -> &str {
+        &self.task
+    }
+
     /// Sets the media type of the input. The default is [`MediaType::OCTET_STREAM`].
     pub fn media_type(self, media_type: MediaType) -> Job {
         Job { media_type, ..self }

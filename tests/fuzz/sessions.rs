@@ -36,7 +36,8 @@ impl Session {
             let was_greeted = self.connection.is_greeted();
             let before = self.heard.requests.len();
             // What is decided depends on the payload alone, so that each portioning leads to the same.
-            let mut room = |_: &str, length: usize| if length % 3 == 0 { Room::Refuse } else { Room::Take };
+            let mut room =
+                |_: &str, length: usize| if length.is_multiple_of(3) { Room::Refuse } else { Room::Take };
             let requests = &mut self.heard.requests;
             let received = self.connection.receive(&mut room, &mut |request| requests.push(request));
             assert!(

@@ -1,7 +1,7 @@
 //! Clients that people use.
 
 use std::process::Command;
-use tests::harness::{program, run};
+use tests::harness::{private_folder, program, run};
 use tests::http::HttpDaemon;
 
 fn curl(http: &HttpDaemon, arguments: &[&str]) -> tests::harness::Ran {
@@ -15,14 +15,16 @@ fn curl(http: &HttpDaemon, arguments: &[&str]) -> tests::harness::Ran {
 fn curl_is_answered_over_both_versions() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let url = |path: &str| format!("http://{}{path}", http.address);
-    let file = program("offload");
-    let bytes = std::fs::read(&file).expect("the program").len();
+    let folder = private_folder();
+    let file = folder.path().join("large");
+    let bytes: Vec<u8> = (0..20_000_000_u32).map(|number| (number % 251) as u8).collect();
+    std::fs::write(&file, &bytes).expect("a file of our own");
     for version in ["--http1.1", "--http1.0", "--http2-prior-knowledge"] {
         let primes = curl(&http, &[version, "-d", "1000", &url("/v1/tasks/primes")]);
         assert_eq!(primes.ok().text(), r#"{"count":168,"largest":997}"#, "{version}");
         let data = format!("@{}", file.display());
         let digest = curl(&http, &[version, "--data-binary", &data, &url("/v1/tasks/sha256")]).ok();
-        assert_eq!(digest.text().len(), 64, "{version}: of {bytes} bytes");
+        assert_eq!(digest.text().len(), 64, "{version}: of {} bytes", bytes.len());
         let events =
             curl(&http, &[version, "-d", "3", "-H", "Accept: text/event-stream", &url("/v1/tasks/count")]);
         assert!(events.ok().text().contains("event: end"), "{version}");

@@ -198,3 +198,14 @@ fn routes_are_told_by_flags_too_and_busy_clients_of_several_do_not_meet() {
         }
     }
 }
+
+#[test]
+fn a_stream_through_a_route_is_what_its_task_says_that_it_is() {
+    let (http, _file, _folder) =
+        configured("[[route]]\nmethod = \"POST\"\npath = \"/numbers\"\ntask = \"count\"\n");
+    let answer = http.ask("POST", "/numbers", &[("Offload-Stream", "true")], br#"{"to":3,"every_ms":1}"#);
+    assert_eq!(
+        (answer.text().as_str(), answer.field("content-type")),
+        ("1\n2\n3\n", Some("text/plain; charset=utf-8"))
+    );
+}

@@ -74,7 +74,7 @@ pub(super) async fn stream(
         let detail = "nothing of a stream is kept, so it cannot have an idempotency key";
         return Err(Failure::from(Problem::new(OutcomeCode::BadRequest, detail)));
     }
-    let task = request.parameter("task").unwrap_or("").to_owned();
+    let task = job.task().to_owned();
     let offload = context.offload("", request.body()).with(|_| job.stream());
     let accepted = offload.submit(false).await?;
     let job = accepted.job.clone();
