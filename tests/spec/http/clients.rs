@@ -1,7 +1,7 @@
 //! Clients that people use.
 
 use std::process::Command;
-use tests::harness::{private_folder, program, run};
+use tests::harness::{private_folder, run};
 use tests::http::HttpDaemon;
 
 fn curl(http: &HttpDaemon, arguments: &[&str]) -> tests::harness::Ran {
