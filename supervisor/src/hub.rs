@@ -23,6 +23,7 @@
 //! | `trays` | the jobs that lie ready for workers while these are busy | `trays.rs` |
 //! | `records` | what the core does not know of jobs: bytes, subscribers, reports, dead letters | `records.rs` |
 //! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
+//! | `meters` | what is measured of jobs that have ended, by task | `meters.rs` |
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
 //! | `time` | the core's time, without the gaps in which this process did not run | `gaps.rs` |
 //! | `authors` | which jobs ended lately, and may have printed a line that is read now | `authors.rs` |
@@ -45,6 +46,7 @@ mod introductions;
 mod launches;
 mod links;
 mod live_jobs;
+mod meters;
 mod notices;
 mod pages;
 mod parts;
@@ -70,6 +72,7 @@ use gaps::CoreClock;
 use introductions::Introductions;
 use launches::{Launches, Start};
 use live_jobs::LiveJob;
+use meters::TaskMeters;
 use notices::StartFailures;
 use offload_core::Core;
 use offload_core::action::{Accepted, Action, Actions, Kill, ReloadEnd};
@@ -122,6 +125,7 @@ pub(crate) struct Hub {
     callbacks: Callbacks,
     start_failures: StartFailures,
     authors: Authors,
+    meters: TaskMeters,
 }
 
 /// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.
@@ -198,6 +202,7 @@ impl Hub {
                 callbacks: Callbacks::default(),
                 start_failures: StartFailures::default(),
                 authors: Authors::default(),
+                meters: TaskMeters::default(),
             })
         });
         hub.borrow_mut().watch_launcher()?;
@@ -273,8 +278,8 @@ impl Hub {
     }
 
     /// Counts a job that was refused before it reached the hub.
-    pub(crate) fn refused(&mut self) {
-        self.handle_event(Event::Refused);
+    pub(crate) fn refused(&mut self, code: OutcomeCode) {
+        self.handle_event(Event::Refused { code });
     }
 
     /// Cancels a job. Its subscribers are called.

@@ -23,6 +23,30 @@ pub const HISTORY_JOBS_MAX: usize = 10_000;
 /// Maximum size of the reports of these jobs, in bytes (16 MiB). Outputs are not included.
 pub const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
+/// Tasks whose jobs are measured one by one; those of further tasks are measured together. So a scrape has a bounded size.
+pub const TASKS_MEASURED_MAX: usize = 32;
+
+/// So many jobs, the oldest, are looked at to tell how many of each task wait and run.
+pub const LOADS_JOBS_MAX: usize = 10_000;
+
+/// The bounds by which the times of jobs are counted. Longer times are counted, too.
+pub const TIME_BOUNDS: [Duration; 14] = [
+    Duration::from_micros(100),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_micros(2_500),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(300),
+];
+
 /// Maximum number of subscribers of one job. Each connection counts once, however often it waits.
 pub const SUBSCRIBERS_MAX: usize = 2048;
 

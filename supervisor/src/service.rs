@@ -79,10 +79,10 @@ mod streams;
 mod waits;
 
 use crate::hub::{Hub, HubRef};
-use crate::views::{IoPoolView, Page, Row, TaskView};
+use crate::views::{IoPoolView, Meters, Page, Row, TaskLoad, TaskView};
 use descriptors::Descriptors;
 use offload_core::ids::JobId;
-use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
+use offload_event_loop::io_pool::{IoPool, IoPoolConfig, IoPoolStats};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
 use offload_protocol::messages::View;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -249,6 +249,22 @@ impl Service {
         Reply::document(Document::Status(self.hub().borrow().status(self.io_pool_view())))
     }
 
+    /// What is measured of jobs, for monitoring.
+    pub fn meters(&self) -> Meters {
+        self.hub().borrow().meters()
+    }
+
+    /// How many jobs of each task wait and run, of the oldest [`LOADS_JOBS_MAX`](crate::limits::LOADS_JOBS_MAX) jobs that have
+    /// not ended.
+    pub fn loads(&self) -> Vec<TaskLoad> {
+        self.hub().borrow().loads()
+    }
+
+    /// The threads for blocking work.
+    pub fn io_pool_stats(&self) -> IoPoolStats {
+        self.0.io_pool.stats()
+    }
+
     /// The tasks that workers offer: [`Document::Tasks`].
     pub fn tasks(&self) -> Reply {
         Reply::document(Document::Tasks(self.hub().borrow().tasks()))
@@ -315,14 +331,14 @@ impl Service {
 
     /// Counts a job as refused because its body of `length` bytes is too large, and returns the answer.
     pub fn refuse_too_large(&self, length: usize) -> Reply {
-        self.count_refused();
+        self.count_refused(OutcomeCode::TooLarge);
         let message = self.hub().borrow().config().too_large(length as u64);
         Reply::refusal(OutcomeCode::TooLarge, message)
     }
 
-    /// Counts a job that the front refuses for a reason of its own.
-    pub fn count_refused(&self) {
-        self.hub().borrow_mut().refused();
+    /// Counts a job that the front refuses for a reason of its own; the code is what it tells the client.
+    pub fn count_refused(&self, code: OutcomeCode) {
+        self.hub().borrow_mut().refused(code);
     }
 
     /// How many connections there may be, given the limit of open files and the number of them that workers need.

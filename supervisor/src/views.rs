@@ -2,12 +2,16 @@
 //! `--json` prints them unchanged, and the command line makes its tables from them. The field names are a contract with
 //! users.
 
+mod measured;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use offload_protocol::nouns::{DescribedTask, Labels, Lane, MediaType, TaskOffer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+
+pub use measured::{Meters, TaskLoad, TaskMeter, Times};
 
 /// The state of the supervisor as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

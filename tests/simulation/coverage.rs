@@ -22,7 +22,7 @@ impl Coverage {
     /// Counts an event, in the state that it meets.
     pub(crate) fn see(&mut self, core: &Core, event: &Event) {
         let pair = match event {
-            Event::Refused => (phase(core), "refused"),
+            Event::Refused { .. } => (phase(core), "refused"),
             Event::Held { .. } => (phase(core), "held"),
             Event::Released { .. } => (phase(core), "released"),
             Event::Tick => (phase(core), "tick"),

@@ -7,7 +7,7 @@ use super::ids::{JobId, Version, WorkerId};
 use super::kept::Owner;
 use super::ledger::Holding;
 use crate::exit::{Exit, ExitUsage};
-use offload_protocol::nouns::{FailureKind, Lane, TaskOffer, Usage};
+use offload_protocol::nouns::{FailureKind, Lane, OutcomeCode, TaskOffer, Usage};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,10 @@ pub enum Event {
         job: JobId,
     },
     /// The shell itself refused a job: its input was too long, or there was no room for the input.
-    Refused,
+    Refused {
+        /// What its client was told.
+        code: OutcomeCode,
+    },
     /// The process of a worker was started: the time for its hello begins now.
     Launched {
         /// The worker.

@@ -306,7 +306,7 @@ impl Core {
             }
             Event::Collected { job } => self.on_collected(turn, job),
             Event::LetterDropped { job } => self.on_letter_dropped(job),
-            Event::Refused => self.tally.reject(),
+            Event::Refused { code } => self.tally.reject(code),
             Event::Launched { worker } => self.on_launched(turn.now, worker),
             Event::SpawnFailed { worker, fatal, message } => {
                 self.on_spawn_failed(turn, worker, fatal, &message);

@@ -39,7 +39,7 @@ impl Core {
             // The client sends the input itself now, so this request does not count.
             Err(error) if error.code == OutcomeCode::Unsupported => Err(error),
             Err(error) => {
-                self.tally.reject();
+                self.tally.reject(error.code);
                 Err(error)
             }
         }

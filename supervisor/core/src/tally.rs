@@ -6,7 +6,8 @@ use offload_protocol::nouns::OutcomeCode;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
     accepted: u64,
-    rejected: u64,
+    /// One count for each code, in the same order as `ended`.
+    rejected: Vec<u64>,
     /// One count for each outcome, in the order of [`OutcomeCode::ALL`].
     ended: Vec<u64>,
     starts: u64,
@@ -17,8 +18,9 @@ pub struct Tally {
 
 impl Default for Tally {
     fn default() -> Tally {
-        let ended = vec![0; OutcomeCode::ALL.len()];
-        Tally { accepted: 0, rejected: 0, ended, starts: 0, restarts: 0, prefetched: 0, taken_back: 0 }
+        let none = vec![0; OutcomeCode::ALL.len()];
+        let (rejected, ended) = (none.clone(), none);
+        Tally { accepted: 0, rejected, ended, starts: 0, restarts: 0, prefetched: 0, taken_back: 0 }
     }
 }
 
@@ -27,8 +29,8 @@ impl Tally {
         self.accepted += 1;
     }
 
-    pub(super) fn reject(&mut self) {
-        self.rejected += 1;
+    pub(super) fn reject(&mut self, code: OutcomeCode) {
+        self.rejected[code as usize] += 1;
     }
 
     pub(super) fn end(&mut self, outcome: OutcomeCode) {
@@ -65,7 +67,12 @@ impl Tally {
 
     /// How many jobs were refused.
     pub fn rejected(&self) -> u64 {
-        self.rejected
+        self.rejected.iter().sum()
+    }
+
+    /// How many of them for this reason.
+    pub fn rejected_as(&self, code: OutcomeCode) -> u64 {
+        self.rejected[code as usize]
     }
 
     /// How many jobs ended with this outcome.

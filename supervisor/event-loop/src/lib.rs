@@ -152,7 +152,9 @@ pub use handles::HandleId;
 pub use immediates::ImmediateId;
 pub use inspect::HandleInfo;
 pub use limits::{SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
-pub use metrics::{Lag, Lateness, Lingering, LoopMetrics, PhaseTime, SlowCallback, Starvation};
+pub use metrics::{
+    Lag, Lateness, Lingering, LoopMetrics, PhaseTime, SPREAD_BOUNDS, SlowCallback, Spread, Starvation,
+};
 pub use partition::PARTITION_BUDGET;
 pub use poller::{Interest, Readiness};
 pub use readiness::Ready;

@@ -32,6 +32,33 @@ pub struct Lag {
     pub max_us: u64,
 }
 
+/// The bounds of [`Spread::up_to`].
+pub const SPREAD_BOUNDS: [Duration; 12] = [
+    Duration::from_micros(100),
+    Duration::from_micros(250),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_micros(2_500),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+];
+
+/// A distribution of times that can be subtracted from a later one, so that what lies between is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// How many times there are.
+    pub count: u64,
+    /// Their sum.
+    pub total: Duration,
+    /// How many were at most as long as each of [`SPREAD_BOUNDS`], exact to 1 % of the bound.
+    pub up_to: [u64; SPREAD_BOUNDS.len()],
+}
+
 /// How long the callbacks of one phase took in an iteration; what ran after each of them counts as
 /// [`Phase::Microtasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +69,8 @@ pub struct PhaseTime {
     pub iterations: u64,
     /// How long it took in these.
     pub time: Lag,
+    /// How long it took in all of them together.
+    pub total: Duration,
 }
 
 /// How long callbacks had to wait for their turn.
@@ -82,6 +111,8 @@ pub struct LoopMetrics {
     /// How long the loop was busy between two polls, or from a poll to the end of `run`. An event that arrived right after
     /// the poll would have waited that long.
     pub lag: Lag,
+    /// The same times as counts.
+    pub lag_spread: Spread,
     /// The phases that had anything to run.
     pub phases: Vec<PhaseTime>,
     /// How long callbacks waited for their turn.
@@ -145,16 +176,23 @@ struct Times {
     histogram: Histogram<u64>,
     /// Times below a microsecond are by far the most; counting them is all that there is to do.
     short: u64,
+    /// The sum of all.
+    total: Nanos,
 }
 
 impl Times {
     fn new() -> Times {
         let histogram = Histogram::new_with_bounds(1, TIME_MAX_US, 2);
-        Times { histogram: histogram.expect("the bounds are constants that fit together"), short: 0 }
+        Times {
+            histogram: histogram.expect("the bounds are constants that fit together"),
+            short: 0,
+            total: 0,
+        }
     }
 
     #[inline]
     fn record(&mut self, time: Nanos) {
+        self.total = self.total.saturating_add(time);
         if time < 1_000 {
             self.short += 1;
         } else {
@@ -175,6 +213,18 @@ impl Times {
             p99_us: times.value_at_quantile(0.99),
             max_us: times.max(),
         }
+    }
+
+    fn total(&self) -> Duration {
+        Duration::from_nanos(self.total)
+    }
+
+    fn spread(&self) -> Spread {
+        let up_to = |bound: Duration| {
+            let micros = u64::try_from(bound.as_micros()).unwrap_or(TIME_MAX_US);
+            self.short + self.histogram.count_between(1, micros)
+        };
+        Spread { count: self.count(), total: self.total(), up_to: SPREAD_BOUNDS.map(up_to) }
     }
 }
 
@@ -252,8 +302,14 @@ impl Metrics {
         LoopMetrics {
             iterations: self.iterations,
             lag: self.lag.picture(),
+            lag_spread: self.lag.spread(),
             phases: times
-                .map(|(phase, times)| PhaseTime { phase, iterations: times.count(), time: times.picture() })
+                .map(|(phase, times)| PhaseTime {
+                    phase,
+                    iterations: times.count(),
+                    time: times.picture(),
+                    total: times.total(),
+                })
                 .collect(),
             lateness: Lateness { timers: self.timers_late.picture(), poll: self.poll_late.picture() },
             slowest_callback: self.slowest,

@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 
 /// Answers requests.
 pub(crate) trait Answer {
@@ -131,9 +131,11 @@ impl HyperService<http::Request<Incoming>> for Requests {
         let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
         let body = RequestBody::new(incoming, media_type, Rc::clone(&mark));
         let mut answer = self.answer.answer(head, body, self.remote);
-        Box::pin(poll_fn(move |context| match answer.as_mut().poll(context) {
-            Poll::Ready(response) => Poll::Ready(Ok(response.map(|body| body.marked(Rc::clone(&mark))))),
-            Poll::Pending => Poll::Pending,
+        let line = Rc::clone(&self.line);
+        Box::pin(poll_fn(move |context| {
+            let response = ready!(answer.as_mut().poll(context));
+            line.traffic().answer(response.status());
+            Poll::Ready(Ok(response.map(|body| body.marked(Rc::clone(&mark)))))
         }))
     }
 }

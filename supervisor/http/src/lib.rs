@@ -54,6 +54,7 @@ mod router;
 mod server;
 mod socket;
 mod sys;
+mod traffic;
 
 pub use body::{Body, BodyError, BrokenOff, Produce, RequestBody};
 pub use http::{self, Method, StatusCode};

@@ -14,6 +14,7 @@ use crate::limits::{HEAD_COST, HEAD_FIRST, HEAD_MAX};
 use crate::patience::{Late, Patience};
 use crate::socket::Socket;
 use crate::sys;
+use crate::traffic::Traffic;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use offload_event_loop::{LoopError, LoopHandle};
 use rustix::io::Errno;
@@ -42,6 +43,7 @@ pub(crate) enum Protocol {
 pub(crate) struct Line {
     socket: Socket,
     patience: Rc<Patience>,
+    traffic: Rc<Traffic>,
     incoming: RefCell<Incoming>,
     violation: Cell<Option<Violation>>,
     /// Nothing more is read, because the client ended or because it is to end.
@@ -109,14 +111,20 @@ impl Incoming {
 impl Line {
     /// # Errors
     /// What the loop says, if it cannot watch the socket.
-    pub(crate) fn new(handle: &LoopHandle, descriptor: OwnedFd) -> Result<Rc<Line>, LoopError> {
+    pub(crate) fn new(
+        handle: &LoopHandle,
+        descriptor: OwnedFd,
+        traffic: &Rc<Traffic>,
+    ) -> Result<Rc<Line>, LoopError> {
         let line = Rc::new(Line {
             socket: Socket::new(handle, descriptor)?,
             patience: Patience::new(handle),
+            traffic: Rc::clone(traffic),
             incoming: RefCell::default(),
             violation: Cell::new(None),
             is_over: Cell::new(false),
         });
+        traffic.open();
         let me = Rc::downgrade(&line);
         line.patience.watch(move |late| {
             if let Some(line) = me.upgrade() {
@@ -128,6 +136,11 @@ impl Line {
 
     pub(crate) fn patience(&self) -> &Rc<Patience> {
         &self.patience
+    }
+
+    /// Where this connection is counted.
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// Waits until it is clear what the client speaks. None if it says nothing that could be answered.
@@ -170,7 +183,10 @@ impl Line {
             let mut rest = answer.as_slice();
             while !rest.is_empty() {
                 match poll_fn(|context| self.socket.poll_write(context, &[IoSlice::new(rest)])).await {
-                    Ok(written) => rest = &rest[written..],
+                    Ok(written) => {
+                        self.traffic.send(written);
+                        rest = &rest[written..];
+                    }
                     Err(_) => return,
                 }
             }
@@ -231,6 +247,7 @@ impl Line {
         let room = incoming.make_room();
         let bytes = &mut incoming.bytes;
         let count = ready!(self.socket.poll_read(context, room, |socket| read(socket, bytes)))?;
+        self.traffic.receive(count);
         self.is_over.set(count == 0);
         if count > 0 {
             match !incoming.is_raw && incoming.guard.awaits_head() {
@@ -260,6 +277,7 @@ impl Line {
             {
                 let read = |socket: BorrowedFd<'_>| sys::read(socket, cursor, most);
                 let count = ready!(self.socket.poll_read(context, most, read))?;
+                self.traffic.receive(count);
                 self.is_over.set(count == 0);
                 incoming.came_directly(count);
                 self.patience.body_came(count);
@@ -281,6 +299,12 @@ impl Line {
                 }
             }
         }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.traffic.close();
     }
 }
 
@@ -344,6 +368,7 @@ impl Write for Wire {
     ) -> Poll<io::Result<usize>> {
         match self.0.socket.poll_write(context, pieces) {
             Poll::Ready(Ok(count)) => {
+                self.0.traffic.send(count);
                 self.0.patience.answer_was_taken(count);
                 Poll::Ready(Ok(count))
             }
@@ -374,7 +399,7 @@ mod tests {
         full.set_nonblocking(true).unwrap();
         while full.write(&[0; 4096]).is_ok() {}
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").unwrap();
-        let line = Line::new(&handle, server.into()).unwrap();
+        let line = Line::new(&handle, server.into(), &Rc::default()).unwrap();
         let has_ended = Rc::new(Cell::new(false));
         let ended = Rc::clone(&has_ended);
         drop(handle.spawn(async move {

@@ -395,7 +395,7 @@ impl Allowed {
         }
         match self.by_route.filter(|most| length as u64 > *most) {
             Some(most) => {
-                context.service.count_refused();
+                context.service.count_refused(OutcomeCode::TooLarge);
                 let detail = format!("{length} bytes, at most {most} are accepted here");
                 Err(Problem::new(OutcomeCode::TooLarge, detail).into())
             }

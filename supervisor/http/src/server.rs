@@ -18,6 +18,7 @@ use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
+use crate::traffic::Traffic;
 use http::header::{ALLOW, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -59,6 +60,7 @@ struct Inner {
     connections: RefCell<BTreeMap<u64, Connection>>,
     last: Cell<u64>,
     connections_max: Cell<usize>,
+    traffic: Rc<Traffic>,
     is_draining: Cell<bool>,
     /// For bodies that wait for memory.
     rooms: Rc<Rooms>,
@@ -87,6 +89,7 @@ impl Server {
             connections: RefCell::default(),
             last: Cell::new(0),
             connections_max: Cell::new(CONNECTIONS_MAX),
+            traffic: Rc::default(),
             is_draining: Cell::new(false),
             rooms: Rc::default(),
             until_done: RefCell::default(),
@@ -222,11 +225,15 @@ impl Server {
     pub fn connections(&self) -> usize {
         self.0.connections.borrow().len()
     }
+
+    pub(crate) fn traffic(&self) -> Rc<Traffic> {
+        Rc::clone(&self.0.traffic)
+    }
 }
 
 impl Inner {
     fn connect(self: Rc<Self>, socket: OwnedFd, remote: Remote) {
-        let line = match Line::new(&self.handle, socket) {
+        let line = match Line::new(&self.handle, socket, &self.traffic) {
             Ok(line) => line,
             Err(error) => {
                 return self.service.log().warn(format_args!("an HTTP client was turned away: {error}"));

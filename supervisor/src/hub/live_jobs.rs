@@ -212,6 +212,7 @@ impl Hub {
     pub(super) fn finish(&mut self, ended: &Ended, mut output: Payload) {
         let Some(mut live_job) = self.records.close(ended.job) else { return };
         let output_bytes = self.whole_output(ended, &mut live_job, &mut output);
+        self.measure(ended, (live_job.input.length(), output_bytes));
         let Payload { media_type, bytes: output } = output;
         let remembered = self.remembered(ended, &live_job, media_type, output_bytes);
         let held = self.records.charge_output(&ended.account, output.len() as u64);

@@ -170,7 +170,7 @@ impl Front {
 
     pub(super) fn refuse_overloaded(&mut self, id: u64, request: &Request) {
         if matches!(request, Request::Submit { .. } | Request::TooLarge { .. } | Request::NoRoom { .. }) {
-            self.service.count_refused();
+            self.service.count_refused(OutcomeCode::Overloaded);
         }
         let own =
             self.clients.get(&id).map_or(0, |client| self.processes.connections(client.session.peer()) - 1);

@@ -249,8 +249,9 @@ impl Session {
 
     /// Counts a job as refused because there is no room for its body of `length` bytes, and returns the answer.
     pub fn refuse_input(&self, length: usize) -> Reply {
-        self.open.service.count_refused();
-        Reply::Refusal(self.open.account.why_no_room(length as u64))
+        let why = self.open.account.why_no_room(length as u64);
+        self.open.service.count_refused(why.code);
+        Reply::Refusal(why)
     }
 
     /// Whether an answer will come later: to a wait for a job, or to a drain, a stop or a reload.

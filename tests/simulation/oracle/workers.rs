@@ -154,7 +154,7 @@ impl Oracle {
             self.reader_left(*job);
         }
         match event {
-            Event::Refused => self.rejected += 1,
+            Event::Refused { .. } => self.rejected += 1,
             Event::Cancel { job } if self.live.contains(job) => {
                 return Duty::End(*job, OutcomeCode::Cancelled);
             }

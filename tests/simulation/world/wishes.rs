@@ -31,7 +31,7 @@ impl World {
                 }
             }
             Wish::CancelUnknown => Event::Cancel { job: JobId(1 << 40) },
-            Wish::Refuse => Event::Refused,
+            Wish::Refuse => Event::Refused { code: OutcomeCode::TooLarge },
             Wish::Configure(config) => Event::Configure(config),
             Wish::Measure(worker) => Event::Measured { worker: WorkerId(worker), resident_bytes: 2000 },
             Wish::Reload(version) => {

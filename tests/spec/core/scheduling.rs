@@ -422,7 +422,8 @@ fn clients_that_may_not_start_their_jobs_are_not_looked_at_one_by_one() {
         assert!(looks < 10 && runs == 0, "{looks} looks for one more of {number}, {runs} runs");
     }
     assert_eq!(pool.core.waiting_and_running(), (CLIENTS as usize, 0));
-    assert!(looks(&mut pool, &|core, now, actions| core.handle(now, Event::Refused, actions)).0 < 10);
+    let refused = || Event::Refused { code: TooLarge };
+    assert!(looks(&mut pool, &|core, now, actions| core.handle(now, refused(), actions)).0 < 10);
     let (client, what, bytes) = outgoing("hog", 6 << 20);
     let (looks, runs) = looks(&mut pool, &|core, now, actions| {
         core.handle(now, Event::Released { client: client.clone(), what, bytes }, actions);

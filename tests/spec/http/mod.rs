@@ -7,6 +7,7 @@ mod crowds;
 mod endings;
 mod framing;
 mod jobs;
+mod metrics;
 mod pressure;
 mod routes;
 mod verdicts;

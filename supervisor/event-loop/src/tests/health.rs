@@ -105,6 +105,11 @@ fn the_metrics_tell_how_long_each_phase_took() {
     assert!(longest(Phase::Timers).unwrap() >= 1_000);
     assert_eq!((longest(Phase::Poll), longest(Phase::Idle)), (None, None));
     assert!(metrics.lag.max_us >= 3_000, "also of the last turn");
+    assert!(metrics.phase(Phase::Check).unwrap().total >= milliseconds(2));
+    let Spread { count, total, up_to } = metrics.lag_spread;
+    assert!(total >= milliseconds(6), "all turns together: {total:?}");
+    assert!(up_to.is_sorted() && up_to[SPREAD_BOUNDS.len() - 1] <= count, "{up_to:?} of {count}");
+    assert!(up_to[3] < count, "a turn of 3 ms is longer than {:?}", SPREAD_BOUNDS[3]);
     event_loop.reset_metrics();
     assert!(event_loop.metrics().phases.is_empty());
 }

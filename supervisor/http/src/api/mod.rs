@@ -9,6 +9,7 @@
 //! | `GET /v1/jobs/{id}/events` | what happens to it, as server-sent events |
 //! | `DELETE /v1/jobs/{id}` | cancels it |
 //! | `GET /v1/status`, `/v1/workers` | the supervisor, its workers |
+//! | `GET /metrics` | what is measured, for Prometheus |
 //! | `GET /healthz`, `/readyz` | whether it lives, whether it should be given work |
 //!
 //! Beside these there may be a table of routes ([`Server::mount_routes`]), for other addresses.
@@ -20,6 +21,7 @@ mod documents;
 mod events;
 mod headers;
 mod jobs;
+mod metrics;
 mod parts;
 mod routes;
 mod tasks;
@@ -37,5 +39,6 @@ impl Server {
         jobs::mount(self);
         events::mount(self);
         documents::mount(self);
+        metrics::mount(self);
     }
 }

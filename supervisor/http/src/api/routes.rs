@@ -59,7 +59,7 @@ async fn call(route: &Route, request: Request, context: RequestContext) -> Respo
 
 async fn answer(route: &Route, mut request: Request, context: RequestContext) -> Result<Response, Failure> {
     if !route.takes(request.body.media_type()) {
-        context.service().count_refused();
+        context.service().count_refused(OutcomeCode::Unsupported);
         return Ok(not_accepted(route, request.body.media_type()));
     }
     let order = order(route, &request)?;
