@@ -227,6 +227,9 @@ impl<T> Join<T> {
     }
 }
 
+/// A future of more bytes gets an allocation of its own.
+const COPIED_MAX: usize = 512;
+
 /// Lives inside the task: however the task ends, somebody is told.
 struct Finisher<T>(Rc<Join<T>>);
 
@@ -238,6 +241,12 @@ impl<T> Drop for Finisher<T> {
         let cause = if std::thread::panicking() { JoinError::Panicked } else { JoinError::Cancelled };
         self.0.finish(Err(cause));
     }
+}
+
+/// The finisher is moved in, so that it is dropped with the future's own state when that panics.
+async fn finishing<T>(finisher: Finisher<T>, future: impl Future<Output = T>) {
+    let value = future.await;
+    finisher.0.finish(Ok(value));
 }
 
 /// The result of a spawned future, which is a future itself. Dropping it lets the task run on alone.
@@ -314,12 +323,11 @@ impl LoopHandle {
         let join =
             Rc::new(Join { result: Cell::new(None), is_finished: Cell::new(false), waiter: Cell::new(None) });
         let finisher = Finisher(Rc::clone(&join));
-        let future = Box::pin(async move {
-            // Moved in, so that it is dropped with the future's own state when that panics.
-            let finisher = finisher;
-            let value = future.await;
-            finisher.0.finish(Ok(value));
-        });
+        // A block that awaits a future has room for it twice: once as it was given, once as it is polled.
+        let future: BoxedFuture = match size_of_val(&future) > COPIED_MAX {
+            true => Box::pin(finishing(finisher, Box::pin(future))),
+            false => Box::pin(finishing(finisher, future)),
+        };
         let key = self.insert_task(future, site);
         JoinHandle { event_loop: self.clone(), key, join, cancels_on_drop: false }
     }

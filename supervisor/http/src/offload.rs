@@ -5,6 +5,9 @@
 //!                         | no: the client is not read until there is, for at most ROOM_PATIENCE
 //!   dropped at any time (the client is gone): the job is cancelled
 //! ```
+//!
+//! Each request has a future of its own, and all of them together are most of the memory of a busy server. An `async fn` keeps its
+//! arguments twice, so what every request goes through returns an `async move` block instead, and what few go through is boxed.
 
 use crate::body::{Body, BodyError, RequestBody};
 use crate::problem::Problem;
@@ -151,32 +154,26 @@ impl Offload {
     ///
     /// # Errors
     /// The job was refused, or its input did not arrive.
-    pub(crate) async fn submit(self, detach: bool) -> Result<Accepted, Failure> {
+    pub(crate) fn submit(self, detach: bool) -> impl Future<Output = Result<Accepted, Failure>> {
         let Offload { context, job, input, key } = self;
-        let (session, answers) = context.open();
-        let (input, media_type, is_let_in) = match input {
-            Input::Bytes(bytes, media_type) => (bytes, media_type, false),
-            Input::Body(body) => {
-                let media_type = body.media_type().clone();
-                (collect(&context, &session, *body).await?, media_type, true)
-            }
-        };
-        // From here on the input is the job's.
-        session.account().set_arriving(0);
-        let job = job.input(input).media_type(media_type);
-        let cancels = (!detach && key.is_none()).then(|| context.service.clone());
-        let job = if let Some(key) = key { job.idempotency_key(key) } else { job };
-        match session.submit(TICKET, Submission { job, detach, is_let_in }) {
-            Reply::Accepted { job } => Ok(Accepted { job, session, answers, cancels }),
-            other => Err(Failure::unexpected(&other)),
-        }
-    }
-
-    async fn run(self) -> Result<Output, Failure> {
-        let mut accepted = self.submit(false).await?;
-        loop {
-            if let Reply::Report(report) = accepted.answers.next().await {
-                return accepted.finished(*report);
+        async move {
+            let (session, answers) = context.open();
+            let (input, media_type, is_let_in) = match input {
+                Input::Bytes(bytes, media_type) => (bytes, media_type, false),
+                Input::Body(body) => {
+                    let media_type = body.media_type().clone();
+                    let collected = Box::pin(collect(&context, &session, *body)).await?;
+                    (collected, media_type, true)
+                }
+            };
+            // From here on the input is the job's.
+            session.account().set_arriving(0);
+            let job = job.input(input).media_type(media_type);
+            let cancels = (!detach && key.is_none()).then(|| context.service.clone());
+            let job = if let Some(key) = key { job.idempotency_key(key) } else { job };
+            match session.submit(TICKET, Submission { job, detach, is_let_in }) {
+                Reply::Accepted { job } => Ok(Accepted { job, session, answers, cancels }),
+                other => Err(Failure::unexpected(&other)),
             }
         }
     }
@@ -207,7 +204,14 @@ impl IntoFuture for Offload {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Output, Failure>>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+        Box::pin(async move {
+            let mut accepted = self.submit(false).await?;
+            loop {
+                if let Reply::Report(report) = accepted.answers.next().await {
+                    return accepted.finished(*report);
+                }
+            }
+        })
     }
 }
 

@@ -121,9 +121,11 @@ impl Server {
         F: Future<Output = R> + 'static,
         R: IntoResponse,
     {
+        let handler = Rc::new(handler);
         let handler: Handler = Rc::new(move |request, context| {
-            let response = handler(request, context);
-            Box::pin(async move { response.await.into_response() })
+            let handler = Rc::clone(&handler);
+            // It is called within the block, which would have its future twice otherwise.
+            Box::pin(async move { handler(request, context).await.into_response() })
         });
         self.0.router.borrow_mut().add(method, path, handler)
     }
@@ -246,9 +248,9 @@ impl Inner {
         let number = self.last.get() + 1;
         self.last.set(number);
         let (me, answer) = (Rc::downgrade(&self), Rc::clone(&self) as Rc<dyn Answer>);
-        let serving = serve(Rc::clone(&line), answer, (number, remote), self.handle.clone());
+        let (its_line, handle) = (Rc::clone(&line), self.handle.clone());
         let task = self.handle.spawn(async move {
-            serving.await;
+            serve(its_line, answer, (number, remote), handle).await;
             if let Some(inner) = me.upgrade() {
                 inner.disconnected(number);
             }

@@ -6,8 +6,8 @@
 
 use super::headers::{Preference, describe, key, metadata, preference};
 use super::parts;
-use super::tasks::{Order, carry_out, trace_of, traced};
-use crate::offload::{Failure, RequestContext};
+use super::tasks::{Answer, Order, carry_out, trace_of, traced};
+use crate::offload::RequestContext;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Response};
@@ -17,6 +17,7 @@ use crate::server::{Handler, Server};
 use http::header::{ACCEPT, HeaderValue};
 use offload_protocol::nouns::{MediaType, Metadata, OutcomeCode};
 use offload_supervisor::Job;
+use std::future::ready;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -42,14 +43,13 @@ impl Server {
 
 fn handler(route: Arc<Route>) -> Handler {
     Rc::new(move |request, context| {
-        let route = Arc::clone(&route);
-        Box::pin(async move { call(&route, request, context).await })
+        let (trace, answer) = (trace_of(&request), answer(&route, request, context));
+        Box::pin(call(Arc::clone(&route), trace, answer))
     })
 }
 
-async fn call(route: &Route, request: Request, context: RequestContext) -> Response {
-    let trace = trace_of(&request);
-    let mut response = traced(trace, answer(route, request, context).await);
+async fn call(route: Arc<Route>, trace: Option<HeaderValue>, answer: Answer) -> Response {
+    let mut response = traced(trace, answer.await);
     if response.status().is_success() {
         let fields = route.headers.iter().cloned();
         fields.for_each(|(name, value)| drop(response.headers_mut().insert(name, value)));
@@ -57,16 +57,18 @@ async fn call(route: &Route, request: Request, context: RequestContext) -> Respo
     response
 }
 
-async fn answer(route: &Route, mut request: Request, context: RequestContext) -> Result<Response, Failure> {
+fn answer(route: &Route, mut request: Request, context: RequestContext) -> Answer {
     if !route.takes(request.body.media_type()) {
         context.service().count_refused(OutcomeCode::Unsupported);
-        return Ok(not_accepted(route, request.body.media_type()));
+        return Box::pin(ready(Ok(not_accepted(route, request.body.media_type()))));
     }
-    let order = order(route, &request)?;
     if let Some(most) = route.max_body {
         request.body.set_max(most);
     }
-    carry_out(order, request, context).await
+    match order(route, &request) {
+        Ok(order) => carry_out(order, request, context),
+        Err(problem) => Box::pin(ready(Err(problem.into()))),
+    }
 }
 
 fn not_accepted(route: &Route, media_type: &MediaType) -> Response {

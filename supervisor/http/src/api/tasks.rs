@@ -10,6 +10,7 @@
 use super::headers::{Preference, describe, key, preference};
 use super::parts;
 use crate::offload::{Accepted, Failure, JOB, Offload, RequestContext, header};
+use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;
@@ -18,22 +19,18 @@ use http::header::{HeaderName, HeaderValue, LOCATION};
 use offload_supervisor::Job;
 use offload_supervisor::service::Reply;
 use serde_json::json;
+use std::future::{Future, IntoFuture, ready};
+use std::pin::Pin;
 use std::time::Duration;
 
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(super) fn mount(server: &Server) {
-    server.post("/v1/tasks/{task}", |request, context| async move {
-        let task = request.parameter("task").unwrap_or("").to_owned();
-        call(&task, request, context).await
+    server.post("/v1/tasks/{task}", |request, context| {
+        let (trace, answer) = (trace_of(&request), answer(request, context));
+        async move { traced(trace, answer.await) }
     });
-}
-
-/// Calls a task with a request.
-async fn call(task: &str, request: Request, context: RequestContext) -> Response {
-    let trace = trace_of(&request);
-    traced(trace, answer(task, request, context).await)
 }
 
 /// The trace that the request belongs to.
@@ -57,42 +54,52 @@ pub(super) struct Order {
     pub(super) stream: Option<parts::Form>,
 }
 
-async fn answer(task: &str, request: Request, context: RequestContext) -> Result<Response, Failure> {
-    let order = Order {
-        preference: preference(&request)?,
-        job: describe(&request, Job::new(task))?,
-        key: key(&request)?,
-        stream: parts::wanted(&request)?,
-    };
-    carry_out(order, request, context).await
+/// What is answered, later.
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Response, Failure>>>>;
+
+/// Calls the task that the path names with a request.
+fn answer(request: Request, context: RequestContext) -> Answer {
+    match order(&request) {
+        Ok(order) => carry_out(order, request, context),
+        Err(problem) => Box::pin(ready(Err(problem.into()))),
+    }
+}
+
+fn order(request: &Request) -> Result<Order, Problem> {
+    let task = request.parameter("task").unwrap_or("");
+    Ok(Order {
+        preference: preference(request)?,
+        job: describe(request, Job::new(task))?,
+        key: key(request)?,
+        stream: parts::wanted(request)?,
+    })
 }
 
 /// Runs the job on the body of the request.
-pub(super) async fn carry_out(
-    order: Order,
-    request: Request,
-    context: RequestContext,
-) -> Result<Response, Failure> {
+pub(super) fn carry_out(order: Order, request: Request, context: RequestContext) -> Answer {
     let Order { job, key, preference, stream } = order;
     if let Some(form) = stream {
-        return parts::stream(form, job, key, request, context).await;
+        return Box::pin(parts::stream(form, job, key, request, context));
     }
     let offload = context.offload("", request.body()).with(|_| job);
     let offload = if let Some(key) = key { offload.key(key) } else { offload };
     match preference {
-        Preference { is_async: false, wait: None } => Ok(offload.await?.into_response()),
-        Preference { wait, .. } => later(offload, wait.unwrap_or_default(), &context).await,
+        Preference { is_async: false, wait: None } => {
+            let output = offload.into_future();
+            Box::pin(async move { Ok(output.await?.into_response()) })
+        }
+        Preference { wait, .. } => Box::pin(later(offload, wait.unwrap_or_default(), context)),
     }
 }
 
 /// The job goes on whether its client waits or not.
-async fn later(offload: Offload, wait: Duration, context: &RequestContext) -> Result<Response, Failure> {
+async fn later(offload: Offload, wait: Duration, context: RequestContext) -> Result<Response, Failure> {
     let mut accepted = offload.submit(true).await?;
     let applied = match wait {
         Duration::ZERO => "respond-async".to_owned(),
         wait => format!("wait={}", wait.as_secs()),
     };
-    let mut response = match end_within(&mut accepted, wait, context).await {
+    let mut response = match end_within(&mut accepted, wait, &context).await {
         Some(ended) => ended?.into_response(),
         None => accepted_response(&accepted.job),
     };
