@@ -24,6 +24,7 @@ use offload_supervisor::limits::ROOM_PATIENCE;
 use offload_supervisor::service::{Document, OnReply, Reply, Report, Service, Session, Submission, Ticket};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt::Write;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -334,13 +335,15 @@ impl IntoResponse for Failure {
 
 /// Times in milliseconds, as the header wants them.
 pub(crate) fn timing(receipt: &Receipt) -> String {
-    let millis = |micros: u64| micros as f64 / 1000.0;
-    format!(
-        "queue;dur={:.3}, run;dur={:.3}, return;dur={:.3}",
-        millis(receipt.queued_us),
-        millis(receipt.run_us),
-        millis(receipt.returned_us)
-    )
+    let Receipt { queued_us, run_us, returned_us, .. } = receipt;
+    let mut text = String::with_capacity(64);
+    for (place, (name, micros)) in
+        [("queue", queued_us), ("run", run_us), ("return", returned_us)].into_iter().enumerate()
+    {
+        let separator = if place == 0 { "" } else { ", " };
+        let _ = write!(text, "{separator}{name};dur={}.{:03}", micros / 1000, micros % 1000);
+    }
+    text
 }
 
 /// The texts that come here are visible ASCII.
