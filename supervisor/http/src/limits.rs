@@ -76,3 +76,9 @@ pub const CONNECTIONS_MAX: usize = 1024;
 
 /// Connections that are accepted in one turn of the loop.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;
+
+/// Clients that watch the supervisor ([`crate::api`], `/v1/events`) at a time.
+pub const WATCHERS_MAX: usize = 16;
+
+/// How often they are told how it is.
+pub(crate) const WATCH_EVERY: Duration = Duration::from_secs(1);

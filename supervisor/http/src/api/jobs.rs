@@ -23,7 +23,7 @@ pub(super) fn mount(server: &Server) {
     server.route(Method::DELETE, "/v1/jobs/{id}", cancel).expect("the path of a route");
 }
 
-fn id(request: &Request) -> String {
+pub(super) fn id(request: &Request) -> String {
     request.parameter("id").unwrap_or("").to_owned()
 }
 
@@ -96,7 +96,7 @@ fn cancel(request: &Request, context: &RequestContext) -> Result<Response, Failu
 }
 
 /// `{"rows": [...], "next": "..."}`: `?after=` is the `next` of the page before, `?limit=` the most rows, `?label=` of jobs.
-fn list(view: View, request: &Request, context: &RequestContext) -> Result<Response, Failure> {
+pub(super) fn list(view: View, request: &Request, context: &RequestContext) -> Result<Response, Failure> {
     let after = request.query("after").unwrap_or_default();
     let label = request.query("label").unwrap_or_default();
     let limit = match request.query("limit") {

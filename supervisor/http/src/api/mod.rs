@@ -8,7 +8,12 @@
 //! | `GET /v1/jobs/{id}/output` | its output, in its own media type |
 //! | `GET /v1/jobs/{id}/events` | what happens to it, as server-sent events |
 //! | `DELETE /v1/jobs/{id}` | cancels it |
+//! | `GET /v1/dead`, `/v1/dead/{id}` | dead letters; one of them |
+//! | `POST /v1/dead/{id}/retry` | submits its job again, as a new job |
+//! | `DELETE /v1/dead/{id}` | drops it |
 //! | `GET /v1/status`, `/v1/workers` | the supervisor, its workers |
+//! | `GET /v1/events` | both once a second, as server-sent events |
+//! | `GET /openapi.json` | this interface, as OpenAPI 3.1 |
 //! | `GET /metrics` | what is measured, for Prometheus |
 //! | `GET /healthz`, `/readyz` | whether it lives, whether it should be given work |
 //!
@@ -17,11 +22,14 @@
 //! Everything but the last two needs the token, unless it comes over a Unix socket, or for a route that needs none. `access.rs` says who may ask at all.
 
 mod access;
+mod dead;
 mod documents;
 mod events;
 mod headers;
 mod jobs;
 mod metrics;
+mod openapi;
+mod overview;
 mod parts;
 mod routes;
 mod tasks;
@@ -39,6 +47,9 @@ impl Server {
         jobs::mount(self);
         events::mount(self);
         documents::mount(self);
+        dead::mount(self);
+        overview::mount(self);
         metrics::mount(self);
+        openapi::mount(self);
     }
 }

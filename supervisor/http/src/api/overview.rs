@@ -1,0 +1,180 @@
+//! `/v1/events`: the state of the supervisor once a second, as server-sent events, for whoever shows it live.
+//!
+//! All subscribers of a second are sent the same bytes. One that does not read misses what comes meanwhile, and is disconnected
+//! like any other slow reader (`patience.rs`).
+
+use super::events::{event, events_response};
+use crate::body::{BrokenOff, Produce};
+use crate::limits::{WATCH_EVERY, WATCHERS_MAX};
+use crate::offload::{Failure, RequestContext};
+use crate::problem::Problem;
+use crate::respond::Response;
+use crate::server::Server;
+use bytes::Bytes;
+use offload_event_loop::SPREAD_BOUNDS;
+use offload_protocol::messages::View;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::limits::{PAGE_ROWS_MAX, TIME_BOUNDS};
+use offload_supervisor::service::{Document, Reply, Service};
+use offload_supervisor::views::{Meters, Row, TaskLoad, TaskMeter};
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+pub(super) fn mount(server: &Server) {
+    let shared = Rc::new(Shared::default());
+    server.get("/v1/events", move |_, context| {
+        let shared = Rc::clone(&shared);
+        async move { watch(shared, context) }
+    });
+}
+
+/// What all subscribers share.
+#[derive(Default)]
+struct Shared {
+    watchers: Cell<usize>,
+    latest: RefCell<Option<(Instant, Bytes)>>,
+}
+
+impl Shared {
+    /// The event of this second.
+    fn now(&self, context: &RequestContext) -> Bytes {
+        let mut latest = self.latest.borrow_mut();
+        if let Some((made, bytes)) = &*latest
+            && made.elapsed() < WATCH_EVERY / 2
+        {
+            return bytes.clone();
+        }
+        let bytes = event("now", None, &overview(context));
+        *latest = Some((Instant::now(), bytes.clone()));
+        bytes
+    }
+}
+
+/// A place among the subscribers.
+struct Place(Rc<Shared>);
+
+impl Place {
+    fn take(shared: Rc<Shared>) -> Option<Place> {
+        let watchers = shared.watchers.get();
+        (watchers < WATCHERS_MAX).then(|| {
+            shared.watchers.set(watchers + 1);
+            Place(shared)
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.watchers.set(self.0.watchers.get() - 1);
+        if self.0.watchers.get() == 0 {
+            self.0.latest.take();
+        }
+    }
+}
+
+fn watch(shared: Rc<Shared>, context: RequestContext) -> Result<Response, Failure> {
+    let Some(place) = Place::take(shared) else {
+        let detail = format!("{WATCHERS_MAX} clients watch already, which is the limit");
+        return Err(Failure::from(Problem::new(OutcomeCode::Overloaded, detail)));
+    };
+    let next = Box::pin(context.event_loop().sleep(Duration::ZERO));
+    Ok(events_response(Watching { place, context, next }))
+}
+
+struct Watching {
+    place: Place,
+    context: RequestContext,
+    next: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl Produce for Watching {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        ready!(self.next.as_mut().poll(context));
+        self.next = Box::pin(self.context.event_loop().sleep(WATCH_EVERY));
+        Poll::Ready(Some(Ok(self.place.0.now(&self.context))))
+    }
+}
+
+fn overview(context: &RequestContext) -> Value {
+    let service = context.service();
+    let status = match service.status() {
+        Reply::Document(document) => match *document {
+            Document::Status(status) => Some(status),
+            _ => None,
+        },
+        _ => None,
+    };
+    let at = status.as_ref().map_or(0.0, |status| status.uptime_s * 1e6);
+    let lag = context.event_loop().metrics().lag_spread;
+    json!({
+        "at_us": at,
+        "status": status,
+        "bounds_us": TIME_BOUNDS.map(|bound| bound.as_micros() as u64),
+        "tasks": tasks(&service.meters(), &service.loads()),
+        "slots": slots(service),
+        "lag": {
+            "bounds_us": SPREAD_BOUNDS.map(|bound| bound.as_micros() as u64),
+            "counts": one_by_one(&lag.up_to, lag.count),
+        },
+    })
+}
+
+/// The counts of a spread include those of shorter times.
+fn one_by_one(up_to: &[u64], all: u64) -> Vec<u64> {
+    let before = [0].iter().chain(up_to);
+    up_to.iter().chain([&all]).zip(before).map(|(upto, before)| upto.saturating_sub(*before)).collect()
+}
+
+/// A row for each task that has jobs or had some.
+fn tasks(meters: &Meters, loads: &[TaskLoad]) -> Vec<Value> {
+    let load_of = |task: &str| loads.iter().find(|load| *load.task == *task);
+    let is_new = |load: &&TaskLoad| meters.tasks.iter().all(|meter| meter.task != load.task);
+    let known = meters.tasks.iter().map(|meter| row(meter, load_of(&meter.task)));
+    let new = loads.iter().filter(is_new).map(|load| row(&TaskMeter::new(load.task.clone()), Some(load)));
+    known.chain(new).collect()
+}
+
+fn row(meter: &TaskMeter, load: Option<&TaskLoad>) -> Value {
+    let ended = OutcomeCode::ALL.iter().filter(|code| meter.ended(**code) > 0);
+    let ended: serde_json::Map<_, _> =
+        ended.map(|code| (code.as_str().to_owned(), json!(meter.ended(*code)))).collect();
+    json!({
+        "task": &*meter.task,
+        "waiting": load.map_or(0, |load| load.waiting),
+        "running": load.map_or(0, |load| load.running),
+        "ended": ended,
+        "queued": meter.queued.counts,
+        "run": meter.run.counts,
+        "total": meter.total.counts,
+    })
+}
+
+fn slots(service: &Service) -> Vec<Value> {
+    let write = |row: Row| Some(serde_json::to_value(row).unwrap_or_default());
+    service.page(View::Workers, "", "", PAGE_ROWS_MAX, write).map(|page| page.rows).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_places_for_so_many_and_a_place_that_is_left_can_be_taken() {
+        let shared = Rc::new(Shared::default());
+        let mut places: Vec<_> = (0..WATCHERS_MAX).map_while(|_| Place::take(Rc::clone(&shared))).collect();
+        assert_eq!(places.len(), WATCHERS_MAX);
+        assert!(Place::take(Rc::clone(&shared)).is_none());
+        drop(places.pop());
+        assert!(Place::take(shared).is_some());
+    }
+
+    #[test]
+    fn counts_that_include_shorter_times_are_taken_apart() {
+        assert_eq!(one_by_one(&[1, 1, 4], 6), [1, 0, 3, 2]);
+    }
+}
