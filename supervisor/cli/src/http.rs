@@ -35,6 +35,7 @@ pub(crate) struct Interface {
     access: Access,
     live: Live,
     connections: usize,
+    has_page: bool,
 }
 
 /// What a reload exchanges.
@@ -94,7 +95,8 @@ impl Interface {
             hosts: values.hosts.clone(),
             origins: values.origins.clone(),
         };
-        Ok(Some(Interface { bound, access, live, connections: values.max_connections }))
+        let (connections, has_page) = (values.max_connections, values.has_page);
+        Ok(Some(Interface { bound, access, live, connections, has_page }))
     }
 
     /// What a reload exchanges.
@@ -115,6 +117,9 @@ impl Interface {
         let server = Server::new(service, handle);
         server.set_connections_max(service.other_connections());
         server.mount_api(self.access);
+        if self.has_page {
+            server.mount_page();
+        }
         server.mount_routes(self.live.routes);
         self.bound.into_iter().map(|bound| server.accept_from(bound)).collect()
     }

@@ -10,6 +10,7 @@ mod framing;
 mod jobs;
 mod metrics;
 mod openapi;
+mod page;
 mod pressure;
 mod routes;
 mod verdicts;

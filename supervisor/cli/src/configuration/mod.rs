@@ -85,6 +85,8 @@ pub(crate) struct HttpValues {
     pub(crate) origins: Vec<String>,
     /// Most connections.
     pub(crate) max_connections: usize,
+    /// Whether there is a page at `/`.
+    pub(crate) has_page: bool,
 }
 
 impl Default for HttpValues {
@@ -96,6 +98,7 @@ impl Default for HttpValues {
             hosts: Vec::new(),
             origins: Vec::new(),
             max_connections: HTTP_CONNECTIONS_DEFAULT,
+            has_page: false,
         }
     }
 }

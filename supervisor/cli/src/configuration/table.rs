@@ -325,6 +325,8 @@ pub(crate) static TABLE: &[Key] = &[
         "Maximum HTTP connections",
     )
     .that_needs_a_restart(),
+    key("http.page", "http-page", Switch, field!(http.has_page), "Serve a page for browsers at / of --http")
+        .that_needs_a_restart(),
     key(
         ROUTE,
         "http-route",

@@ -30,6 +30,7 @@ mod jobs;
 mod metrics;
 mod openapi;
 mod overview;
+mod page;
 mod parts;
 mod routes;
 mod tasks;

@@ -1,0 +1,243 @@
+// The page as a whole: signing in, and what comes once a second.
+const JOBS_SHOWN = 20;
+const ENDS_SHOWN = 30;
+let live = null;
+let ends = [];
+let jobsTimer = 0;
+
+const tables = {
+  tasks: new Table('tasks', [
+    ['Task', ({ task }) => task.task],
+    ['Waiting', ({ task }) => count(task.waiting), 'number'],
+    ['Running', ({ task }) => count(task.running), 'number'],
+    ['Per second', ({ rate }) => perSecond(rate), 'number'],
+    ['Wait p99', ({ wait }) => time(wait), 'number'],
+    ['Run p50', ({ run }) => time(run), 'number'],
+    ['Total p99', ({ total }) => time(total), 'number'],
+    ['Done', ({ task }) => count(okOf(task.ended)), 'number'],
+    ['Failed', coloured(({ task }) => count(failuresOf(task.ended)), ({ task }) => (failuresOf(task.ended) ? 'bad' : 'quiet')), 'number'],
+  ], ({ task }) => task.task, 'No job has come yet.'),
+  slots: new Table('slots', [
+    ['Slot', (slot) => `${slot.slot}`, 'number'],
+    ['State', coloured((slot) => slot.state.replace('_', ' '), (slot) => tone(slot.state))],
+    ['Task', (slot) => slot.task ?? '–'],
+    ['Job', jobCell((slot) => slot.job)],
+    ['Running', (slot) => time(slot.running_us), 'number'],
+    ['Progress', progressCell],
+    ['Done', (slot) => count(slot.jobs_done), 'number'],
+    ['Memory', (slot) => bytes(slot.rss_bytes), 'number'],
+    ['Process', (slot) => `${slot.pid ?? '–'}`, 'number'],
+    ['Ended', coloured((slot) => count(slot.restarts), (slot) => (slot.restarts ? 'warn' : 'quiet')), 'number'],
+    ['Program', (slot) => slot.program],
+  ], (slot) => slot.slot, 'There are no slots.'),
+  jobs: new Table('jobs', [
+    ['Job', jobCell((job) => job.job)],
+    ['Task', (job) => job.task],
+    ['State', coloured((job) => job.state, (job) => tone(job.state))],
+    ['Age', (job) => time(job.age_us), 'number'],
+    ['Attempts', (job) => `${job.attempts}`, 'number'],
+    ['Input', (job) => bytes(job.input_bytes), 'number'],
+    ['Client', (job) => job.client || '–'],
+    ['Error', (job) => job.error ?? '', 'wide'],
+  ], (job) => job.job, 'No jobs.'),
+  dead: new Table('dead', [
+    ['Job', jobCell((letter) => letter.job)],
+    ['Task', (letter) => letter.task],
+    ['Died', (letter) => `${time(letter.dead_for_us)} ago`, 'number'],
+    ['Kept for', (letter) => time(letter.kept_for_us), 'number'],
+    ['Attempts', (letter) => `${letter.attempts.length}`, 'number'],
+    ['Error', (letter) => letter.error, 'wide'],
+    ['', deadButtons],
+  ], (letter) => letter.job, 'No job has died.'),
+  ends: new Table('ends', [
+    ['When', (end) => end.when],
+    ['Slot', (end) => `${end.slot}`, 'number'],
+    ['Program', (end) => end.program],
+    ['How', (end) => end.how, 'wide'],
+  ], (end) => end.key, 'No worker has ended.'),
+};
+
+const plots = [
+  new Plot('Jobs per second', [['done', ({ ok }) => ok, 'good'], ['failed', ({ failed: rate }) => rate, 'bad']], perSecond),
+  new Plot('Time in all', [['p50', ({ p50 }) => p50, 'info'], ['p99', ({ p99 }) => p99, 'warn']], time, false),
+  new Plot('Jobs now', [['busy slots', ({ busy }) => busy, 'info'], ['waiting', ({ waiting }) => waiting, 'warn']], (value) => count(value)),
+  new Plot('Event loop', [['lag p99', ({ lag }) => lag, 'info']], time),
+  new Plot('Workers', [['restarts', ({ restarts }) => restarts, 'bad']], (value) => count(value)),
+];
+
+function progressCell(slot, cell) {
+  const [done, all] = slot.progress ?? [0, 0];
+  let bar = cell.firstElementChild;
+  if (!slot.progress || !all) return cell.replaceChildren('–');
+  if (!bar) {
+    bar = element('progress', { ariaLabel: 'Progress of the job' });
+    cell.replaceChildren(bar);
+  }
+  return Object.assign(bar, { max: all, value: done });
+}
+
+function deadButtons(letter, cell) {
+  if (cell.childElementCount) return;
+  const retry = element('button', { type: 'button', textContent: 'Retry', onclick: () => retryDead(letter.job) });
+  retry.disabled = !letter.has_input;
+  if (retry.disabled) retry.title = 'Its input was not kept';
+  cell.append(retry, ' ', sureButton('Drop', () => dropDead(letter.job)));
+}
+
+/** How the workers in slots have ended since the page was opened, and what was the last end before. */
+function noteEnds(slots, first) {
+  const when = first ? 'before' : new Date().toLocaleTimeString();
+  for (const slot of slots) {
+    const key = `${slot.slot}-${slot.restarts}`;
+    if (slot.restarts && slot.last_exit && !ends.some((end) => end.key === key)) {
+      ends.unshift({ key, when, slot: slot.slot, program: slot.program, how: slot.last_exit });
+    }
+  }
+  ends = ends.slice(0, ENDS_SHOWN);
+}
+
+function showFigures({ status }, moment) {
+  const { workers, queue, jobs, dead_letters: dead, wait_estimate: wait } = status;
+  facts($('figures'), [
+    ['Busy', `${workers.busy}`, workers.busy === workers.configured ? 'warn' : '', `of ${workers.configured} slots`],
+    ['Waiting', count(queue.jobs), '', `of ${count(queue.max_jobs)}`],
+    ['Expected wait', time(wait.now_us), '', 'of a new job'],
+    ['Done', moment.ok === undefined ? '–' : perSecond(moment.ok), '', 'per second'],
+    ['Failed', moment.failed === undefined ? '–' : perSecond(moment.failed), moment.failed ? 'bad' : '', 'per second'],
+    ['Refused', count(jobs.rejected), '', 'in all'],
+    ['Memory held', bytes(queue.bytes), '', `of ${bytes(queue.max_bytes)}`],
+    ['Restarts', count(workers.restarts), '', 'in all'],
+    ['Dead letters', count(dead.letters), dead.letters ? 'bad' : '', 'kept'],
+  ]);
+}
+
+function taskRows(now) {
+  return now.tasks.filter((task) => task.waiting || task.running || Object.keys(task.ended).length).map((task) => {
+    const { before, seconds } = lately(task);
+    const ended = okOf(task.ended) + failuresOf(task.ended);
+    const past = before ? okOf(before.ended) + failuresOf(before.ended) : 0;
+    return {
+      task, rate: seconds ? (ended - past) / seconds : null,
+      wait: quantile(0.99, now.bounds_us, task.queued), run: quantile(0.5, now.bounds_us, task.run), total: quantile(0.99, now.bounds_us, task.total),
+    };
+  });
+}
+
+function showNow(now) {
+  const moment = remember(now);
+  noteEnds(now.slots, history.length === 1);
+  badge($('state'), now.status.state, { running: 'good', stopped: 'bad' }[now.status.state] ?? 'warn');
+  $('reason').textContent = now.status.reason ?? '';
+  $('about').textContent = `${now.status.version}, process ${now.status.pid}, up ${time(now.status.uptime_s * 1e6)}`;
+  document.title = `${now.status.workers.busy}/${now.status.workers.configured} · offload`;
+  showFigures(now, moment);
+  plots.forEach((plot) => plot.draw());
+  tables.tasks.show(taskRows(now));
+  tables.slots.show(now.slots);
+  tables.ends.show(ends);
+}
+
+async function showJobs() {
+  const which = $('which').value;
+  const isShown = { '': () => true, live: (job) => isLive(job.state), failed: (job) => !isLive(job.state) && job.state !== 'ok' }[which];
+  const [jobs, dead] = await Promise.all([json(`/v1/jobs?limit=${which ? 500 : JOBS_SHOWN}`), json(`/v1/dead?limit=${JOBS_SHOWN}`)]);
+  tables.jobs.show(jobs.rows.filter(isShown).slice(0, JOBS_SHOWN));
+  tables.dead.show(dead.rows);
+  retryable = new Set(dead.rows.filter((letter) => letter.has_input).map((letter) => letter.job));
+}
+
+/** The lists of jobs and dead letters, now and then again while somebody looks. */
+async function refreshJobs() {
+  clearTimeout(jobsTimer);
+  const here = live;
+  try {
+    if (here && !document.hidden) await showJobs();
+  } catch (error) {
+    if (error.status === 401) return failed(error);
+  }
+  clearTimeout(jobsTimer);
+  if (live === here && here) jobsTimer = setTimeout(refreshJobs, 2000);
+  return null;
+}
+
+function failed(error) {
+  if (error.status === 401) return signOut('This token is not the right one.');
+  return notice(error.message || 'The supervisor does not answer.');
+}
+
+/** Watches the supervisor until somebody signs out, and again after the connection was lost. */
+async function watch() {
+  const here = new AbortController();
+  live = here;
+  let pause = 500;
+  while (live === here) {
+    try {
+      await events('/v1/events', (_, now) => {
+        pause = 500;
+        badge($('link'), 'live', 'good');
+        if (now.status) showNow(now);
+      }, here.signal);
+    } catch (error) {
+      if (live !== here) return;
+      if (error.status === 401) return failed(error);
+    }
+    badge($('link'), 'no connection', 'bad');
+    await new Promise((done) => setTimeout(done, pause));
+    pause = Math.min(pause * 2, 10000);
+  }
+}
+
+function open() {
+  $('sign-in').hidden = true;
+  $('app').hidden = false;
+  badge($('link'), 'connecting', 'warn');
+  watch();
+  refreshJobs();
+  loadOffers().catch(failed);
+}
+
+function signOut(hint) {
+  live?.abort();
+  live = null;
+  clearTimeout(jobsTimer);
+  leaveStory();
+  if ($('story').open) $('story').close();
+  token = '';
+  sessionStorage.removeItem(KEPT);
+  history.length = 0;
+  ends = [];
+  $('app').hidden = true;
+  $('sign-in').hidden = false;
+  if (hint) $('sign-in-hint').textContent = hint;
+  $('token').value = '';
+  $('token').focus();
+}
+
+async function signIn(event) {
+  event.preventDefault();
+  token = $('token').value.trim();
+  try {
+    await json('/v1/status');
+    sessionStorage.setItem(KEPT, token);
+    $('token').value = '';
+    open();
+  } catch (error) {
+    failed(error);
+  }
+}
+
+$('sign-in').addEventListener('submit', signIn);
+$('sign-out').addEventListener('click', () => signOut());
+$('which').addEventListener('change', refreshJobs);
+$('find').addEventListener('keydown', (event) => { if (event.key === 'Enter' && event.target.value.trim()) showStory(event.target.value.trim()); });
+$('story').addEventListener('close', leaveStory);
+$('story-close').addEventListener('click', () => $('story').close());
+$('story-cancel').addEventListener('click', () => story && cancelJob(story.id));
+$('story-retry').addEventListener('click', () => story && retryDead(story.id));
+$('call').addEventListener('submit', callTask);
+$('call-task').addEventListener('change', chooseTask);
+$('call-cancel').addEventListener('click', () => called?.job && cancelJob(called.job));
+document.addEventListener('visibilitychange', () => document.hidden || refreshJobs());
+
+// Over a Unix socket behind a proxy no token is needed: whoever may ask is let in at once.
+json('/v1/status').then(open, () => signOut());

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""The page for browsers: what it shows, by the keyboard, at two widths, in light and dark. Usage: page.py ADDRESS TOKEN"""
+
+import json
+import sys
+import urllib.request
+
+from browser import Browser, expect, sign_in
+
+WIDE, NARROW = (1280, 900), (390, 844)
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def ask(address, token, method, path, body=None):
+    fields = {"Authorization": f"Bearer {token}", "Prefer": "respond-async"}
+    request = urllib.request.Request(f"http://{address}{path}", body, fields, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def submit(address, token, task, body):
+    """Submits a job that nobody waits for, and returns its id."""
+    return ask(address, token, "POST", f"/v1/tasks/{task}", body.encode())["job"]
+
+
+def wrong_token_is_told(browser, address):
+    browser.open(f"http://{address}/")
+    browser.until("it asks for the token", "document.activeElement === document.querySelector('#token')")
+    browser.write("this-is-not-the-token")
+    browser.key("Enter")
+    browser.until("it says so", "document.querySelector('#sign-in-hint').textContent.includes('not the right one')")
+    expect(browser.value("sessionStorage.length") == 0, "a wrong token is not kept")
+
+
+def rows_appear(browser, address, token):
+    running = [submit(address, token, "sleep", "3600000") for _ in range(2)]
+    waiting = submit(address, token, "sleep", "3600000")
+    for job in running:
+        browser.until("its slot shows the job", f"document.querySelector('#slots').textContent.includes('{job}')")
+    browser.until("the list has the one that waits", f"document.querySelector('#jobs').textContent.includes('{waiting}')")
+    row = "[...document.querySelectorAll('#tasks tbody tr')].find((row) => row.cells[0].textContent === 'sleep')"
+    browser.until("the task counts them", f"{row}?.cells[1].textContent === '1' && {row}.cells[2].textContent === '2'")
+    return running + [waiting]
+
+
+def cancel_by_keyboard(browser, job):
+    """Tab to a job, Enter for its story, Enter for `Cancel job`, which has the focus, Escape."""
+    browser.value("document.querySelector('#sign-out').focus()")
+    for _ in range(300):
+        browser.key("Tab")
+        if browser.value("document.activeElement.textContent") == job:
+            break
+    else:
+        expect(False, "the job can be reached by the keyboard")
+    browser.key("Enter")
+    browser.until("its story is told", "document.querySelector('#story').open")
+    browser.until("the focus is on the way to cancel it", "document.activeElement === document.querySelector('#story-cancel')")
+    browser.picture("story")
+    browser.key("Enter")
+    browser.until("it is cancelled", "document.querySelector('#story-state').textContent === 'cancelled'")
+    browser.key("Escape")
+    browser.until("the story is closed", "!document.querySelector('#story').open")
+
+
+def dead_letters_are_shown_and_dropped(browser, address, token):
+    dead = submit(address, token, "fault", '{"act":"kill"}')
+    browser.until("it is a dead letter", f"document.querySelector('#dead').textContent.includes('{dead}')")
+    browser.until("the end of a worker is told", "document.querySelector('#ends').textContent.includes('signal 9')")
+    browser.value("document.querySelector('#dead button.id').focus()")
+    browser.key("Enter")
+    browser.until("each attempt is told", "document.querySelectorAll('#story .attempt').length === 3")
+    expect(not browser.value("document.querySelector('#story-retry').hidden"), "its story offers to try it again")
+    browser.picture("dead")
+    browser.key("Escape")
+    drop = "[...document.querySelectorAll('#dead button')].find((button) => /Drop|Really/.test(button.textContent))"
+    browser.value(f"{drop}.focus()")
+    browser.key("Enter")
+    expect(browser.value(f"{drop}.textContent") == "Really?", "it asks once more")
+    browser.key("Enter")
+    browser.until("it is gone", f"!document.querySelector('#dead').textContent.includes('{dead}')")
+
+
+def looks(browser):
+    """Nothing is wider than the page at any width, and the colours follow the browser's."""
+    backgrounds = {}
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        for name, size in (("wide", WIDE), ("narrow", NARROW)):
+            browser.resize(*size)
+            browser.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            expect(browser.value(OVERFLOW) == 0, f"{name}, {scheme}: wider than the page by {browser.value(OVERFLOW)}")
+            browser.picture(f"{name}-{scheme}")
+        backgrounds[scheme] = browser.value("getComputedStyle(document.body).backgroundColor")
+    expect(backgrounds["light"] != backgrounds["dark"], f"the same colours by day and night: {backgrounds}")
+    browser.resize(*WIDE)
+    browser.prefer("light")
+
+
+def token_stays_in_its_tab(browser, token):
+    expect(browser.value("localStorage.length") == 0 and not browser.value("document.cookie"), "only this tab knows it")
+    expect(token not in browser.value("document.documentElement.outerHTML + location.href"), "it is not shown")
+    browser.value("document.querySelector('#sign-out').click()")
+    expect(browser.value("sessionStorage.length") == 0, "it is forgotten when somebody signs out")
+    expect(browser.value("document.querySelector('#app').hidden"), "nothing is shown any more")
+
+
+def main(address, token):
+    with Browser(WIDE) as browser:
+        wrong_token_is_told(browser, address)
+        sign_in(browser, address, token)
+        jobs = rows_appear(browser, address, token)
+        cancel_by_keyboard(browser, jobs[0])
+        ask(address, token, "DELETE", f"/v1/jobs/{jobs[1]}")
+        dead_letters_are_shown_and_dropped(browser, address, token)
+        browser.until("the plots are drawn", "document.querySelectorAll('#plots path.line')[0].getAttribute('d').length > 20")
+        looks(browser)
+        token_stays_in_its_tab(browser, token)
+        complaints = [complaint for complaint in browser.complaints if "401" not in complaint]
+        expect(not complaints, f"the browser complains: {complaints}")
+
+
+main(*sys.argv[1:])
