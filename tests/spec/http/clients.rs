@@ -71,3 +71,43 @@ print("fine")
     python.args(["-c", script, &format!("http://{}", http.address), &http.token]);
     assert_eq!(run(&mut python, b"").ok().text().trim(), "fine");
 }
+
+/// The Python that has `requests`: the first on the path, or the system's, for which `tests/all` installs it.
+fn python_with_requests() -> &'static str {
+    let has_it = |python: &&str| {
+        let asked = Command::new(python).args(["-c", "import requests"]).output();
+        asked.is_ok_and(|output| output.status.success())
+    };
+    ["python3", "/usr/bin/python3"].into_iter().find(has_it).expect("the Debian package python3-requests")
+}
+
+#[test]
+fn requests_of_python_is_answered_on_one_connection() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let script = r#"
+import sys, requests
+base, token = sys.argv[1:]
+with requests.Session() as session:
+    session.headers["Authorization"] = "Bearer " + token
+    for number in range(20):
+        answer = session.post(base + "/v1/tasks/echo", json={"number": number}, timeout=60)
+        assert answer.json() == {"number": number} and "queue;dur=" in answer.headers["Server-Timing"], answer.headers
+    def pieces():
+        for _ in range(100):
+            yield b"x" * 1000
+    assert session.post(base + "/v1/tasks/sha256", data=pieces(), timeout=60).status_code == 200
+    accepted = session.post(base + "/v1/tasks/sleep", data="10", headers={"Prefer": "respond-async"}, timeout=60)
+    ended = session.get(base + accepted.headers["Location"], params={"wait": 60}, timeout=60).json()
+    assert accepted.status_code == 202 and ended["outcome"] == "ok", ended
+    stream = session.post(base + "/v1/tasks/count", data='{"to":50,"every_ms":1}', headers={"Offload-Stream": "true"},
+                          stream=True, timeout=60)
+    assert [int(line) for line in stream.iter_lines()] == list(range(1, 51))
+    refused = session.post(base + "/v1/tasks/nothing", timeout=60)
+    assert refused.status_code == 404 and refused.headers["Content-Type"] == "application/problem+json"
+assert requests.get(base + "/v1/tasks", timeout=60).status_code == 401
+print("fine")
+"#;
+    let mut python = Command::new(python_with_requests());
+    python.args(["-c", script, &format!("http://{}", http.address), &http.token]);
+    assert_eq!(run(&mut python, b"").ok().text().trim(), "fine");
+}
