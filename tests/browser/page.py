@@ -7,7 +7,7 @@ import urllib.request
 
 from browser import Browser, expect, sign_in
 
-WIDE, NARROW = (1280, 900), (390, 844)
+WIDE, NARROW, SMALLEST = (1280, 900), (390, 844), (320, 640)
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -62,6 +62,21 @@ def cancel_by_keyboard(browser, job):
     browser.until("the story is closed", "!document.querySelector('#story').open")
 
 
+def story_of_a_job_that_has_ended(browser, address, token):
+    """Its output went to whoever waited for it, so there is only its story to tell."""
+    fields = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"http://{address}/v1/tasks/echo", b"hello", fields)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        job = answer.headers["Offload-Job"]
+    browser.value("document.querySelector('#find').focus()")
+    browser.write(job)
+    browser.key("Enter")
+    browser.until("it is found by its id", "document.querySelector('#story-state').textContent === 'ok'")
+    browser.until("it is shown", "document.querySelector('#story').open")
+    browser.key("Escape")
+    browser.until("the story is closed", "!document.querySelector('#story').open")
+
+
 def dead_letters_are_shown_and_dropped(browser, address, token):
     dead = submit(address, token, "fault", '{"act":"kill"}')
     browser.until("it is a dead letter", f"document.querySelector('#dead').textContent.includes('{dead}')")
@@ -85,7 +100,7 @@ def looks(browser):
     backgrounds = {}
     for scheme in ("light", "dark"):
         browser.prefer(scheme)
-        for name, size in (("wide", WIDE), ("narrow", NARROW)):
+        for name, size in (("wide", WIDE), ("narrow", NARROW), ("smallest", SMALLEST)):
             browser.resize(*size)
             browser.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             expect(browser.value(OVERFLOW) == 0, f"{name}, {scheme}: wider than the page by {browser.value(OVERFLOW)}")
@@ -111,6 +126,7 @@ def main(address, token):
         jobs = rows_appear(browser, address, token)
         cancel_by_keyboard(browser, jobs[0])
         ask(address, token, "DELETE", f"/v1/jobs/{jobs[1]}")
+        story_of_a_job_that_has_ended(browser, address, token)
         dead_letters_are_shown_and_dropped(browser, address, token)
         browser.until("the plots are drawn", "document.querySelectorAll('#plots path.line')[0].getAttribute('d').length > 20")
         looks(browser)

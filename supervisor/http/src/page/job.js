@@ -28,7 +28,7 @@ async function showStory(id) {
     if (story !== here) return;
     if (!$('story').open) $('story').showModal();
     $(isLive(here.state) ? 'story-cancel' : 'story-close').focus();
-    await follow(id, (job) => tellStory(here, job), here.leave.signal);
+    if (isLive(here.state)) await follow(id, (job) => tellStory(here, job), here.leave.signal);
   } catch (error) {
     if (here.leave.signal.aborted) return;
     if (!$('story').open) story = null;
