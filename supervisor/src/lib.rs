@@ -29,6 +29,7 @@
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
+pub mod calendar;
 mod end_of_turn;
 pub mod front;
 mod hub;

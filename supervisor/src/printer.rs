@@ -4,6 +4,8 @@
 //! ```text
 //!   print ---> at most PRINTER_LINES_MAX lines, PRINTER_BYTES_MAX bytes ---> thread ---> the stream, which may block
 //!      '-- no room: the line is counted, and the number reported when there is room again
+//!
+//!   continue_in ---> from the next lines on, another stream: a log file that was renamed is opened again
 //! ```
 
 use crate::limits::{PRINTER_BYTES_MAX, PRINTER_CLOSE_TIMEOUT, PRINTER_LINES_MAX};
@@ -17,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Makes the line that reports how many lines were lost.
-type TellLost = Box<dyn Fn(u64) -> String + Send>;
+pub type TellLost = Box<dyn Fn(u64) -> String + Send>;
 
 /// A writer of lines with a thread. See the module's documentation.
 pub struct Printer {
@@ -46,6 +48,8 @@ struct PrinterState {
     lost: u64,
     is_writing: bool,
     is_closed: bool,
+    /// The stream for the next lines, if it is another.
+    next_stream: Option<OwnedFd>,
 }
 
 impl Printer {
@@ -59,6 +63,11 @@ impl Printer {
         Printer::start("offload-log", io::stderr(), Some(tell_lost))
     }
 
+    /// A printer for any stream, such as a file. `tell_lost` makes the line that says how many lines were lost.
+    pub fn to(stream: impl AsFd, tell_lost: TellLost) -> Printer {
+        Printer::start("offload-printer", stream, Some(tell_lost))
+    }
+
     /// Starts the thread. The descriptor is duplicated, so that a thread that is stuck in a write holds no lock of the
     /// standard library.
     fn start(name: &str, stream: impl AsFd, tell_lost: Option<TellLost>) -> Printer {
@@ -66,7 +75,7 @@ impl Printer {
         let of_thread = Arc::clone(&queue);
         let stream = stream.as_fd().try_clone_to_owned();
         let thread = stream.and_then(|stream| {
-            let work = move || of_thread.write_all_to(&stream, tell_lost.as_ref());
+            let work = move || of_thread.write_all_to(stream, tell_lost.as_ref());
             std::thread::Builder::new().name(name.to_owned()).spawn(work)
         });
         // Without a thread nothing can be printed. That is better than a program that stops because of it.
@@ -89,6 +98,12 @@ impl PrinterHandle {
     /// Queues a line to be written soon. Returns false if there is no room, or the printer is gone.
     pub fn print(&self, line: String) -> bool {
         self.queue.push(line)
+    }
+
+    /// From now on lines go to this stream; those that are being written go where they went before.
+    pub fn continue_in(&self, stream: OwnedFd) {
+        let before = self.queue.state().next_stream.replace(stream);
+        drop(before);
     }
 }
 
@@ -144,8 +159,10 @@ impl PrinterQueue {
         true
     }
 
-    fn write_all_to(&self, stream: &OwnedFd, tell_lost: Option<&TellLost>) {
+    fn write_all_to(&self, mut stream: OwnedFd, tell_lost: Option<&TellLost>) {
         while let Some((lines, lost)) = self.next() {
+            let next_stream = self.state().next_stream.take();
+            stream = next_stream.unwrap_or(stream);
             let mut text = String::new();
             for line in &lines {
                 text.push_str(line);
@@ -156,7 +173,7 @@ impl PrinterQueue {
                 text.push('\n');
             }
             // An error means that the reader has gone away, which is no reason to stop.
-            let _ = write_all(stream, text.as_bytes());
+            let _ = write_all(&stream, text.as_bytes());
             let mut state = self.state();
             state.is_writing = false;
             state.bytes -= lines.iter().map(String::len).sum::<usize>();
@@ -215,6 +232,22 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "one\ntwo\n");
+    }
+
+    #[test]
+    fn lines_after_the_change_of_the_stream_go_to_the_other() {
+        let (printer, mut reader) = printer();
+        let (other, mut other_reader) = UnixStream::pair().unwrap();
+        printer.print("one".to_owned());
+        let mut text = [0; 4];
+        reader.read_exact(&mut text).unwrap();
+        printer.handle().continue_in(other.into());
+        printer.print("two".to_owned());
+        drop(printer);
+        let (mut rest, mut others) = (String::new(), String::new());
+        reader.read_to_string(&mut rest).unwrap();
+        other_reader.read_to_string(&mut others).unwrap();
+        assert_eq!((&text, rest.as_str(), others.as_str()), (b"one\n", "", "two\n"));
     }
 
     #[test]

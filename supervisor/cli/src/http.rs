@@ -3,21 +3,25 @@
 //! ```text
 //!   --http ADDR, LISTEN_FDS ---> listeners --.
 //!   the token file (made if need be) --------+--> offload_http::Server with the routes of its own interface
-//!   --http-host, --http-cors, routes --------'
+//!   --http-host, --http-cors, routes, log ---'
 //! ```
 
 use super::failure::Failure;
 use super::sys;
-use crate::configuration::Values;
+use crate::configuration::{HttpValues, Values};
 use offload_event_loop::LoopHandle;
 use offload_http::api::{Access, SharedTokens, Tokens};
-use offload_http::{Address, BadAddress, Bound, RouteTable, Server, SharedRoutes};
+use offload_http::{
+    AccessLog, AccessLogFormat, Address, BadAddress, Bound, Cors, RouteTable, Server, SharedRoutes,
+    TrustedProxies,
+};
+use offload_supervisor::printer::{Printer, PrinterHandle};
 use offload_supervisor::service::Service;
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::geteuid;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Longest token file that is read, in bytes.
@@ -36,29 +40,68 @@ pub(crate) struct Interface {
     live: Live,
     connections: usize,
     has_page: bool,
+    proxies: TrustedProxies,
+    cancels_on_disconnect: bool,
+    access_log: Option<(AccessLog, Printer)>,
 }
 
 /// What a reload exchanges.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Live {
     tokens: SharedTokens,
     /// Where clients find the token.
     pub(crate) token_file: PathBuf,
     routes: SharedRoutes,
+    /// The file of the access log is opened again, because it may have been renamed.
+    access_log: Option<(PathBuf, PrinterHandle)>,
 }
 
 impl Live {
-    /// Reads the token file again, and takes this configuration. If something is wrong, nothing changes.
+    /// Reads the token file again, opens the access log again, and takes this configuration. If something is wrong, nothing changes.
     ///
     /// # Errors
     /// What is wrong.
     pub(crate) fn exchange(&self, values: &Values) -> Result<(), String> {
         let tokens = read_tokens(&self.token_file)?;
         let routes = table(values)?;
+        if let Some((path, lines)) = &self.access_log {
+            lines.continue_in(open_log(path)?);
+        }
         self.tokens.replace(tokens);
         self.routes.replace(routes);
         Ok(())
     }
+}
+
+fn proxies(values: &HttpValues) -> Result<TrustedProxies, Failure> {
+    let parsed = values.trusted_proxies.iter().map(|text| text.parse());
+    let parsed: Result<Vec<_>, _> = parsed.collect();
+    parsed.map(TrustedProxies::new).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Opens a log file for its owner alone, to be continued. Anything that would have to be waited for, such as a pipe that nobody
+/// reads, is refused.
+fn open_log(path: &Path) -> Result<OwnedFd, String> {
+    let flags = OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::CREATE
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY
+        | OFlags::CLOEXEC;
+    let told = |error| format!("cannot open the access log {}: {}", path.display(), io::Error::from(error));
+    open(path, flags, Mode::RUSR | Mode::WUSR).map_err(told)
+}
+
+fn access_log(values: &HttpValues) -> Result<Option<(AccessLog, Printer)>, Failure> {
+    let Some(path) = &values.access_log else { return Ok(None) };
+    let format = match values.access_log_format.as_str() {
+        "json" => AccessLogFormat::Json,
+        "common" => AccessLogFormat::Common,
+        _ => AccessLogFormat::Combined,
+    };
+    let file = open_log(path).map_err(Failure::Usage)?;
+    let printer = Printer::to(file, Box::new(move |lost| format.lost(lost)));
+    Ok(Some((AccessLog::new(printer.handle(), format), printer)))
 }
 
 fn table(values: &Values) -> Result<RouteTable, String> {
@@ -89,14 +132,29 @@ impl Interface {
         }
         let token_file = values.token_file.clone().unwrap_or_else(|| socket.with_file_name(TOKEN_FILE));
         let tokens = read_or_make_tokens(&token_file).map_err(Failure::Usage)?;
-        let live = Live { tokens: SharedTokens::new(tokens), token_file, routes };
+        let access_log = access_log(values)?;
+        let lines = access_log.as_ref().map(|(_, printer)| printer.handle());
+        let live = Live {
+            tokens: SharedTokens::new(tokens),
+            token_file,
+            routes,
+            access_log: values.access_log.clone().zip(lines),
+        };
         let access = Access {
             tokens: Some(live.tokens.clone()),
             hosts: values.hosts.clone(),
-            origins: values.origins.clone(),
+            cors: Cors::new(values.origins.clone()),
         };
-        let (connections, has_page) = (values.max_connections, values.has_page);
-        Ok(Some(Interface { bound, access, live, connections, has_page }))
+        Ok(Some(Interface {
+            bound,
+            access,
+            live,
+            connections: values.max_connections,
+            has_page: values.has_page,
+            proxies: proxies(values)?,
+            cancels_on_disconnect: values.cancels_on_disconnect,
+            access_log,
+        }))
     }
 
     /// What a reload exchanges.
@@ -109,19 +167,30 @@ impl Interface {
         self.connections
     }
 
-    /// Begins to answer, and returns where.
+    /// Begins to answer, and returns where, and what has to stay as long as it answers: dropping it writes the last lines of the
+    /// access log.
     ///
     /// # Errors
     /// The system refuses to watch the sockets.
-    pub(crate) fn start(self, service: &Service, handle: &LoopHandle) -> io::Result<Vec<Address>> {
+    pub(crate) fn start(
+        self,
+        service: &Service,
+        handle: &LoopHandle,
+    ) -> io::Result<(Vec<Address>, Option<Printer>)> {
         let server = Server::new(service, handle);
         server.set_connections_max(service.other_connections());
+        server.set_trusted_proxies(self.proxies);
+        server.set_cancel_on_disconnect(self.cancels_on_disconnect);
+        let (log, printer) = self.access_log.unzip();
+        log.into_iter().for_each(|log| server.set_access_log(log));
         server.mount_api(self.access);
         if self.has_page {
             server.mount_page();
         }
         server.mount_routes(self.live.routes);
-        self.bound.into_iter().map(|bound| server.accept_from(bound)).collect()
+        let addresses: io::Result<_> =
+            self.bound.into_iter().map(|bound| server.accept_from(bound)).collect();
+        Ok((addresses?, printer))
     }
 }
 

@@ -90,17 +90,20 @@ impl Serve {
         };
         let server =
             Server::start(config, &mut event_loop, move |ready, _| on_ready(ready)).map_err(refused)?;
+        let mut access_log = None;
         if let Some(http) = http {
             let token_file = http.live().token_file.clone();
-            let addresses = http
+            let (addresses, printer) = http
                 .start(&server.service(), &event_loop)
                 .map_err(|error| Failure::internal("cannot answer HTTP", error))?;
+            access_log = printer;
             listening.replace(Listening { addresses, token_file: Some(token_file) });
         }
         panic_into(server.warner());
         event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
         let end = server.end();
         drop(server);
+        drop(access_log);
         Ok(conclude(end, is_json, &stdout))
     }
 

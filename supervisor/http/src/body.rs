@@ -1,5 +1,6 @@
 //! The bodies of requests and responses.
 
+use crate::access_log::Logged;
 use crate::limits::PIECE;
 use crate::patience::RequestMark;
 use bytes::Bytes;
@@ -106,6 +107,8 @@ pub struct Body {
     content: Content,
     /// The request is under way until this is dropped.
     _mark: Option<Rc<RequestMark>>,
+    /// Its line in the access log is written when this is dropped.
+    logged: Option<Logged>,
 }
 
 #[derive(Default)]
@@ -153,7 +156,7 @@ impl Body {
 
     /// What `produce` returns.
     pub fn stream(produce: impl Produce + 'static) -> Body {
-        Body { content: Content::Stream(Box::new(produce)), _mark: None }
+        Body { content: Content::Stream(Box::new(produce)), _mark: None, logged: None }
     }
 
     fn of_pieces(mut bytes: Bytes, held: Option<&Rc<dyn Any>>) -> Body {
@@ -169,7 +172,12 @@ impl Body {
         Body {
             content: if left == 0 { Content::Empty } else { Content::Pieces { pieces, left } },
             _mark: None,
+            logged: None,
         }
+    }
+
+    pub(crate) fn logged(self, logged: Logged) -> Body {
+        Body { logged: Some(logged), ..self }
     }
 
     pub(crate) fn marked(self, mark: Rc<RequestMark>) -> Body {
@@ -224,6 +232,9 @@ impl http_body::Body for Body {
             }),
             Content::Stream(produce) => ready!(produce.poll_next(context)),
         };
+        if let (Some(logged), Some(Ok(piece))) = (&mut self.logged, &next) {
+            logged.count(piece.len());
+        }
         Poll::Ready(next.map(|next| next.map(Frame::data)))
     }
 

@@ -33,6 +33,9 @@ pub(crate) trait Answer {
         remote: Remote,
     ) -> Pin<Box<dyn Future<Output = Response>>>;
 
+    /// A request, or a whole connection, was refused with this status before it was understood.
+    fn refused(&self, status: u16, remote: Remote);
+
     /// Whether connections are to end when their requests are answered. If not, the task is woken when they are.
     fn is_draining(&self, connection: u64, waker: &Waker) -> bool;
 }
@@ -59,6 +62,9 @@ pub(crate) async fn serve(
                 .await;
         }
         None => {}
+    }
+    if let Some(violation) = line.violation() {
+        answer.refused(violation.status, remote);
     }
     line.end().await;
 }

@@ -36,9 +36,11 @@
 //! | [`api`] | the supervisor's own interface, `/v1/...` |
 //! | [`limits`] | every bound in one table |
 
+mod access_log;
 pub mod api;
 mod body;
 mod connection;
+mod cors;
 pub mod guard;
 pub mod limits;
 mod line;
@@ -46,6 +48,7 @@ mod listen;
 mod offload;
 mod patience;
 mod problem;
+mod proxies;
 mod request;
 mod respond;
 mod rooms;
@@ -56,11 +59,14 @@ mod socket;
 mod sys;
 mod traffic;
 
+pub use access_log::{AccessLog, AccessLogFormat};
 pub use body::{Body, BodyError, BrokenOff, Produce, RequestBody};
+pub use cors::Cors;
 pub use http::{self, Method, StatusCode};
 pub use listen::{Address, BadAddress, Bound};
 pub use offload::{Failure, Input, Offload, Output, RequestContext};
 pub use problem::{PROBLEM_JSON, Problem, status_of};
+pub use proxies::{BadProxy, TrustedProxies, TrustedProxy};
 pub use request::{Remote, Request};
 pub use respond::{IntoResponse, Json, Response};
 pub use route_table::{BadRoute, Route, RouteAuth, RouteMode, RouteTable, SharedRoutes};

@@ -13,6 +13,9 @@ pub const TARGET_MAX: usize = 2 << 10;
 /// Routes of one table: each request is compared with all of them.
 pub const ROUTES_MAX: usize = 256;
 
+/// As much of a text that a client has sent is in a line of the access log, in bytes before they are escaped.
+pub const LOGGED_FIELD_MAX: usize = 1 << 10;
+
 /// Trusted proxies that a request may have come through.
 pub const HOPS_MAX: usize = 32;
 

@@ -174,6 +174,11 @@ impl Line {
         }
     }
 
+    /// Why the connection is about to end, if the client is to blame.
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        self.violation.get()
+    }
+
     /// Answers a violation, if there was one, and then waits for the client to close the connection, so that it can read the
     /// answer. All of this has its time, or a client that reads nothing could keep the connection for ever.
     pub(crate) async fn end(&self) {

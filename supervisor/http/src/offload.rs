@@ -13,7 +13,7 @@ use crate::body::{Body, BodyError, RequestBody};
 use crate::problem::Problem;
 use crate::request::Remote;
 use crate::respond::{IntoResponse, Response};
-use crate::rooms::Rooms;
+use crate::rooms::{Allowed, Rooms};
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -50,6 +50,7 @@ pub struct RequestContext {
     pub(crate) handle: LoopHandle,
     pub(crate) remote: Remote,
     pub(crate) client: Rc<str>,
+    pub(crate) cancels_on_disconnect: bool,
     pub(crate) rooms: Rc<Rooms>,
 }
 
@@ -95,7 +96,8 @@ impl RequestContext {
     /// Runs a task on an input in a worker process: await it. Dropping the future, as it happens when the client is gone, cancels
     /// the job, unless it has an idempotency key.
     pub fn offload(&self, task: impl Into<String>, input: impl Into<Input>) -> Offload {
-        Offload { context: self.clone(), job: Job::new(task), input: input.into(), key: None }
+        let is_cancelled = self.cancels_on_disconnect;
+        Offload { context: self.clone(), job: Job::new(task), input: input.into(), key: None, is_cancelled }
     }
 
     /// The loop on which the handler runs.
@@ -127,6 +129,8 @@ pub struct Offload {
     job: Job,
     input: Input,
     key: Option<String>,
+    /// If the client goes away.
+    is_cancelled: bool,
 }
 
 /// A job that was accepted, and where its answers arrive. Dropping it gives the job up: it is cancelled, unless it was detached or
@@ -151,12 +155,18 @@ impl Offload {
         Offload { key: Some(key.into()), ..self }
     }
 
+    /// Sets whether the job is cancelled if the client goes away before its end. If not, it goes on like a detached one. The default
+    /// is the server's ([`Server::set_cancel_on_disconnect`](crate::Server::set_cancel_on_disconnect)).
+    pub fn cancel_on_disconnect(self, is_cancelled: bool) -> Offload {
+        Offload { is_cancelled, ..self }
+    }
+
     /// Reads the input and submits the job.
     ///
     /// # Errors
     /// The job was refused, or its input did not arrive.
     pub(crate) fn submit(self, detach: bool) -> impl Future<Output = Result<Accepted, Failure>> {
-        let Offload { context, job, input, key } = self;
+        let Offload { context, job, input, key, .. } = self;
         async move {
             let (session, answers) = context.open();
             let (input, media_type, is_let_in) = match input {
@@ -175,6 +185,24 @@ impl Offload {
             match session.submit(TICKET, Submission { job, detach, is_let_in }) {
                 Reply::Accepted { job } => Ok(Accepted { job, session, answers, cancels }),
                 other => Err(Failure::unexpected(&other)),
+            }
+        }
+    }
+
+    /// Runs the job even if nobody waits for it any more.
+    async fn run_to_its_end(self) -> Result<Output, Failure> {
+        let mut accepted = self.submit(true).await?;
+        // Nobody is told of the end of a detached job without asking for it.
+        let mut reply = accepted.session.wait(TICKET, &accepted.job);
+        loop {
+            match reply {
+                Some(Reply::Report(mut report)) => {
+                    // The client that has waited has it, so it need not be kept for another.
+                    report.collection.take().into_iter().for_each(|collection| collection.complete());
+                    return accepted.finished(*report);
+                }
+                Some(Reply::Refusal(error)) => return Err(Failure::refused(&error)),
+                _ => reply = Some(accepted.answers.next().await),
             }
         }
     }
@@ -205,6 +233,9 @@ impl IntoFuture for Offload {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Output, Failure>>>>;
 
     fn into_future(self) -> Self::IntoFuture {
+        if !self.is_cancelled && self.key.is_none() {
+            return Box::pin(self.run_to_its_end());
+        }
         Box::pin(async move {
             let mut accepted = self.submit(false).await?;
             loop {
@@ -357,15 +388,15 @@ async fn collect(
     session: &Session,
     mut body: RequestBody,
 ) -> Result<Bytes, Failure> {
-    let allowed = Allowed::to(&body, context);
+    let allowed = Allowed::to(&body, &context.service);
     let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    allowed.check(announced.unwrap_or(0), context)?;
+    allowed.check(announced.unwrap_or(0), &context.service)?;
     room(context, session, announced.unwrap_or(0)).await?;
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
     while let Some(bytes) = body.next().await {
         let bytes = bytes?;
         let length = first.len() + all.len() + bytes.len();
-        allowed.check(length, context)?;
+        allowed.check(length, &context.service)?;
         session.account().set_arriving(length as u64);
         match (first.is_empty(), all.is_empty()) {
             // A body that comes in one go is not copied.
@@ -383,32 +414,6 @@ async fn collect(
         }
     }
     Ok(if all.is_empty() { first } else { all.freeze() })
-}
-
-/// How long a body may be.
-struct Allowed {
-    by_supervisor: usize,
-    by_route: Option<u64>,
-}
-
-impl Allowed {
-    fn to(body: &RequestBody, context: &RequestContext) -> Allowed {
-        Allowed { by_supervisor: context.service.max_payload(), by_route: body.max() }
-    }
-
-    fn check(&self, length: usize, context: &RequestContext) -> Result<(), Failure> {
-        if length > self.by_supervisor {
-            return Err(Failure::unexpected(&context.service.refuse_too_large(length)));
-        }
-        match self.by_route.filter(|most| length as u64 > *most) {
-            Some(most) => {
-                context.service.count_refused(OutcomeCode::TooLarge);
-                let detail = format!("{length} bytes, at most {most} are accepted here");
-                Err(Problem::new(OutcomeCode::TooLarge, detail).into())
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 /// Waits until there is room for so many bytes more. Meanwhile the client is not read.

@@ -5,7 +5,7 @@ use crate::router::Parameters;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Who is at the other end of a connection, as far as the system can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,7 @@ pub struct Request {
     pub(crate) parameters: Parameters,
     pub(crate) body: RequestBody,
     pub(crate) remote: Remote,
+    pub(crate) client: Option<IpAddr>,
 }
 
 impl Request {
@@ -94,6 +95,11 @@ impl Request {
     /// Who sent it.
     pub fn remote(&self) -> Remote {
         self.remote
+    }
+
+    /// The address of the client: as a trusted proxy tells it, or else where the connection comes from. None over a Unix socket.
+    pub fn client(&self) -> Option<IpAddr> {
+        self.client
     }
 
     /// The body, to be read or handed on.

@@ -6,6 +6,10 @@
 //!                 '---- dropped: not listed any more
 //! ```
 
+use crate::body::RequestBody;
+use crate::offload::Failure;
+use crate::problem::Problem;
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::Service;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -72,5 +76,31 @@ impl Drop for Released {
     fn drop(&mut self) {
         let waker = self.number.and_then(|number| self.rooms.waiting.borrow_mut().remove(&number));
         drop(waker);
+    }
+}
+
+/// How long a body may be.
+pub(crate) struct Allowed {
+    by_supervisor: usize,
+    by_route: Option<u64>,
+}
+
+impl Allowed {
+    pub(crate) fn to(body: &RequestBody, service: &Service) -> Allowed {
+        Allowed { by_supervisor: service.max_payload(), by_route: body.max() }
+    }
+
+    pub(crate) fn check(&self, length: usize, service: &Service) -> Result<(), Failure> {
+        if length > self.by_supervisor {
+            return Err(Failure::unexpected(&service.refuse_too_large(length)));
+        }
+        match self.by_route.filter(|most| length as u64 > *most) {
+            Some(most) => {
+                service.count_refused(OutcomeCode::TooLarge);
+                let detail = format!("{length} bytes, at most {most} are accepted here");
+                Err(Problem::new(OutcomeCode::TooLarge, detail).into())
+            }
+            None => Ok(()),
+        }
     }
 }

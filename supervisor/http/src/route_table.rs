@@ -85,6 +85,8 @@ pub struct Route {
     pub mode: RouteMode,
     /// The priority of the job, -10 to 10, whatever its client says; None leaves it to the client.
     pub priority: Option<i8>,
+    /// Whether the job is cancelled if its client goes away; None leaves it to the server.
+    pub cancel_on_disconnect: Option<bool>,
     /// Header fields of a response with a status of 200 to 299.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -102,6 +104,7 @@ impl Route {
             accepts: Vec::new(),
             mode: RouteMode::default(),
             priority: None,
+            cancel_on_disconnect: None,
             headers: Vec::new(),
         }
     }

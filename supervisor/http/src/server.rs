@@ -5,26 +5,28 @@
 //!                                                                  '--> all are gone, or it took too long: done
 //! ```
 
-use crate::api::NeedsNoToken;
-use crate::body::RequestBody;
+mod answer;
+
+use crate::access_log::AccessLog;
 use crate::connection::{Answer, serve};
+use crate::cors::Cors;
 use crate::guard::Violation;
 use crate::limits::CONNECTIONS_MAX;
 use crate::line::Line;
 use crate::listen::{Address, Bound, Listener};
 use crate::offload::RequestContext;
 use crate::problem::Problem;
-use crate::request::{Remote, Request, one};
+use crate::proxies::TrustedProxies;
+use crate::request::{Remote, Request};
 use crate::respond::{IntoResponse, Response};
 use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
 use crate::traffic::Traffic;
-use http::header::{ALLOW, HeaderValue};
+use http::Method;
 use http::request::Parts;
-use http::{Method, StatusCode};
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::service::{Service, is_client_name};
+use offload_supervisor::service::Service;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,7 +34,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -62,10 +63,31 @@ struct Inner {
     connections_max: Cell<usize>,
     traffic: Rc<Traffic>,
     is_draining: Cell<bool>,
+    edge: RefCell<Rc<Edge>>,
     /// For bodies that wait for memory.
     rooms: Rc<Rooms>,
     /// Dropped when it is draining and the last connection has ended.
     until_done: RefCell<Option<Box<dyn Any>>>,
+}
+
+/// How this server meets the world; the same for all requests.
+#[derive(Clone)]
+struct Edge {
+    proxies: TrustedProxies,
+    access_log: Option<AccessLog>,
+    cors: Cors,
+    cancels_on_disconnect: bool,
+}
+
+impl Default for Edge {
+    fn default() -> Edge {
+        Edge {
+            proxies: TrustedProxies::default(),
+            access_log: None,
+            cors: Cors::default(),
+            cancels_on_disconnect: true,
+        }
+    }
 }
 
 struct Connection {
@@ -91,6 +113,7 @@ impl Server {
             connections_max: Cell::new(CONNECTIONS_MAX),
             traffic: Rc::default(),
             is_draining: Cell::new(false),
+            edge: RefCell::default(),
             rooms: Rc::default(),
             until_done: RefCell::default(),
         }));
@@ -218,6 +241,33 @@ impl Server {
         self.0.connections_max.set(most.max(1));
     }
 
+    /// From now on these proxies are believed when they say for whom they ask. The default is none.
+    pub fn set_trusted_proxies(&self, proxies: TrustedProxies) {
+        self.change_edge(|edge| edge.proxies = proxies);
+    }
+
+    /// From now on each request has a line there.
+    pub fn set_access_log(&self, log: AccessLog) {
+        self.change_edge(|edge| edge.access_log = Some(log));
+    }
+
+    /// From now on pages of these origins may read the answers. The default is none.
+    pub fn set_cors(&self, cors: Cors) {
+        self.change_edge(|edge| edge.cors = cors);
+    }
+
+    /// Sets whether the job of a client that waits for it is cancelled when the client goes away, queued or running. That is the
+    /// default. If not, it goes on to its end, like a detached job. [`Offload::cancel_on_disconnect`](crate::Offload) decides
+    /// for one job.
+    pub fn set_cancel_on_disconnect(&self, cancels: bool) {
+        self.change_edge(|edge| edge.cancels_on_disconnect = cancels);
+    }
+
+    fn change_edge(&self, change: impl FnOnce(&mut Edge)) {
+        let mut edge = self.0.edge.borrow_mut();
+        change(Rc::make_mut(&mut edge));
+    }
+
     /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended.
     pub fn close(&self, done: impl Any) {
         self.0.drain(done);
@@ -242,6 +292,7 @@ impl Inner {
             }
         };
         if !self.make_room() {
+            self.refused(503, remote);
             return line
                 .refuse(Violation { status: 503, reason: "all connections of this server are in use" });
         }
@@ -283,19 +334,6 @@ impl Inner {
         first.map(|line| line.cut()).is_some()
     }
 
-    /// The handler of a request. If there is none for its method, but some for others, these are told all together.
-    fn find(&self, head: &mut Parts) -> Found<Handler> {
-        let mut found = self.router.borrow().find(&head.method, head.uri.path());
-        let look_ups = self.look_ups.borrow().clone();
-        for look_up in look_ups {
-            if matches!(found, Found::Handler(..)) {
-                break;
-            }
-            found = found.or(look_up(head));
-        }
-        found
-    }
-
     fn disconnected(&self, number: u64) {
         let gone = self.connections.borrow_mut().remove(&number);
         drop(gone);
@@ -333,114 +371,11 @@ impl Inner {
     }
 }
 
-impl Answer for Inner {
-    fn answer(
-        &self,
-        mut head: Parts,
-        body: RequestBody,
-        remote: Remote,
-    ) -> Pin<Box<dyn Future<Output = Response>>> {
-        let found = self.find(&mut head);
-        let checks = self.checks.borrow().clone();
-        if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
-            return ready(problem.into_response());
-        }
-        let (handler, parameters) = match found {
-            Found::Handler(handler, parameters) => (handler, parameters),
-            Found::OtherMethods(methods) => return ready(other_methods(&head, &methods)),
-            Found::Nothing => {
-                let detail = format!("there is nothing at {}", head.uri.path());
-                let problem = Problem::with_status(StatusCode::NOT_FOUND, OutcomeCode::BadRequest, detail);
-                return ready(problem.into_response());
-            }
-        };
-        let client = match client_of(&head, remote) {
-            Ok(client) => client,
-            Err(problem) => return ready(problem.into_response()),
-        };
-        let context = RequestContext {
-            service: self.service.clone(),
-            handle: self.handle.clone(),
-            remote,
-            client,
-            rooms: Rc::clone(&self.rooms),
-        };
-        let request = Request { head, parameters, body, remote };
-        guarded(&self.service, move || handler(request, context))
-    }
-
-    fn is_draining(&self, connection: u64, waker: &Waker) -> bool {
-        if let Some(connection) = self.connections.borrow_mut().get_mut(&connection) {
-            match &mut connection.waker {
-                Some(known) if known.will_wake(waker) => {}
-                known => *known = Some(waker.clone()),
-            }
-        }
-        self.is_draining.get()
-    }
-}
-
 /// Connections of one machine, or of one process, are those of one client.
 fn client_key(remote: Remote) -> Result<IpAddr, Option<u32>> {
     match remote {
         Remote::Address(address) => Ok(address.ip()),
         Remote::Process(process) => Err(process),
-    }
-}
-
-/// The name under which the client's jobs are charged: its own, or its address. Who has shown no token has no name.
-///
-/// # Errors
-/// What the client is told: what it calls itself is no name.
-fn client_of(head: &Parts, remote: Remote) -> Result<Rc<str>, Problem> {
-    let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-    let name = match head.extensions.get::<NeedsNoToken>() {
-        Some(_) => None,
-        None => one(&head.headers, "offload-client").map_err(bad)?,
-    };
-    match (name, remote) {
-        (Some(name), _) if is_client_name(name) => Ok(name.into()),
-        (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {name:?}"))),
-        (None, Remote::Address(address)) => Ok(address.ip().to_string().into()),
-        (None, Remote::Process(_)) => Ok("".into()),
-    }
-}
-
-fn ready(response: Response) -> Pin<Box<dyn Future<Output = Response>>> {
-    Box::pin(std::future::ready(response))
-}
-
-fn other_methods(head: &Parts, methods: &[Method]) -> Response {
-    let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
-    let allow = HeaderValue::from_str(&names.join(", ")).unwrap_or_else(|_| HeaderValue::from_static(""));
-    let mut response = match head.method == Method::OPTIONS {
-        true => StatusCode::NO_CONTENT.into_response(),
-        false => {
-            let detail = format!("{} allows {}, not {}", head.uri.path(), names.join(", "), head.method);
-            Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, OutcomeCode::BadRequest, detail)
-                .into_response()
-        }
-    };
-    response.headers_mut().insert(ALLOW, allow);
-    response
-}
-
-/// A handler that panics costs its own request and nothing else.
-fn guarded(
-    service: &Service,
-    start: impl FnOnce() -> Pin<Box<dyn Future<Output = Response>>>,
-) -> Pin<Box<dyn Future<Output = Response>>> {
-    let service = service.clone();
-    let panicked = move || {
-        service.log().error(format_args!("the handler of an HTTP request panicked"));
-        Problem::new(OutcomeCode::Panic, "the handler of this request panicked").into_response()
-    };
-    match catch_unwind(AssertUnwindSafe(start)) {
-        Ok(mut response) => Box::pin(poll_fn(move |context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(context)));
-            polled.unwrap_or_else(|_| Poll::Ready(panicked()))
-        })),
-        Err(_) => ready(panicked()),
     }
 }
 

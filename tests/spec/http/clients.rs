@@ -13,7 +13,8 @@ fn curl(http: &HttpDaemon, arguments: &[&str]) -> tests::harness::Ran {
 
 #[test]
 fn curl_is_answered_over_both_versions() {
-    let http = HttpDaemon::start(&["--workers", "1"]);
+    // The program as it is for tests may be larger than what is accepted by default.
+    let http = HttpDaemon::start(&["--workers", "1", "--max-payload", "256MiB"]);
     let url = |path: &str| format!("http://{}{path}", http.address);
     let folder = private_folder();
     let file = folder.path().join("large");

@@ -1,17 +1,21 @@
 //! The interface over HTTP, by the real binary.
 
 mod access;
+mod access_log;
 mod calls;
 mod clients;
+mod cors;
 mod crowds;
 mod dead;
 mod endings;
 mod framing;
+mod going_away;
 mod jobs;
 mod metrics;
 mod openapi;
 mod page;
 mod pressure;
+mod proxies;
 mod routes;
 mod verdicts;
 mod version2;

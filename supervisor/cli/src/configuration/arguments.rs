@@ -122,7 +122,7 @@ fn argument(key: &'static Key) -> Arg {
         }
         ValueKind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
         ValueKind::Path | ValueKind::File => argument.value_hint(ValueHint::AnyPath),
-        ValueKind::Count(_) | ValueKind::Bytes(_) | ValueKind::Time(_) => argument,
+        ValueKind::Count(_) | ValueKind::Bytes(_) | ValueKind::Time(_) | ValueKind::Word(_) => argument,
     }
 }
 
@@ -139,6 +139,7 @@ pub(super) fn value_name(key: &Key) -> &'static str {
         ValueKind::Time(_) => "DURATION",
         ValueKind::Switch => "BOOL",
         ValueKind::Path | ValueKind::File => "PATH",
+        ValueKind::Word(_) => "WORD",
         ValueKind::Texts(kind) => kind.placeholder(),
         ValueKind::Commands => "CMD ARG...",
         ValueKind::Weights => "NAME=N",

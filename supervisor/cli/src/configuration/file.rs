@@ -337,6 +337,7 @@ fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
         (ValueKind::Bytes(_), _) => expected("a size such as \"64MiB\""),
         (ValueKind::Time(_), _) => expected("a duration such as \"10s\""),
         (ValueKind::Path | ValueKind::File, _) => expected("a path"),
+        (ValueKind::Word(words), _) => expected(&format!("one of {}", words.join(", "))),
     }
 }
 

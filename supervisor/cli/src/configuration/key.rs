@@ -5,7 +5,7 @@ use super::routes::{parse_routes, show_routes};
 use super::value::{Field, Value};
 use super::weights::{self, parse_weights, show_weights};
 use super::words::{join_words, split_words};
-use offload_http::Address;
+use offload_http::{Address, TrustedProxy};
 use offload_supervisor::limits::SOCKET_PATH_MAX;
 use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_size};
 use std::ffi::OsStr;
@@ -36,6 +36,8 @@ pub(crate) enum ValueKind {
     Path,
     /// The path of a file.
     File,
+    /// One of these words.
+    Word(&'static [&'static str]),
     /// Texts of one kind. A source may set the key several times, or name several with commas between them.
     Texts(TextKind),
     /// Commands. A source may set the key several times, which makes several commands.
@@ -55,6 +57,8 @@ pub(crate) enum TextKind {
     Host,
     /// An origin, as browsers name it.
     Origin,
+    /// A proxy that is believed.
+    Proxy,
 }
 
 impl TextKind {
@@ -64,6 +68,7 @@ impl TextKind {
             TextKind::Address => "ADDRESS",
             TextKind::Host => "NAME",
             TextKind::Origin => "ORIGIN",
+            TextKind::Proxy => "NETWORK",
         }
     }
 
@@ -73,6 +78,8 @@ impl TextKind {
             TextKind::Host if text.is_empty() || text.contains(['/', ':', ' ']) => {
                 Err(format!("{text:?} is no name of a machine: write it without a port, as in jobs.example"))
             }
+            TextKind::Proxy => text.parse::<TrustedProxy>().map(drop).map_err(|error| error.to_string()),
+            TextKind::Origin if text == "*" => Ok(()),
             TextKind::Origin if !text.contains("://") || text.ends_with('/') => {
                 Err(format!("{text:?} is no origin: write it as browsers do, as in https://app.example"))
             }
@@ -248,6 +255,7 @@ impl Key {
             Value::Time(time) => show_duration(*time),
             Value::Switch(switch) => switch.to_string(),
             Value::Path(path) => path.to_string_lossy().into_owned(),
+            Value::Word(word) => word.clone(),
             Value::Texts(texts) => texts.join(","),
             Value::Commands(commands) => {
                 let commands: Vec<_> = commands.iter().map(|words| join_words(words)).collect();
@@ -283,6 +291,7 @@ impl Key {
             | ValueKind::Time(_)
             | ValueKind::Path
             | ValueKind::File
+            | ValueKind::Word(_)
             | ValueKind::Commands => format!("\"{text}\""),
         }
     }
@@ -325,6 +334,10 @@ impl Key {
             ValueKind::Time(_) => parse_duration(text).map(Value::Time),
             ValueKind::Switch => parse_switch(text).map(Value::Switch),
             ValueKind::Path | ValueKind::File => Ok(Value::Path(PathBuf::from(text))),
+            ValueKind::Word(words) if !words.contains(&text) => {
+                Err(format!("{text:?} is none of {}", words.join(", ")))
+            }
+            ValueKind::Word(_) => Ok(Value::Word(text.to_owned())),
             ValueKind::Texts(_) => {
                 Ok(Value::Texts(text.split(',').map(|text| text.trim().to_owned()).collect()))
             }

@@ -87,6 +87,14 @@ pub(crate) struct HttpValues {
     pub(crate) max_connections: usize,
     /// Whether there is a page at `/`.
     pub(crate) has_page: bool,
+    /// Proxies that are believed when they say for whom they ask.
+    pub(crate) trusted_proxies: Vec<String>,
+    /// The file of the access log.
+    pub(crate) access_log: Option<PathBuf>,
+    /// How its lines are written.
+    pub(crate) access_log_format: String,
+    /// Whether a client that goes away cancels the job that it waits for.
+    pub(crate) cancels_on_disconnect: bool,
 }
 
 impl Default for HttpValues {
@@ -99,6 +107,10 @@ impl Default for HttpValues {
             origins: Vec::new(),
             max_connections: HTTP_CONNECTIONS_DEFAULT,
             has_page: false,
+            trusted_proxies: Vec::new(),
+            access_log: None,
+            access_log_format: "combined".to_owned(),
+            cancels_on_disconnect: true,
         }
     }
 }

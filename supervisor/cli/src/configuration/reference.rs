@@ -58,6 +58,7 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 # accepts = [\"image/*\"]          # other media types are refused with 415; default: all
 # mode = \"sync\"                  # or \"async\": 202 with the place of the job
 # priority = 0                    # whatever the client says; default: the client's
+# cancel_on_disconnect = true      # default: that of [http]
 # headers = { Cache-Control = \"no-store\" }    # of responses with a status of 200 to 299
 ";
 

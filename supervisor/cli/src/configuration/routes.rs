@@ -14,8 +14,19 @@ use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_
 use std::collections::BTreeSet;
 
 /// What can be said of a route. The first three must be.
-pub(super) const FIELDS: [&str; 10] =
-    ["method", "path", "task", "timeout", "max_body", "auth", "accepts", "mode", "priority", "headers"];
+pub(super) const FIELDS: [&str; 11] = [
+    "method",
+    "path",
+    "task",
+    "timeout",
+    "max_body",
+    "auth",
+    "accepts",
+    "mode",
+    "priority",
+    "cancel_on_disconnect",
+    "headers",
+];
 
 /// How many of them must be said.
 const NEEDED: usize = 3;
@@ -68,6 +79,9 @@ impl Draft {
                 let priority =
                     text.parse().map_err(|_| format!("{text:?} is not a number from -10 to 10"))?;
                 route.priority = Some(priority);
+            }
+            "cancel_on_disconnect" => {
+                route.cancel_on_disconnect = Some(one_of(text, &[("true", true), ("false", false)])?);
             }
             _ => route.headers.push(parse_header(text)?),
         }
@@ -144,6 +158,7 @@ fn show_route(route: &Route) -> String {
     route.accepts.iter().for_each(|media_type| say("accepts", Some(media_type.to_string())));
     say("mode", (route.mode != RouteMode::default()).then(|| word_of(&route.mode, &MODES).to_owned()));
     say("priority", route.priority.map(|priority| priority.to_string()));
+    say("cancel_on_disconnect", route.cancel_on_disconnect.map(|is| is.to_string()));
     for (name, value) in &route.headers {
         say("headers", Some(format!("{name}: {}", value.to_str().unwrap_or_default())));
     }
@@ -157,7 +172,7 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_read_again() {
         let text = "POST /images/{album} thumbnail timeout=10s max_body=1MiB auth=none accepts=image/png \
-                    accepts=image/jpeg mode=async priority=-3 'headers=cache-control: no-store' ; GET / echo";
+                    accepts=image/jpeg mode=async priority=-3 cancel_on_disconnect=false 'headers=cache-control: no-store' ; GET / echo";
         let routes = parse_routes(text).unwrap();
         assert_eq!(routes.len(), 2);
         assert_eq!(parse_routes(&show_routes(&routes)).unwrap(), routes);
@@ -184,6 +199,7 @@ mod tests {
             ("POST /a echo accepts=png", "media type"),
             ("POST /a echo priority=high", "-10 to 10"),
             ("POST /a echo headers=x", "header field"),
+            ("POST /a echo cancel_on_disconnect=yes", "neither true nor false"),
             ("P@ST /a echo", "method"),
         ] {
             let message = parse_routes(text).unwrap_err();

@@ -6,7 +6,7 @@
 //! show`.
 
 use super::Values;
-use super::key::ValueKind::{Bytes, Commands, Count, File, Path, Routes, Switch, Texts, Time, Weights};
+use super::key::ValueKind::{Bytes, Commands, Count, File, Path, Routes, Switch, Texts, Time, Weights, Word};
 use super::key::{ANY, Access, Group, Key, TextKind, key};
 use crate::limits::{CONFIGURED_JOBS_MAX, HTTP_CONNECTIONS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
@@ -24,6 +24,9 @@ pub(crate) const BUILTIN: &str = "builtin";
 pub(super) const MAX_PAYLOAD: &str = "supervisor.max_payload";
 /// The setting that a pool for one batch has another default for.
 pub(crate) const SPARES: &str = "pool.spares";
+
+/// How a line of the access log is written.
+pub(crate) const ACCESS_LOG_FORMATS: [&str; 3] = ["common", "combined", "json"];
 
 /// The tables of the file, in its order.
 pub(crate) const FILE_TABLES: [&str; 7] =
@@ -313,7 +316,8 @@ pub(crate) static TABLE: &[Key] = &[
         "http-cors",
         Texts(TextKind::Origin),
         field!(http.origins),
-        "Origin whose pages may use the HTTP interface; may be given several times",
+        "Origin whose pages may use the HTTP interface and read its answers, or `*` for the routes without auth; may be given \
+         several times",
     )
     .for_example("https://app.example")
     .that_needs_a_restart(),
@@ -327,6 +331,41 @@ pub(crate) static TABLE: &[Key] = &[
     .that_needs_a_restart(),
     key("http.page", "http-page", Switch, field!(http.has_page), "Serve a page for browsers at / of --http")
         .that_needs_a_restart(),
+    key(
+        "http.trusted_proxies",
+        "http-trusted-proxy",
+        Texts(TextKind::Proxy),
+        field!(http.trusted_proxies),
+        "Proxy, or network of proxies, that is believed when it says for whom it asks (Forwarded, X-Forwarded-For); may \
+         be given several times",
+    )
+    .for_example("10.0.0.0/8")
+    .that_needs_a_restart(),
+    key(
+        "http.access_log",
+        "access-log",
+        File,
+        field!(http.access_log),
+        "File that has a line for each HTTP request; a reload opens it again",
+    )
+    .for_example("/var/log/offload/access.log")
+    .that_needs_a_restart(),
+    key(
+        "http.access_log_format",
+        "access-log-format",
+        Word(&ACCESS_LOG_FORMATS),
+        field!(http.access_log_format),
+        "Format of the access log: common, combined or json",
+    )
+    .that_needs_a_restart(),
+    key(
+        "http.cancel_on_disconnect",
+        "http-cancel-on-disconnect",
+        Switch,
+        field!(http.cancels_on_disconnect),
+        "Cancel the job of an HTTP client that goes away while it waits; if not, the job goes on to its end",
+    )
+    .that_needs_a_restart(),
     key(
         ROUTE,
         "http-route",

@@ -67,6 +67,8 @@ fn another_value(key: &Key) -> String {
         ValueKind::Path | ValueKind::File => "/run/other.sock".to_owned(),
         ValueKind::Texts(TextKind::Address) => "127.0.0.1:8081".to_owned(),
         ValueKind::Texts(TextKind::Host) => "jobs.example".to_owned(),
+        ValueKind::Word(words) => words[0].to_owned(),
+        ValueKind::Texts(TextKind::Proxy) => "10.0.0.0/8".to_owned(),
         ValueKind::Texts(TextKind::Origin) => "https://app.example".to_owned(),
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),

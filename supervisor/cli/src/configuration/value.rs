@@ -17,6 +17,8 @@ pub(crate) enum Value {
     Switch(bool),
     /// A path, of any bytes.
     Path(PathBuf),
+    /// One of a few words.
+    Word(String),
     /// Texts, in their order.
     Texts(Vec<String>),
     /// Commands, each as its words.
@@ -92,6 +94,7 @@ field_of!(u64, Number);
 field_of!(Duration, Time);
 field_of!(bool, Switch);
 field_of!(PathBuf, Path);
+field_of!(String, Word);
 field_of!(Vec<String>, Texts);
 field_of!(Vec<Vec<String>>, Commands);
 field_of!(BTreeMap<String, u32>, Weights);

@@ -7,6 +7,7 @@
 //! ```
 
 use super::routes::NeedsNoToken;
+use crate::cors::{Cors, Preflight};
 use crate::problem::Problem;
 use crate::request::Remote;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
@@ -91,8 +92,8 @@ pub struct Access {
     pub tokens: Option<SharedTokens>,
     /// Names of this server beside those of the loopback interface, as they stand in `Host`, without a port.
     pub hosts: Vec<String>,
-    /// Pages of these origins may call it, such as `https://app.example`.
-    pub origins: Vec<String>,
+    /// Pages that may call it and read its answers.
+    pub cors: Cors,
 }
 
 fn forbidden(detail: String) -> Problem {
@@ -107,8 +108,11 @@ impl Access {
     pub fn check(&self, head: &Parts, remote: Remote) -> Result<(), Problem> {
         let Remote::Address(_) = remote else { return Ok(()) };
         let host = self.check_host(head)?;
-        self.check_origin(&head.headers, &host)?;
-        if OPEN_PATHS.contains(&head.uri.path()) || head.extensions.get::<NeedsNoToken>().is_some() {
+        self.check_origin(head, &host)?;
+        let is_open = head.extensions.get::<NeedsNoToken>().is_some();
+        // A browser asks what a page may do before it sends what the page has.
+        let is_preflight = head.extensions.get::<Preflight>().is_some();
+        if OPEN_PATHS.contains(&head.uri.path()) || is_open || is_preflight {
             return Ok(());
         }
         self.check_token(&head.headers)
@@ -132,19 +136,21 @@ impl Access {
         }
     }
 
-    fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), Problem> {
-        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    fn check_origin(&self, head: &Parts, host: &str) -> Result<(), Problem> {
+        let text = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let origin = text(ORIGIN.as_str());
         if let Some(origin) = origin {
             let is_own =
                 ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
-            if !is_own && !self.origins.iter().any(|ours| ours == origin) {
+            if !is_own && !self.cors.allows(origin, head) {
                 return Err(forbidden("pages of this origin may not call this server".to_owned()));
             }
             return Ok(());
         }
+        let is_anybodys = self.cors.has_any() && head.extensions.get::<NeedsNoToken>().is_some();
         match text("sec-fetch-site") {
             None | Some("none" | "same-origin") => Ok(()),
+            Some(_) if is_anybodys => Ok(()),
             Some(_) => Err(forbidden("a page of another site has caused this request".to_owned())),
         }
     }
@@ -251,7 +257,7 @@ mod tests {
         ] {
             assert_eq!(with(name, value), 200, "{name}: {value}");
         }
-        let listed = Access { origins: vec!["https://app.example".to_owned()], ..access() };
+        let listed = Access { cors: Cors::new(vec!["https://app.example".to_owned()]), ..access() };
         let page = [
             ("host", "localhost"),
             BEARER,

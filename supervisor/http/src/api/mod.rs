@@ -43,6 +43,7 @@ use crate::server::Server;
 impl Server {
     /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests.
     pub fn mount_api(&self, access: Access) {
+        self.set_cors(access.cors.clone());
         self.check(move |head, remote| access.check(head, remote));
         tasks::mount(self);
         jobs::mount(self);

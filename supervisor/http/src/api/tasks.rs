@@ -52,6 +52,8 @@ pub(super) struct Order {
     pub(super) preference: Preference,
     /// The output is sent in parts, in this form.
     pub(super) stream: Option<parts::Form>,
+    /// If the client goes away; None leaves it to the server.
+    pub(super) is_cancelled: Option<bool>,
 }
 
 /// What is answered, later.
@@ -72,17 +74,19 @@ fn order(request: &Request) -> Result<Order, Problem> {
         job: describe(request, Job::new(task))?,
         key: key(request)?,
         stream: parts::wanted(request)?,
+        is_cancelled: None,
     })
 }
 
 /// Runs the job on the body of the request.
 pub(super) fn carry_out(order: Order, request: Request, context: RequestContext) -> Answer {
-    let Order { job, key, preference, stream } = order;
+    let Order { job, key, preference, stream, is_cancelled } = order;
     if let Some(form) = stream {
         return Box::pin(parts::stream(form, job, key, request, context));
     }
     let offload = context.offload("", request.body()).with(|_| job);
     let offload = if let Some(key) = key { offload.key(key) } else { offload };
+    let offload = if let Some(is) = is_cancelled { offload.cancel_on_disconnect(is) } else { offload };
     match preference {
         Preference { is_async: false, wait: None } => {
             let output = offload.into_future();

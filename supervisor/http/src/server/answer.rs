@@ -1,0 +1,208 @@
+//! How a request is answered.
+//!
+//! ```text
+//!   head ---> client: whom a trusted proxy names ---> route ---> checks ---> handler ---> response, as pages may see it
+//!     '-------------------------------------------- its line in the access log, when all is over -----'
+//! ```
+
+use super::{Handler, Inner};
+use crate::access_log::Logged;
+use crate::api::NeedsNoToken;
+use crate::body::RequestBody;
+use crate::connection::Answer;
+use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
+use crate::offload::RequestContext;
+use crate::problem::Problem;
+use crate::request::{Remote, Request, one};
+use crate::respond::{IntoResponse, Response};
+use crate::router::Found;
+use http::header::{ALLOW, HeaderValue};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::service::{Service, is_client_name};
+use std::future::{Future, poll_fn};
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+type Answering = Pin<Box<dyn Future<Output = Response>>>;
+
+impl Answer for Inner {
+    fn answer(&self, mut head: Parts, body: RequestBody, remote: Remote) -> Answering {
+        let edge = Rc::clone(&self.edge.borrow());
+        let client = match remote {
+            Remote::Address(peer) => Some(edge.proxies.client(&head.headers, peer.ip()).unwrap_or(peer.ip())),
+            Remote::Process(_) => None,
+        };
+        mark_preflight(&mut head);
+        let found = self.find(&mut head);
+        let logged = edge.access_log.as_ref().map(|log| log.begin(&head, name_in_log(client, remote)));
+        let grant = edge.cors.grant(&head);
+        let is_preflight = head.extensions.get::<Preflight>().is_some();
+        let answering = self.respond(head, body, found, (remote, client));
+        finished(answering, logged, grant.map(|grant| (grant, is_preflight)))
+    }
+
+    fn refused(&self, status: u16, remote: Remote) {
+        let edge = Rc::clone(&self.edge.borrow());
+        if let Some(log) = &edge.access_log {
+            let address = if let Remote::Address(peer) = remote { Some(peer.ip()) } else { None };
+            log.refused(name_in_log(address, remote), status);
+        }
+    }
+
+    fn is_draining(&self, connection: u64, waker: &Waker) -> bool {
+        if let Some(connection) = self.connections.borrow_mut().get_mut(&connection) {
+            match &mut connection.waker {
+                Some(known) if known.will_wake(waker) => {}
+                known => *known = Some(waker.clone()),
+            }
+        }
+        self.is_draining.get()
+    }
+}
+
+impl Inner {
+    /// The handler of a request. If there is none for its method, but some for others, these are told all together.
+    fn find(&self, head: &mut Parts) -> Found<Handler> {
+        // A preflight asks for another one than its own.
+        let asked = head.extensions.get::<Preflight>().map(|Preflight(method)| method.clone());
+        let own = asked.map(|method| std::mem::replace(&mut head.method, method));
+        let mut found = self.router.borrow().find(&head.method, head.uri.path());
+        let look_ups = self.look_ups.borrow().clone();
+        for look_up in look_ups {
+            if matches!(found, Found::Handler(..)) {
+                break;
+            }
+            found = found.or(look_up(head));
+        }
+        head.method = own.unwrap_or_else(|| head.method.clone());
+        found
+    }
+
+    fn respond(
+        &self,
+        head: Parts,
+        body: RequestBody,
+        found: Found<Handler>,
+        (remote, client): (Remote, Option<IpAddr>),
+    ) -> Answering {
+        let checks = self.checks.borrow().clone();
+        if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
+            return ready(problem.into_response());
+        }
+        let (handler, parameters) = match found {
+            Found::Handler(handler, parameters) => (handler, parameters),
+            Found::OtherMethods(methods) => return ready(other_methods(&head, &methods)),
+            Found::Nothing => {
+                let detail = format!("there is nothing at {}", head.uri.path());
+                let problem = Problem::with_status(StatusCode::NOT_FOUND, OutcomeCode::BadRequest, detail);
+                return ready(problem.into_response());
+            }
+        };
+        if let Some(Preflight(method)) = head.extensions.get::<Preflight>() {
+            return ready(preflight_response(&head, method));
+        }
+        let name = match client_of(&head, client) {
+            Ok(name) => name,
+            Err(problem) => return ready(problem.into_response()),
+        };
+        let context = RequestContext {
+            service: self.service.clone(),
+            handle: self.handle.clone(),
+            remote,
+            client: name,
+            cancels_on_disconnect: self.edge.borrow().cancels_on_disconnect,
+            rooms: Rc::clone(&self.rooms),
+        };
+        let request = Request { head, parameters, body, remote, client };
+        guarded(&self.service, move || handler(request, context))
+    }
+}
+
+/// The client as the access log has it: one word.
+fn name_in_log(client: Option<IpAddr>, remote: Remote) -> String {
+    match (client, remote) {
+        (Some(address), _) => address.to_string(),
+        (None, Remote::Process(Some(process))) => format!("unix:{process}"),
+        (None, _) => "unix".to_owned(),
+    }
+}
+
+/// Adds to the response what is for pages, and lets the access log have it.
+fn finished(answering: Answering, logged: Option<Logged>, grant: Option<(Grant, bool)>) -> Answering {
+    if logged.is_none() && grant.is_none() {
+        return answering;
+    }
+    Box::pin(async move {
+        // Dropped here if the client is gone before there is a response.
+        let logged = logged;
+        let mut response = answering.await;
+        if let Some((grant, is_preflight)) = grant {
+            grant.add_to(&mut response, is_preflight);
+        }
+        match logged {
+            Some(mut logged) => {
+                logged.answered(&response);
+                response.map(|body| body.logged(logged))
+            }
+            None => response,
+        }
+    })
+}
+
+/// The name under which the client's jobs are charged: its own, or its address. Who has shown no token has no name.
+///
+/// # Errors
+/// What the client is told: what it calls itself is no name.
+fn client_of(head: &Parts, client: Option<IpAddr>) -> Result<Rc<str>, Problem> {
+    let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
+    let name = match head.extensions.get::<NeedsNoToken>() {
+        Some(_) => None,
+        None => one(&head.headers, "offload-client").map_err(bad)?,
+    };
+    match (name, client) {
+        (Some(name), _) if is_client_name(name) => Ok(name.into()),
+        (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {name:?}"))),
+        (None, Some(address)) => Ok(address.to_string().into()),
+        (None, None) => Ok("".into()),
+    }
+}
+
+fn ready(response: Response) -> Answering {
+    Box::pin(std::future::ready(response))
+}
+
+fn other_methods(head: &Parts, methods: &[Method]) -> Response {
+    let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    let allow = HeaderValue::from_str(&names.join(", ")).unwrap_or_else(|_| HeaderValue::from_static(""));
+    let mut response = match head.method == Method::OPTIONS {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => {
+            let detail = format!("{} allows {}, not {}", head.uri.path(), names.join(", "), head.method);
+            Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, OutcomeCode::BadRequest, detail)
+                .into_response()
+        }
+    };
+    response.headers_mut().insert(ALLOW, allow);
+    response
+}
+
+/// A handler that panics costs its own request and nothing else.
+fn guarded(service: &Service, start: impl FnOnce() -> Answering) -> Answering {
+    let service = service.clone();
+    let panicked = move || {
+        service.log().error(format_args!("the handler of an HTTP request panicked"));
+        Problem::new(OutcomeCode::Panic, "the handler of this request panicked").into_response()
+    };
+    match catch_unwind(AssertUnwindSafe(start)) {
+        Ok(mut response) => Box::pin(poll_fn(move |context| {
+            let polled = catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(context)));
+            polled.unwrap_or_else(|_| Poll::Ready(panicked()))
+        })),
+        Err(_) => ready(panicked()),
+    }
+}

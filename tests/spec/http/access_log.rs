@@ -1,0 +1,122 @@
+//! The access log.
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use tests::harness::{private_folder, run_offload, until};
+use tests::http::HttpDaemon;
+
+fn logging(arguments: &[&str]) -> (HttpDaemon, PathBuf, TempDir) {
+    let folder = private_folder();
+    let file = folder.path().join("access.log");
+    let path = file.to_str().expect("a path of ours").to_owned();
+    let http = HttpDaemon::start(&[&["--workers", "1", "--access-log", &path], arguments].concat());
+    (http, file, folder)
+}
+
+/// The first line that contains this, when it is there.
+fn line_with(file: &Path, word: &str) -> String {
+    until(word, || {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let is_whole = |line: &&str| line.contains(word) && text.contains(&format!("{line}\n"));
+        text.lines().find(is_whole).map(str::to_owned)
+    })
+}
+
+#[test]
+fn every_request_has_a_line_that_nobody_can_forge() {
+    use std::os::unix::fs::PermissionsExt;
+    let (http, file, _folder) = logging(&["--http-trusted-proxy", "127.0.0.1"]);
+    let fields = [
+        ("User-Agent", "probe \"1\" \\ end"),
+        ("Referer", "https://a.example/"),
+        ("X-Forwarded-For", "203.0.113.9"),
+    ];
+    assert_eq!(http.call("echo", &fields, "hello").status, 200);
+    let line = line_with(&file, "/v1/tasks/echo");
+    assert!(
+        line.starts_with("203.0.113.9 - - [")
+            && line.contains("+0000] \"POST /v1/tasks/echo HTTP/1.1\" 200 5 "),
+        "{line}"
+    );
+    assert!(line.ends_with("\"https://a.example/\" \"probe \\\"1\\\" \\\\ end\""), "{line}");
+    http.ask("GET", "/v1/status?x=1", &[("Authorization", "")], b"");
+    let line = line_with(&file, "/v1/status?x=1");
+    assert!(line.contains("GET /v1/status?x=1 HTTP/1.1\" 401 "), "{line}");
+    http.ask("GET", "/nowhere", &[("User-Agent", "\u{e9}")], b"");
+    let line = line_with(&file, "/nowhere");
+    assert!(line.contains("\" 404 ") && line.ends_with("\"\\xc3\\xa9\""), "{line}");
+    let mut rude = http.connect();
+    rude.write(b"GET / HTTP/1.1\r\nno field\r\n\r\n");
+    rude.ends();
+    let line = line_with(&file, "\"-\" 400 ");
+    assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_client_that_goes_away_is_logged_too_and_json_has_the_job() {
+    let (http, file, _folder) = logging(&["--access-log-format", "json"]);
+    let answer = http.call("echo", &[], "hello");
+    let document: Value = serde_json::from_str(&line_with(&file, "/v1/tasks/echo")).expect("a document");
+    assert_eq!(
+        (&document["status"], &document["bytes"], &document["method"]),
+        (&200.into(), &5.into(), &"POST".into())
+    );
+    assert_eq!(document["job"].as_str(), answer.field("offload-job"));
+    assert!(
+        document["took_us"].is_u64() && document["time"].as_str().is_some_and(|time| time.ends_with('Z'))
+    );
+    let mut waiting = http.connect();
+    waiting.send("POST", "/v1/tasks/sleep", &[], b"600000");
+    http.daemon.worker_running("sleep");
+    drop(waiting);
+    let document: Value = serde_json::from_str(&line_with(&file, "/v1/tasks/sleep")).expect("a document");
+    assert_eq!((&document["status"], &document["bytes"]), (&499.into(), &0.into()));
+}
+
+#[test]
+fn a_reload_opens_the_file_again_after_it_was_renamed() {
+    let (http, file, folder) = logging(&["--access-log-format", "common"]);
+    http.ask("GET", "/healthz?one", &[], b"");
+    assert!(line_with(&file, "healthz?one").ends_with("\" 200 3"));
+    let old = folder.path().join("access.log.1");
+    std::fs::rename(&file, &old).unwrap();
+    http.ask("GET", "/healthz?two", &[], b"");
+    line_with(&old, "healthz?two");
+    http.daemon.run(&["reload"]).ok();
+    http.ask("GET", "/healthz?three", &[], b"");
+    line_with(&file, "healthz?three");
+    assert!(!std::fs::read_to_string(&old).unwrap().contains("three"));
+    // What cannot be opened again is said, and the old file is continued.
+    std::fs::rename(&file, folder.path().join("access.log.2")).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let refused = http.daemon.run(&["reload"]);
+    assert!(refused.code != 0 && refused.stderr.contains("access log"), "{refused:?}");
+    http.ask("GET", "/healthz?four", &[], b"");
+    line_with(&folder.path().join("access.log.2"), "healthz?four");
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_refused_and_one_that_is_full_holds_up_nobody() {
+    let folder = private_folder();
+    let pipe = folder.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let path = pipe.to_str().expect("a path of ours");
+    let refused = run_offload(&["serve", "--http", "127.0.0.1:0", "--access-log", path]);
+    assert!(refused.code == 2 && refused.stderr.contains("access log"), "{refused:?}");
+    let reader =
+        rustix::fs::open(&pipe, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK, Mode::empty())
+            .unwrap();
+    let http = HttpDaemon::start(&["--workers", "1", "--access-log", path]);
+    // More than the pipe takes, so that the writer is stuck.
+    let long = format!("/healthz?{}", "x".repeat(1000));
+    let mut connection = http.connect();
+    for _ in 0..200 {
+        connection.send("GET", &long, &[], b"");
+        assert_eq!(connection.answer().expect("an answer").status, 200);
+    }
+    assert_eq!(http.call("echo", &[], "still here").text(), "still here");
+    drop(reader);
+}

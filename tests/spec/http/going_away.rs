@@ -1,0 +1,55 @@
+//! Clients that go away while they wait.
+
+use tests::harness::until;
+use tests::http::HttpDaemon;
+
+const ROUTES: [&str; 4] = [
+    "--http-route",
+    "POST /kept sleep cancel_on_disconnect=false",
+    "--http-route",
+    "POST /dropped sleep cancel_on_disconnect=true",
+];
+
+fn start(arguments: &[&str]) -> HttpDaemon {
+    HttpDaemon::start(&[&["--workers", "1"], arguments, &ROUTES[..]].concat())
+}
+
+/// Asks for a job at this path and goes away when it runs.
+fn go_away(http: &HttpDaemon, path: &str, ms: &str) {
+    let mut client = http.connect();
+    client.send("POST", path, &[], ms.as_bytes());
+    http.daemon.worker_running("sleep");
+}
+
+fn ended(http: &HttpDaemon, outcome: &str) -> bool {
+    http.daemon.status()["jobs"][outcome] == 1
+}
+
+#[test]
+fn who_goes_away_cancels_its_job_or_not_as_the_server_and_the_route_say() {
+    for (flags, path, goes_on) in [
+        (&[][..], "/v1/tasks/sleep", false),
+        (&[], "/kept", true),
+        (&["--http-cancel-on-disconnect=false"], "/v1/tasks/sleep", true),
+        (&["--http-cancel-on-disconnect=false"], "/dropped", false),
+    ] {
+        let http = start(flags);
+        // Long enough to be cancelled, short enough to be waited for.
+        go_away(&http, path, if goes_on { "300" } else { "600000" });
+        let outcome = if goes_on { "ok" } else { "cancelled" };
+        until(outcome, || ended(&http, outcome).then_some(()));
+        assert_eq!(http.daemon.status()["ledger"]["balanced"], true, "{path}");
+    }
+}
+
+#[test]
+fn a_job_that_would_go_on_is_answered_like_any_other_and_leaves_nothing_behind() {
+    let http = start(&["--http-cancel-on-disconnect=false"]);
+    for _ in 0..3 {
+        let answer = http.call("echo", &[], "hello");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
+    }
+    let failed = http.call("primes", &[], "no number");
+    assert_eq!(failed.problem(), (422, "app_error".to_owned()));
+    assert_eq!(http.daemon.status()["kept"]["jobs"], 0, "who has waited for it has it");
+}
