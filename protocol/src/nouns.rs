@@ -18,9 +18,8 @@ pub enum Lane {
     /// Work that keeps a core busy: runs in a worker process.
     #[default]
     Cpu,
-    /// Work that waits for something outside: it runs on a thread of the supervisor. No task of the supervisor does so yet:
-    /// such tasks come with the HTTP interface, and the number of this lane is part of the wire format. Until then only a
-    /// worker can offer a task in this lane, and it runs in that worker.
+    /// Work that waits for something outside. The tasks that the supervisor does itself, on threads, are in this lane. A worker may
+    /// offer tasks in it, too; they run in that worker.
     Io,
 }
 

@@ -21,6 +21,7 @@
 //! | `introductions` | workers that say what they offer, and what tasks say of themselves | `introductions.rs` |
 //! | `segments` | shared memory that is being made for large payloads, and returned | `segments.rs` |
 //! | `trays` | the jobs that lie ready for workers while these are busy | `trays.rs` |
+//! | `here` | the jobs that threads of this process do | `here.rs` |
 //! | `records` | what the core does not know of jobs: bytes, subscribers, reports, dead letters | `records.rs` |
 //! | `checks` | when the periodic checks are due: stalls, memory, sweeps | `check_schedule.rs` |
 //! | `meters` | what is measured of jobs that have ended, by task | `meters.rs` |
@@ -41,6 +42,7 @@ mod ending;
 mod explain;
 mod finished;
 mod gaps;
+mod here;
 mod holding;
 mod introductions;
 mod launches;
@@ -63,12 +65,12 @@ mod view;
 use crate::end_of_turn::EndOfTurn;
 use crate::job::{Input, Job};
 use crate::log::Log;
-use crate::workers::Program;
 use authors::Authors;
 use bytes::Bytes;
 use callbacks::Callbacks;
 use check_schedule::CheckSchedule;
 use gaps::CoreClock;
+use here::JobsHere;
 use introductions::Introductions;
 use launches::{Launches, Start};
 use live_jobs::LiveJob;
@@ -78,7 +80,7 @@ use offload_core::Core;
 use offload_core::action::{Accepted, Action, Actions, Kill, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
-use offload_core::ids::{JobId, Mono, Version, WorkerId};
+use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_event_loop::{Context, Lingerer, LoopHandle};
 use offload_protocol::limits::LINGER;
 use offload_protocol::messages::ToWorker;
@@ -95,6 +97,7 @@ use trays::Trays;
 
 pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
+pub(crate) use here::IoTools;
 pub(crate) use holding::OutputCharge;
 pub(crate) use live_jobs::Subscriber;
 pub(crate) use parts::{StreamItem, StreamReader};
@@ -118,6 +121,7 @@ pub(crate) struct Hub {
     introductions: Introductions,
     segments: Segments,
     trays: Trays,
+    here: JobsHere,
     linger_cores: usize,
     lingerer: Lingerer,
     records: Records,
@@ -177,9 +181,10 @@ impl Hub {
         log: Rc<Log>,
         handle: LoopHandle,
     ) -> Result<HubRef, StartError> {
-        let core = Core::new(config).map_err(StartError::Config)?;
+        let HubConfig { programs, affinity, linger_cores, sweep, launcher, io_tools } = hub;
+        let here = io_tools.as_ref().map(IoTools::tasks).unwrap_or_default();
+        let core = Core::new(CoreConfig { here, ..config }).map_err(StartError::Config)?;
         let segments = Segments::new(core.config().max_bytes);
-        let HubConfig { programs, affinity, linger_cores, sweep, launcher } = hub;
         let hub = Rc::new_cyclic(|me| {
             RefCell::new(Hub {
                 me: me.clone(),
@@ -197,6 +202,7 @@ impl Hub {
                 introductions: Introductions::default(),
                 segments,
                 trays: Trays::default(),
+                here: JobsHere::with(io_tools),
                 linger_cores,
                 checks: CheckSchedule::new(sweep),
                 callbacks: Callbacks::default(),
@@ -205,6 +211,7 @@ impl Hub {
                 meters: TaskMeters::default(),
             })
         });
+        hub.borrow_mut().describe_here();
         hub.borrow_mut().watch_launcher()?;
         hub.borrow_mut().handle_event(Event::Tick);
         hub.borrow_mut().watch_for_stops();
@@ -300,22 +307,6 @@ impl Hub {
         self.callbacks.on_no_worker(then);
     }
 
-    /// Replaces the workers one by one by workers of these programs. There must be as many programs as before. `then`
-    /// is called with nothing when all are replaced, or with the reason why the reload was rolled back.
-    pub(crate) fn reload(&mut self, programs: Vec<Program>, then: OnReloaded) {
-        let version = self.launches.add_version(programs);
-        self.callbacks.on_reloaded(version, then);
-        self.handle_event(Event::Reload { version });
-    }
-
-    fn reloaded(&mut self, version: Version, end: ReloadEnd) {
-        if let Some(then) = self.callbacks.take_reloaded(version) {
-            self.handle.set_pending(move |cx| then(end, cx));
-        }
-        let core = &self.core;
-        self.launches.retain_versions(|version| core.may_start_version(version));
-    }
-
     /// Applies other limits and times.
     pub(crate) fn configure(&mut self, config: CoreConfig) {
         self.handle_event(Event::Configure(Box::new(config)));
@@ -364,6 +355,8 @@ impl Hub {
                 self.spawn(Start { worker, program, version, slot });
             }
             Action::Run { worker, job, attempt, resume } => self.run(worker, job, attempt, resume),
+            Action::RunHere { job, within } => self.run_here(job, within),
+            Action::StopHere { job } => self.stop_here(job),
             Action::Prefetch { worker, job, attempt } => self.prefetch(worker, job, attempt),
             Action::TakeBack { worker, job } => self.take_back(worker, job),
             Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),

@@ -34,6 +34,7 @@ mod end_of_turn;
 pub mod front;
 mod hub;
 mod input_file;
+mod io_tasks;
 mod job;
 pub mod limits;
 mod log;

@@ -11,6 +11,18 @@ use std::time::Duration;
 /// and further starts of its program are refused until it is over.
 pub const LAUNCH_HANGS_AFTER: Duration = Duration::from_secs(1);
 
+/// Longest input of a task that is done here, in bytes: the longest path of Linux fits, however it is escaped.
+pub const IO_INPUT_MAX: usize = 32 << 10;
+
+/// Longest name of a host that is looked up, in bytes: the longest that there is.
+pub const HOST_MAX: usize = 253;
+
+/// Most addresses of one host that are returned.
+pub const ADDRESSES_MAX: usize = 64;
+
+/// How often a path is looked up while directories above it are being renamed.
+pub const LOOK_UPS_MAX: usize = 64;
+
 /// Number of earlier supervisors whose stray processes could not be killed yet. They are looked for at each start on
 /// the same socket.
 pub const GENERATIONS_KEPT: usize = 8;

@@ -9,6 +9,7 @@ use crate::job::{Finished, Job};
 use crate::log::Log;
 use crate::views::{IoPoolView, Status, TaskView, WorkerView};
 use crate::workers::orphans::new_generation;
+use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle};
 use rustix::process::{Resource, getrlimit};
 use std::cell::RefCell;
@@ -39,7 +40,9 @@ impl ComputePool {
         let mut core = config.core();
         // Each file is open twice, here and in the program that gave it, which needs descriptors for other things too.
         core.max_files = core.max_files.min(open_files_max() / 4);
-        let hub = Hub::start(core, config.into_hub(new_generation())?, log, handle.clone())?;
+        let io_pool =
+            || IoPool::new(handle, IoPoolConfig::default()).map(Rc::new).map_err(StartError::Threads);
+        let hub = Hub::start(core, config.into_hub(new_generation(), io_pool)?, log, handle.clone())?;
         Ok(ComputePool { hub, handle: handle.clone() })
     }
 

@@ -188,7 +188,7 @@ impl Service {
         let watchdog =
             handle.watchdog(WATCHDOG_THRESHOLD, move |blocked| warn(format_args!("{blocked}"))).ok();
         let reloads = Reloads::new(config.reload, config.fixed, config.pool.programs.clone());
-        let (core, own) = (config.pool.core(), config.pool.into_hub(generation)?);
+        let (core, own) = (config.pool.core(), config.pool.into_hub(generation, || Ok(Rc::clone(&io_pool)))?);
         let hub = Hub::start(core, own, Rc::clone(&log), handle.clone())?;
         let service = Service(Rc::new_cyclic(|me| Inner {
             me: me.clone(),

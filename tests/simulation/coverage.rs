@@ -52,6 +52,7 @@ impl Coverage {
             Event::Unsent { worker, .. } => (slot_state(core, *worker), "unsent"),
             Event::Progress { worker, .. } => (slot_state(core, *worker), "progress"),
             Event::Part { worker, .. } => (slot_state(core, *worker), "part"),
+            Event::RanHere { job, .. } => (job_state(core, *job), "ran_here"),
             Event::Delivered { job, .. } => (job_state(core, *job), "delivered"),
             Event::Checkpoint { worker, .. } => (slot_state(core, *worker), "checkpoint"),
             Event::Yielded { worker, .. } => (slot_state(core, *worker), "yielded"),
@@ -168,6 +169,7 @@ fn job_state(core: &Core, job: JobId) -> &'static str {
         Some(JobState::Held) => "held",
         Some(JobState::Assigned { .. }) => "assigned",
         Some(JobState::Running { .. }) => "running",
+        Some(JobState::Here { .. }) => "here",
     }
 }
 

@@ -4,6 +4,7 @@ use crate::choices::{Choices, Tape};
 use crowds::{crowd, crowd_guilt, few_workers, hoard};
 use offload_core::config::CoreConfig;
 use offload_core::event::{JobRequest, Key};
+use offload_core::here::TasksHere;
 use offload_core::ids::{Mono, Version};
 use offload_core::kept::Owner;
 use offload_core::queue::HEAD_START;
@@ -148,6 +149,16 @@ pub(crate) const TASKS: &[FakeTask] = &[
     FakeTask::in_steps("hop", false, Duration::ZERO, Duration::from_micros(60)),
 ];
 
+/// The task that the shell does itself, where it does any.
+pub(crate) const HERE: &str = "fetch";
+
+/// What the shell does itself, if anything, and how much of it at a time.
+fn tasks_here(choices: &mut Choices) -> TasksHere {
+    let places = choices.pick(&mut Tape::new(1 << 37), &[0, 1, 2, 3]);
+    let offer = TaskOffer { idempotent: true, ..TaskOffer::new(HERE) };
+    TasksHere { offers: Vec::from_iter((places > 0).then_some(offer)), places }
+}
+
 /// Which of [`TASKS`] a program offers. One of them is offered by both where there are two.
 pub(crate) fn offered_by(program: usize, programs: usize) -> &'static [usize] {
     match (programs, program) {
@@ -167,7 +178,8 @@ impl Script {
     /// The script of a seed.
     pub(crate) fn new(choices: &mut Choices, tape: &mut Tape) -> Script {
         let max_files = choices.pick(&mut Tape::new(1 << 36), &[256, 0, 1, 2, 5]);
-        let config = CoreConfig { max_files, ..knobs(choices, tape) };
+        let here = tasks_here(choices);
+        let config = CoreConfig { max_files, here, ..knobs(choices, tape) };
         if choices.chance(tape, 60) {
             return Script::contended(choices, tape, config);
         }
@@ -204,9 +216,12 @@ impl Script {
             start_timeout: large.start_timeout,
             window_max: 1,
             short_slots: Some(0),
+            here: TasksHere { places: drawn.here.places.min(drawn.workers), ..drawn.here.clone() },
             ..drawn
         };
         let task = choices.pick(tape, &["sum", "charge", "slow"]);
+        let is_for_the_shell = drawn.here.places > 0 && choices.chance(&mut Tape::new(1 << 39), 300);
+        let task = if is_for_the_shell { HERE } else { task };
         let is_bob_guilty = choices.chance(tape, 400);
         let levels = choices.pick(tape, &[0, 0, 1]);
         let number = choices.pick(tape, &[40, 100, 200]);
@@ -341,6 +356,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         trial_time: pick(&[2000, 50, 300]) as u32 * MS,
         max_resting: pick(&[1024, 0, 1, 2]),
         max_files: CoreConfig::default().max_files,
+        here: TasksHere::default(),
     }
 }
 
@@ -359,6 +375,7 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
         if let Wish::Submit(request) = &mut wish {
             ask_for_a_stream(choices, index, request);
             give_a_file(choices, index, request);
+            ask_the_shell(choices, config, index, request);
         }
         wishes.push((now, wish));
     }
@@ -380,6 +397,14 @@ fn give_a_file(choices: &mut Choices, index: usize, request: &mut JobRequest) {
     request.has_file = choices.chance(tape, 150);
     if request.has_file && !choices.chance(tape, 100) {
         request.key = None;
+    }
+}
+
+/// Some jobs are for the shell itself.
+fn ask_the_shell(choices: &mut Choices, config: &CoreConfig, index: usize, request: &mut JobRequest) {
+    let tape = &mut Tape::new((1 << 38) + index as u64);
+    if config.here.places > 0 && choices.chance(tape, 200) {
+        request.task = HERE.to_owned();
     }
 }
 

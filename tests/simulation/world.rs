@@ -5,11 +5,12 @@ use crate::choices::{Choice, Choices, Tape, mix};
 use crate::coverage::Coverage;
 use crate::faults::{Fault, FaultPlan};
 use crate::oracle::{Failure, Oracle, Ran};
-use crate::process::{Act, FakeProcess, Given, Said, ToFake};
+use crate::process::{Act, FakeProcess, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script};
 use launches::Launch;
 use offload_core::action::{Action, Actions};
 use offload_core::event::Event;
+use offload_core::here::RanHere;
 use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
@@ -22,6 +23,7 @@ use trace::describe;
 
 mod deliveries;
 mod drains;
+mod here;
 mod launches;
 mod parts;
 mod stops;
@@ -62,6 +64,8 @@ pub(crate) enum Thing {
     Haunt(Event),
     /// A client has read an output, or is disconnected: the shell releases the bytes.
     OutputRead(Arc<str>, u64),
+    /// The shell has done a job itself.
+    RanHere(JobId, RanHere),
     /// The reader of a stream takes the next part.
     ReadPart(JobId),
     /// An input of a client has arrived completely, or is given up.
@@ -192,6 +196,8 @@ pub(crate) struct World {
     guilt_of: BTreeMap<JobId, Guilt>,
     client_of: BTreeMap<JobId, Arc<str>>,
     readers: Readers,
+    /// Jobs that the shell does itself.
+    here: BTreeSet<JobId>,
     soon: VecDeque<Said>,
     /// What the shell was told to take out of trays and has not.
     wanted_back: Vec<(WorkerId, JobId)>,
@@ -265,6 +271,7 @@ impl World {
             guilt_of: BTreeMap::new(),
             client_of: BTreeMap::new(),
             readers: Readers::new(),
+            here: BTreeSet::new(),
             soon: VecDeque::new(),
             wanted_back: Vec::new(),
             is_turn_ending: false,
@@ -381,6 +388,7 @@ impl World {
                 self.tell(Event::Released { client, what: Holding::Outgoing, bytes }, true)
             }
             Thing::ReadPart(job) => self.read_part(job),
+            Thing::RanHere(job, result) => self.ran_here(job, result),
             Thing::ArrivalEnds(client, bytes) => {
                 self.tell(Event::Released { client, what: Holding::Arriving, bytes }, true)
             }
@@ -455,6 +463,8 @@ impl World {
                 self.put_into_tray(worker, given);
             }
             Action::TakeBack { worker, job } => self.want_back(worker, job),
+            Action::RunHere { job, within } => self.run_here(job, within),
+            Action::StopHere { job } => self.stop_here(job),
             Action::Ready { worker, .. } => self.make_tray(worker),
             Action::CancelRun { worker, job } => self.send(worker, ToFake::Cancel(job)),
             Action::Yield { worker, job } => self.send(worker, ToFake::Yield(job)),
@@ -479,19 +489,6 @@ impl World {
             | Action::ForgetLetter { .. }
             | Action::Reloaded { .. }
             | Action::Over => {}
-        }
-    }
-
-    fn given(&self, job: JobId, attempt: u32) -> Given {
-        let task = self.task_of.get(&job).copied().unwrap_or(0);
-        let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
-        let is_stream = self.readers.streams.contains(&job);
-        Given { job, attempt, task, guilt, is_stream }
-    }
-
-    fn send(&mut self, worker: WorkerId, message: ToFake) {
-        if let Some(process) = self.processes.get_mut(&worker) {
-            process.send(message, &mut self.out);
         }
     }
 }

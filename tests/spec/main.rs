@@ -17,6 +17,7 @@ mod examples;
 mod files;
 mod http;
 mod idle;
+mod io_tasks;
 mod load;
 mod log;
 mod map;

@@ -59,6 +59,10 @@ pub struct PoolUnderTest {
     pub most_processes: usize,
     /// Jobs that workers were told to forget.
     pub cancelled: Vec<(WorkerId, JobId)>,
+    /// Jobs that the shell was told to do itself, and after which time it has to be done with each.
+    pub here: Vec<(JobId, Duration)>,
+    /// Those that it was told to stop.
+    pub stopped_here: Vec<JobId>,
     /// How often a job was wanted back from a tray.
     pub wanted_back: usize,
     /// Jobs that workers were asked to give back.
@@ -117,6 +121,8 @@ impl PoolUnderTest {
             spawned_at: Vec::new(),
             most_processes: 0,
             cancelled: Vec::new(),
+            here: Vec::new(),
+            stopped_here: Vec::new(),
             wanted_back: 0,
             asked_to_yield: Vec::new(),
             kept: BTreeMap::new(),
@@ -260,6 +266,8 @@ impl PoolUnderTest {
                     None => self.take_back(worker, job),
                 }
             }
+            Action::RunHere { job, within } => self.here.push((job, within)),
+            Action::StopHere { job } => self.stopped_here.push(job),
             Action::CancelRun { worker, job } => self.cancelled.push((worker, job)),
             Action::Ready { worker, .. } => {
                 self.pending.extend(self.has_trays.then_some(Event::TrayMade { worker }));

@@ -43,7 +43,7 @@ pub(crate) fn run(
     catch_signals(&event_loop, &ended)?;
     let pool = ComputePool::start(config, &event_loop).map_err(not_started)?;
     let threads = IoPoolConfig { threads: 1, deadline: AS_LONG_AS_IT_TAKES, ..IoPoolConfig::default() };
-    let threads = IoPool::new(&mut event_loop, threads)
+    let threads = IoPool::new(&event_loop, threads)
         .map_err(|error| Failure::internal("cannot start a thread", error))?;
     let (handle, end, workers) = (event_loop.handle(), Rc::clone(&ended), pool.clone());
     let written = Rc::new(Cell::new(Written::default()));

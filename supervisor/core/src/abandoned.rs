@@ -20,7 +20,7 @@ impl Core {
         let is_promised = self.promises.has(id);
         let Some(job) = self.jobs.get_mut(id).filter(|_| !is_promised) else { return };
         job.is_abandoned = true;
-        if !job.state.is_with_a_worker() {
+        if !job.state.is_dispatched() {
             self.unwanted.push(id);
         }
     }

@@ -55,6 +55,19 @@ pub enum Action {
         /// The job goes on from the checkpoint that is kept for it.
         resume: bool,
     },
+    /// Do a job here, on a thread. The answer is `RanHere`, in any case and at the latest when this time is over: a thread that is
+    /// not done by then is left to itself.
+    RunHere {
+        /// The job.
+        job: JobId,
+        /// The time.
+        within: Duration,
+    },
+    /// A job that is done here is no longer wanted. `RanHere` says when the shell is done with it.
+    StopHere {
+        /// The job.
+        job: JobId,
+    },
     /// Put a job with its input into the tray of a worker that has one, while it works. If that fails, the answer is
     /// `TrayFailed` and `TakenBack`.
     Prefetch {

@@ -1,5 +1,6 @@
 //! The configuration of the core, with the defaults that users are told.
 
+use crate::here::TasksHere;
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, FILES_OPEN, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
     KEEP_DEAD_LETTERS_DEFAULT, KEEP_KEYS_DEFAULT, KEEP_RESULTS_DEFAULT, KEPT_BYTES_MAX_DEFAULT, LAST_JOBS,
@@ -17,6 +18,8 @@ pub struct CoreConfig {
     /// Number of different worker programs; slot `i` runs program `i` modulo this number. At least 1, at most
     /// `workers`.
     pub programs: usize,
+    /// Tasks that need no worker. They stay the same, as the programs do.
+    pub here: TasksHere,
     /// Started workers that wait to replace one that dies: 0 or 1.
     pub spares: usize,
     /// Most jobs that may wait.
@@ -106,6 +109,7 @@ impl Default for CoreConfig {
         CoreConfig {
             workers: 1,
             programs: 1,
+            here: TasksHere::default(),
             spares: 1,
             max_jobs: JOBS_QUEUED_MAX_DEFAULT,
             max_jobs_per_client: None,
@@ -205,6 +209,10 @@ impl CoreConfig {
                     "{} worker programs need at least as many workers, not {}",
                     self.programs, self.workers
                 ),
+            ),
+            (
+                self.here.places >= 1 || self.here.offers.is_empty(),
+                "no place for the tasks that need no worker".to_owned(),
             ),
             (self.spares <= 1, format!("spares = {}: 0 or 1", self.spares)),
             (self.max_jobs >= 1, "max_jobs = 0: nothing could ever wait".to_owned()),

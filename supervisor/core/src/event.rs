@@ -3,6 +3,7 @@
 //! [`Core::submit`](super::Core::submit).
 
 use super::config::CoreConfig;
+use super::here::RanHere;
 use super::ids::{JobId, Version, WorkerId};
 use super::kept::Owner;
 use super::ledger::Holding;
@@ -29,6 +30,14 @@ pub enum Event {
     Abandoned {
         /// The job.
         job: JobId,
+    },
+    /// The shell is done with a job that it was told to do itself. It says so for each `RunHere`, also if the job has ended in the
+    /// meantime.
+    RanHere {
+        /// The job.
+        job: JobId,
+        /// The length of the output in bytes, or the outcome and why.
+        result: RanHere,
     },
     /// A client that asked for the output of an ended job has been given all of it.
     Collected {

@@ -44,6 +44,8 @@ pub struct Explanation {
     pub checkpoint_bytes: u64,
     /// For a running job: where it runs, and for how long.
     pub running: Option<(WorkerInSlot, Duration)>,
+    /// For a job that is done here, without a worker: for how long.
+    pub here: Option<Duration>,
     /// For a job that was dispatched and not started: where it is.
     pub given_to: Option<WorkerInSlot>,
     /// For a job that lies in the tray of a busy worker: the job that runs there.
@@ -68,6 +70,8 @@ pub struct Waiting {
     pub clients: usize,
     /// How long it will wait from now; `None` if nothing like the jobs before it has ever run.
     pub expected: Option<Duration>,
+    /// It will be done here, without a worker: how many places there are for that, and how many are taken.
+    pub here: Option<(usize, usize)>,
     /// How many slots of its program there are, how many are ready, and how many have a job.
     pub slots: (usize, usize, usize),
     /// How many idle slots are reserved for short jobs.
@@ -123,6 +127,10 @@ impl Core {
                 }
                 _ => None,
             },
+            here: match job.state {
+                JobState::Here { started_at } => Some(now - started_at),
+                _ => None,
+            },
             given_to: match job.state {
                 JobState::Assigned { worker, .. } => place(worker),
                 _ => None,
@@ -165,6 +173,8 @@ impl Core {
             all: queues.waiting(),
             clients,
             expected: ahead_of_it.and_then(|ahead| self.foresee_start(now, program, ahead)),
+            here: (self.program_here() == Some(program))
+                .then(|| (self.config.here.places, self.taken_here())),
             slots: (slots.len(), ready, busy),
             kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
             held_back: (!self.may_start(job)).then(|| {

@@ -134,7 +134,7 @@ impl Core {
             return;
         }
         let is_refused = |id: &JobId| {
-            let waiting = self.jobs.get(*id).filter(|job| !job.state.is_with_a_worker());
+            let waiting = self.jobs.get(*id).filter(|job| !job.state.is_dispatched());
             let task = waiting.and_then(|job| job.task);
             task.is_some_and(|task| !self.registry.task(task).promise.takes_files)
         };

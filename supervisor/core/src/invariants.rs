@@ -20,9 +20,10 @@ impl Core {
     pub fn check(&self) -> Result<(), String> {
         self.check_books()?;
         self.check_places()?;
+        self.check_here()?;
         let is_moving = self.has_more_to_move;
         let kept =
-            (0..self.programs.len()).find(|&program| !is_moving && self.place_for_spare(program).is_some());
+            self.programs_of_workers().find(|&program| !is_moving && self.place_for_spare(program).is_some());
         ensure(kept.is_none(), || "a job waits that only the spare can do".into())?;
         self.jobs.iter().try_for_each(|(id, job)| self.check_job(id, job))?;
         (0..self.slots.len()).try_for_each(|slot| self.check_slot(slot))
@@ -90,7 +91,7 @@ impl Core {
             let (inputs, expected) = of_jobs.entry(self.account_of(job).clone()).or_default();
             *inputs += job.held_bytes();
             *expected += job.expected_output;
-            let is_out = job.state.is_with_a_worker();
+            let is_out = job.state.is_dispatched();
             ensure(is_out || job.expected_output == 0, || {
                 "an output is reserved for a job that no worker has".into()
             })?;
@@ -114,7 +115,7 @@ impl Core {
         let there = self.slots.iter().filter(|slot| slot.is_there()).count();
         ensure(self.places.len() <= there, || "too many processes".into())?;
         ensure(self.count(Role::Work) == self.config.workers, || "another number of slots".into())?;
-        let tried = if self.tried_version().is_some() { self.programs.len() } else { 0 };
+        let tried = if self.tried_version().is_some() { self.config.programs } else { 0 };
         ensure(self.count(Role::Trial) == tried, || "another number of places for trials".into())?;
         ensure(self.count(Role::Spare) == self.config.spares, || "another number of spares".into())?;
         for (worker, &slot) in self.places.iter() {
@@ -155,13 +156,16 @@ impl Core {
                 let place = load.map(|load| (load.jobs().any(|job| job == id), load.is_started(id)));
                 ensure(place == Some((true, is_running)), || format!("{id} is not where it says it is"))
             }
+            JobState::Here { .. } => {
+                ensure(self.has_taken(id), || format!("{id} is done here and has no place"))
+            }
         }?;
         let takes_files = || job.task.is_some_and(|task| self.registry.task(task).promise.takes_files);
         let is_queued = job.state == JobState::Queued;
         ensure(!job.has_file || !is_queued || takes_files(), || {
             format!("{id} waits with a file that no worker takes")
         })?;
-        ensure(!job.has_file || !job.state.is_with_a_worker() || job.promise.takes_files, || {
+        ensure(!job.has_file || !job.state.is_dispatched() || job.promise.takes_files, || {
             format!("{id} was given with a file to a worker that takes none")
         })?;
         let allowed = self.attempts_allowed(job);
@@ -173,9 +177,9 @@ impl Core {
             format!("{id} is on probation and dispatched, but not under test")
         })?;
         // A job that yielded with a checkpoint goes on from there, which does not count as running twice.
-        let goes_on = job.state.is_with_a_worker() || job.past.checkpoint_bytes > 0;
+        let goes_on = job.state.is_dispatched() || job.past.checkpoint_bytes > 0;
         let is_last = job.ran_under == RanUnder::NotIdempotent && goes_on;
-        let is_last = is_last || (job.has_delivered() && job.state.is_with_a_worker());
+        let is_last = is_last || (job.has_delivered() && job.state.is_dispatched());
         ensure(job.past.crashes < allowed || job.task.is_none() || is_last, || {
             format!("{id} was lost too often")
         })?;
@@ -184,7 +188,7 @@ impl Core {
         ensure(job.past.parts.delivered <= job.past.parts.sent, || {
             format!("more of {id} was delivered than sent")
         })?;
-        ensure(!job.is_abandoned || job.state.is_with_a_worker(), || {
+        ensure(!job.is_abandoned || job.state.is_dispatched(), || {
             format!("{id} waits, and nobody wants it")
         })?;
         ensure(!job.is_abandoned || !self.promises.has(id), || format!("{id} is promised, and abandoned"))?;

@@ -215,12 +215,17 @@ pub enum JobState {
         /// When it started.
         started_at: Mono,
     },
+    /// The shell does the job itself (`here.rs`).
+    Here {
+        /// When it started.
+        started_at: Mono,
+    },
 }
 
 impl JobState {
-    /// Whether a worker has the job.
-    pub fn is_with_a_worker(self) -> bool {
-        matches!(self, JobState::Assigned { .. } | JobState::Running { .. })
+    /// Whether a worker, or the shell, has the job.
+    pub fn is_dispatched(self) -> bool {
+        matches!(self, JobState::Assigned { .. } | JobState::Running { .. } | JobState::Here { .. })
     }
 }
 

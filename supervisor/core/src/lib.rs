@@ -20,6 +20,7 @@
 //!              on_started, on_ran, on_time          run.rs        Finish, Kill
 //!              on_progress, on_checkpoint, ...      steps.rs      Keep
 //!              on_part, on_delivered                parts.rs      Collect, PassOn, Credit
+//!              on_ran_here, jobs without a worker   here.rs       RunHere, StopHere, Finish
 //!              on_launched, on_spawn_failed         starts.rs     Log
 //!              on_hello, on_exited, on_stopped ...  supervise.rs  Kill, Log
 //!              the jobs of a worker that is gone    lose.rs       Finish
@@ -57,6 +58,7 @@ pub mod event;
 pub mod exit;
 mod explain;
 pub mod files;
+pub mod here;
 pub mod ids;
 mod invariants;
 pub mod job_table;
@@ -107,6 +109,7 @@ use config::CoreConfig;
 use ending::{Charge, Ending};
 use event::{Event, JobRequest};
 use files::Files;
+use here::Here;
 use ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId, WorkerInSlot};
 use jobs::{Job, JobState, Jobs, RanUnder};
 use ledger::Ledger;
@@ -119,7 +122,7 @@ use registry::{Offers, OffersOfWorker, Registry};
 use renew::Renewal;
 use restarts::Restarts;
 use rng::Rng;
-use slots::{Role, Slot, SlotState};
+use slots::Slot;
 use small_map::{ByWorker, SmallSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,6 +142,7 @@ pub use waiting::WaitEstimates;
 pub struct Core {
     config: CoreConfig,
     phase: Phase,
+    /// The programs that workers run and, if there is one, that of the jobs that are done here.
     programs: Vec<Program>,
     /// The slots and, if there is one, the spare.
     slots: Vec<Slot>,
@@ -153,6 +157,7 @@ pub struct Core {
     /// Empty places that are to be filled.
     vacant: SmallSet<SlotIndex>,
     jobs: Jobs,
+    here: Here,
     files: Files,
     clients: Clients,
     promises: Promises,
@@ -237,7 +242,7 @@ impl Core {
         config.validate()?;
         let mut core = Core {
             phase: Phase::Running,
-            programs: (0..config.programs).map(|_| Program::default()).collect(),
+            programs: (0..config.queues()).map(|_| Program::default()).collect(),
             slots: Vec::new(),
             places: ByWorker::default(),
             hanging: BTreeMap::new(),
@@ -245,6 +250,7 @@ impl Core {
             unlisted: Vec::new(),
             vacant: SmallSet::default(),
             jobs: Jobs::default(),
+            here: Here::default(),
             files: Files::default(),
             clients: Clients::new(config.max_resting),
             promises: Promises::default(),
@@ -266,6 +272,7 @@ impl Core {
             config,
         };
         core.make_places();
+        core.offer_here();
         Ok(core)
     }
 
@@ -331,6 +338,7 @@ impl Core {
                 self.on_checkpoint(turn, worker, (job, attempt), bytes);
             }
             Event::Part { worker, job, attempt, bytes } => self.on_part(turn, worker, (job, attempt), bytes),
+            Event::RanHere { job, result } => self.on_ran_here(turn, job, result),
             Event::Delivered { job, bytes } => self.on_delivered(turn, job, bytes),
             Event::Yielded { worker, job, attempt, run, bytes } => {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
@@ -385,6 +393,7 @@ impl Core {
             self.next_lending(),
             self.trial_ends_at(),
             self.next_overdue_tray(),
+            self.next_due_here(),
             self.promises.next_end(),
             self.letters.next_end(),
             self.has_more_to_move.then(Mono::default),
@@ -418,6 +427,7 @@ impl Core {
             JobState::Parked | JobState::Queued | JobState::Held => (None, now),
             JobState::Assigned { worker, .. } => (Some(worker), now),
             JobState::Running { worker, started_at } => (Some(worker), started_at),
+            JobState::Here { started_at } => (None, started_at),
         };
         let run = ending.run.unwrap_or(ran);
         // It began so much before its start was heard of.
@@ -450,15 +460,6 @@ impl Core {
         &mut self.slots[slot]
     }
 
-    /// The place where a living process works or, if it is leaving, worked.
-    fn place(&self, worker: WorkerId) -> Option<WorkerInSlot> {
-        let Some(&slot) = self.places.get(&worker) else { return self.hanging.get(&worker).copied() };
-        match &self.slots[slot].state {
-            SlotState::Leaving { place, .. } => Some(*place),
-            _ => Some(WorkerInSlot { worker, slot, incarnation: self.slots[slot].incarnation }),
-        }
-    }
-
     /// The slot of a living process; `None` if what the process says no longer counts.
     fn trusted_slot_of(&self, worker: WorkerId) -> Option<SlotIndex> {
         self.slot_of(worker).filter(|&slot| self.slots[slot].is_trusted())
@@ -486,14 +487,5 @@ impl Core {
         };
         let unasked = if idempotent { job.attempts_default } else { 1 };
         u32::from(job.attempts_asked.unwrap_or(unasked)).clamp(1, crate::limits::ATTEMPTS_MAX)
-    }
-
-    fn is_spare(&self, slot: SlotIndex) -> bool {
-        self.slots[slot].role == Role::Spare
-    }
-
-    /// The spare's place, if there is one.
-    fn spare(&self) -> Option<SlotIndex> {
-        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
     }
 }

@@ -41,6 +41,16 @@ pub const ATTEMPTS_MAX: u32 = 100;
 /// The least that a worker costs, as worker time: the client whose job ends a worker is charged this much or more.
 pub const WORKER_COST_MIN: Duration = Duration::from_millis(5);
 
+/// The longest run of a job that is done here, whatever its run timeout: it waits for something outside, and somebody else may
+/// want its place. The name service of Linux gives up after about as long.
+pub const HERE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A thread is not given up as stuck before this, however short the run timeout of its job is: a client that asks for
+/// no time at all must not use up the threads.
+pub const HERE_TIME_MIN: Duration = Duration::from_secs(1);
+
+const _: () = assert!(HERE_TIME_MIN.as_millis() <= HERE_TIME_MAX.as_millis());
+
 /// Most short jobs given to one worker at a time.
 pub const WINDOW_MAX: usize = 32;
 

@@ -3,7 +3,7 @@
 
 use super::Core;
 use super::config::CoreConfig;
-use super::ids::{ProgramIndex, SlotIndex};
+use super::ids::{ProgramIndex, SlotIndex, WorkerId, WorkerInSlot};
 use super::slots::{Role, Slot, SlotState, Tenure};
 
 impl Core {
@@ -14,8 +14,8 @@ impl Core {
         if config.max_bytes > self.config.max_bytes {
             self.ledger.has_more_room();
         }
-        self.config =
-            CoreConfig { workers, programs: self.config.programs, seed: self.config.seed, ..config };
+        let (here, programs, seed) = (self.config.here.clone(), self.config.programs, self.config.seed);
+        self.config = CoreConfig { workers, programs, seed, here, ..config };
         self.clients.remember_at_most(self.config.max_resting);
         self.look_for_room_again();
         self.make_places();
@@ -40,7 +40,7 @@ impl Core {
             (Some(spare), 0) => self.make_surplus(spare),
             _ => {}
         }
-        (0..self.programs.len()).for_each(|program| self.reserve(program));
+        self.programs_of_workers().for_each(|program| self.reserve(program));
     }
 
     /// A surplus worker is not replaced. So it must not be `Closing`, or the other workers of its program would wait
@@ -61,7 +61,7 @@ impl Core {
     fn program_with(&self, choose: impl FnOnce(&[usize]) -> Option<usize>) -> ProgramIndex {
         let is_work = |slot: &&Slot, program| slot.role == Role::Work && slot.program == program;
         let count = |program| self.slots.iter().filter(|slot| is_work(slot, program)).count();
-        let counts: Vec<usize> = (0..self.programs.len()).map(count).collect();
+        let counts: Vec<usize> = self.programs_of_workers().map(count).collect();
         let chosen = choose(&counts);
         counts.iter().position(|count| Some(*count) == chosen).unwrap_or(0)
     }
@@ -103,5 +103,23 @@ impl Core {
         for (index, slot) in work.into_iter().enumerate() {
             self.slot_mut(slot).is_reserved = index >= open;
         }
+    }
+
+    /// The place where a living process works or, if it is leaving, worked.
+    pub(super) fn place(&self, worker: WorkerId) -> Option<WorkerInSlot> {
+        let Some(&slot) = self.places.get(&worker) else { return self.hanging.get(&worker).copied() };
+        match &self.slots[slot].state {
+            SlotState::Leaving { place, .. } => Some(*place),
+            _ => Some(WorkerInSlot { worker, slot, incarnation: self.slots[slot].incarnation }),
+        }
+    }
+
+    pub(super) fn is_spare(&self, slot: SlotIndex) -> bool {
+        self.slots[slot].role == Role::Spare
+    }
+
+    /// The spare's place, if there is one.
+    pub(super) fn spare(&self) -> Option<SlotIndex> {
+        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
     }
 }

@@ -195,6 +195,8 @@ pub struct Registry {
     by_name: Lookup<Arc<str>, TaskIndex>,
     /// What each program offers.
     offered: BTreeMap<ProgramIndex, Offers>,
+    /// The program whose tasks are done here, which goes before all others.
+    here: Option<ProgramIndex>,
 }
 
 /// One task that a process offers.
@@ -297,9 +299,18 @@ impl Registry {
         changes
     }
 
+    /// Takes over what is done here, before any worker has offered anything.
+    pub(super) fn offer_here(&mut self, program: ProgramIndex, offers: Offers) {
+        self.here = Some(program);
+        self.offer(program, offers);
+    }
+
     /// Makes the first program that offers the task responsible for it, or takes the task off the list.
     fn hand_over(&mut self, name: &Arc<str>, changes: &mut Changes) {
-        let owner = self.offered.iter().find_map(|(&program, offers)| Some((program, offers.get(name)?)));
+        let own = self.here.and_then(|program| Some((program, self.offered.get(&program)?.get(name)?)));
+        let of_workers =
+            || self.offered.iter().find_map(|(&program, offers)| Some((program, offers.get(name)?)));
+        let owner = own.or_else(of_workers);
         let known = self.by_name.get(&**name).copied();
         match (owner, known) {
             (Some((program, offered)), Some(index)) => {

@@ -127,7 +127,7 @@ impl Core {
             turn.push(Action::Reloaded { version, end });
         }
         // Tasks that only the other version offered are no longer offered.
-        (0..self.programs.len()).for_each(|program| self.settle_offers(program));
+        self.programs_of_workers().for_each(|program| self.settle_offers(program));
         self.place_parked(turn);
     }
 }
@@ -156,7 +156,7 @@ impl Core {
         if !self.renewal.is_active {
             return;
         }
-        for program in 0..self.programs.len() {
+        for program in self.programs_of_workers() {
             if self.phase == Phase::Running && self.is_trusted(program) {
                 self.follow_version(turn, program);
             }

@@ -1,7 +1,7 @@
 //! Jobs in flight: a worker says that it has started or ended one, or the time of one is up.
 
 use super::action::{Action, Kill};
-use super::ids::{JobId, Mono, SlotIndex, WorkerId};
+use super::ids::{JobId, Mono, SlotIndex, TaskIndex, WorkerId};
 use super::jobs::JobState;
 use super::outcome::{self, human};
 use super::parts::Credit;
@@ -169,8 +169,19 @@ impl Core {
     }
 
     fn learn(&mut self, slot: SlotIndex, id: JobId, run: Duration, output: Option<u64>) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let (Some(task), client) = (job.task, job.client) else { return };
+        let Some(task) = self.learn_run(id, run, output) else { return };
+        // That a worker which has to prove itself fails a job is no sign that its program works.
+        let proves = output.is_some() || !self.is_unproven(slot);
+        if let Some(worker) = self.slots[slot].ready_worker().filter(|_| proves) {
+            let program = self.program_of(task);
+            self.programs[program].restarts.proved_good(worker.ready_at);
+        }
+    }
+
+    /// Learns from a run how long such runs and their outputs are. Returns the task, unless the job has ended before.
+    pub(super) fn learn_run(&mut self, id: JobId, run: Duration, output: Option<u64>) -> Option<TaskIndex> {
+        let job = self.jobs.get(id)?;
+        let (task, client) = (job.task?, job.client);
         let (bytes, ran_before) = (job.input_bytes, job.past.ran_before);
         let is_of_the_task = !job.is_streamed();
         let were_tiny = self.why_tiny(client, task);
@@ -182,12 +193,7 @@ impl Core {
         }
         self.clients.returned(client, output.unwrap_or(0));
         self.tiny_changes += u64::from(self.why_tiny(client, task) != were_tiny);
-        let program = self.program_of(task);
-        // That a worker which has to prove itself fails a job is no sign that its program works.
-        let proves = output.is_some() || !self.is_unproven(slot);
-        if let Some(worker) = self.slots[slot].ready_worker().filter(|_| proves) {
-            self.programs[program].restarts.proved_good(worker.ready_at);
-        }
+        Some(task)
     }
 
     /// The running job is over. If the worker has another one, it has to start it in time.
@@ -238,6 +244,7 @@ impl Core {
     /// is everything handed over that workers have sent (see [`Event::Tick`](super::event::Event::Tick)).
     pub(super) fn on_time(&mut self, turn: &mut Turn<'_>) {
         self.expire_all(turn);
+        self.end_overdue_here(turn);
         if let Phase::Draining { end_at: Some(end_at) } = self.phase
             && end_at <= turn.now
         {

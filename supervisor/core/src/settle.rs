@@ -72,7 +72,7 @@ impl Core {
 
     /// Dispatches waiting jobs to workers.
     fn dispatch(&mut self, turn: &mut Turn<'_>) {
-        for program in 0..self.programs.len() {
+        for program in self.programs_of_workers() {
             self.want_unfit_and_overdue_back(turn, program);
             self.bring_in_spare(program);
             let mut held_back = 0;
@@ -91,6 +91,7 @@ impl Core {
             }
             self.rearrange_trays(turn, program);
         }
+        self.dispatch_here(turn);
     }
 
     /// The next job that can be dispatched, and a slot for it. If the first job of one queue finds no slot, the first

@@ -277,7 +277,7 @@ impl Core {
 
     /// Whether the tasks of all programs are known.
     pub fn knows_all_tasks(&self) -> bool {
-        self.programs.iter().all(|program| program.has_said_hello())
+        self.programs_of_workers().all(|program| self.programs[program].has_said_hello())
     }
 
     /// Why a program has no worker that can be relied on, if starting one has failed. One of a version that was taken

@@ -93,7 +93,8 @@ impl Core {
         if !is_task_name(name) {
             return Err(self.unknown_task(name));
         }
-        let silent = || (0..self.programs.len()).filter(|&program| !self.programs[program].has_said_hello());
+        let silent =
+            || self.programs_of_workers().filter(|&program| !self.programs[program].has_said_hello());
         if silent().any(|program| self.unavailable(program).is_none()) {
             return Ok(());
         }
@@ -263,11 +264,12 @@ impl Core {
             self.charge_worker(id);
         }
         // A worker that has the job keeps it for now; what is not known any more is not tiny.
-        self.tiny_changes += u64::from(state.is_with_a_worker());
+        self.tiny_changes += u64::from(state.is_dispatched());
         self.finish(turn, id, ending);
         match state {
             JobState::Parked | JobState::Queued | JobState::Held => {}
             JobState::Assigned { worker, .. } => self.cancel_given(turn, worker, id),
+            JobState::Here { .. } => self.stop_here(turn, id),
             JobState::Running { worker, .. } => {
                 let Some(&slot) = self.places.get(&worker) else { return };
                 if let Some(load) = self.slot_mut(slot).load_mut() {
@@ -281,7 +283,7 @@ impl Core {
     /// Ends waiting jobs whose deadline has passed. A job that a worker has may have ended in time, with its answer
     /// still on the way, so it is not touched here.
     pub(super) fn expire_waiting(&mut self, turn: &mut Turn<'_>) {
-        self.expire(turn, |state| !state.is_with_a_worker());
+        self.expire(turn, |state| !state.is_dispatched());
     }
 
     /// Ends all jobs whose deadline has passed, also those that a worker has. Only for a tick: all that workers sent
@@ -307,6 +309,7 @@ impl Core {
                     }
                     message
                 }
+                JobState::Here { .. } => format!("the deadline passed while it ran, after {waited}"),
                 _ => format!("the deadline passed before it was started, after {waited}"),
             };
             self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));

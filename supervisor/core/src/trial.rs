@@ -145,7 +145,7 @@ impl Core {
             *trust = Trust::OnTrial(Record::new(newest));
         }
         self.renewal.reload = Some(Reload { version, stage: Stage::OnTrial });
-        for program in 0..self.programs.len() {
+        for program in self.programs_of_workers() {
             self.programs[program].restarts.forget();
             self.make_trial_place(program);
         }
@@ -290,7 +290,7 @@ impl Core {
         let Some(reload) = self.renewal.reload.as_mut().filter(|_| have_all_passed) else { return };
         reload.stage = Stage::Following;
         self.renewal.good = reload.version;
-        for program in 0..self.programs.len() {
+        for program in self.programs_of_workers() {
             self.renewal.programs[program] = Trust::Trusted;
             self.programs[program].restarts.passed_trial();
             turn.push(Action::Log(Notice::TrialPassed { program }));

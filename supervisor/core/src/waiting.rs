@@ -103,7 +103,7 @@ impl Core {
 
     /// No worker has the job any more, if one had it: what it is expected to run is not in flight.
     pub(super) fn leave_worker(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(id).filter(|job| job.state.is_with_a_worker()) else { return };
+        let Some(job) = self.jobs.get(id).filter(|job| job.state.is_dispatched()) else { return };
         let Some(task) = job.task else { return };
         let (program, half) = (self.registry.task(task).program, planned(job.expected()) / 2);
         let in_flight = &mut self.programs[program].in_flight;
@@ -165,6 +165,7 @@ impl Core {
             JobState::Parked | JobState::Queued | JobState::Held | JobState::Assigned { .. } => {
                 Duration::ZERO
             }
+            JobState::Here { started_at } => now - started_at,
             JobState::Running { worker, started_at } => {
                 let load = self.slot_of(worker).and_then(|slot| self.slots[slot].load());
                 let started = load.and_then(|load| {
@@ -183,7 +184,7 @@ impl Core {
         own_backlog: Duration,
         clients: usize,
     ) -> Duration {
-        let slots = self.slots_of(program).filter(|&slot| self.slots[slot].is_ready()).count().max(1);
+        let slots = self.places_of(program).max(1);
         let own_turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
         let ahead = self.programs[program].backlog.min(own_turns);
         (ahead + self.under_way(program)) / u32::try_from(slots).unwrap_or(u32::MAX)

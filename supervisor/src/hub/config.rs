@@ -1,12 +1,16 @@
 //! How the hub and its workers are set up, and why they do not start.
 
+use super::IoTools;
 use crate::log::{Level, LogFormat};
 use crate::workers::{Launcher, Program};
 use offload_core::config::CoreConfig;
 use offload_event_loop::LoopError;
+use offload_event_loop::io_pool::{IoError, IoPool};
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
+use std::rc::Rc;
 
 /// The number of CPU cores that this process may use, at least 1. CPU affinity and cgroup quota are respected.
 pub fn default_workers() -> usize {
@@ -31,6 +35,9 @@ pub struct PoolConfig {
     pub core: CoreConfig,
     /// The programs that the workers run: slot `i` runs program `i` modulo their number. There is no default.
     pub programs: Vec<Program>,
+    /// The directory below which the tasks `fs.read` and `fs.stat` read files, on threads of this process. With it there is also
+    /// `dns.lookup`. `None`: there are no such tasks.
+    pub io_root: Option<PathBuf>,
     /// Whether each worker is bound to one CPU core: of the n cores that this process may use, a worker that is started
     /// in slot `i` is bound to core `i` modulo n. A spare has the number after the last slot, and keeps its core when it
     /// takes the place of another worker.
@@ -55,6 +62,7 @@ impl Default for PoolConfig {
         PoolConfig {
             core: CoreConfig { workers: default_workers(), seed: seed(), ..CoreConfig::default() },
             programs: Vec::new(),
+            io_root: None,
             affinity: false,
             linger: default_workers() > 1,
             sweep: false,
@@ -73,13 +81,21 @@ impl PoolConfig {
     /// What the hub needs beside the core's configuration. `generation` is how processes that workers leave behind are
     /// recognized.
     ///
+    /// `io_pool` makes the threads for what is done here, if anything is.
+    ///
     /// # Errors
-    /// [`StartError::Launcher`].
-    pub(crate) fn into_hub(self, generation: Option<String>) -> Result<HubConfig, StartError> {
-        let PoolConfig { programs, affinity, linger, sweep, .. } = self;
+    /// [`StartError::Config`], [`StartError::Launcher`], and those of `io_pool`.
+    pub(crate) fn into_hub(
+        self,
+        generation: Option<String>,
+        io_pool: impl FnOnce() -> Result<Rc<IoPool>, StartError>,
+    ) -> Result<HubConfig, StartError> {
+        let PoolConfig { programs, affinity, linger, sweep, io_root, .. } = self;
+        let tools = |root: PathBuf| IoTools::new(&root, io_pool()?).map_err(StartError::Config);
+        let io_tools = io_root.map(tools).transpose()?;
         let linger_cores = if linger { default_workers() } else { 0 };
         let launcher = Launcher::start(generation).map_err(StartError::Launcher)?;
-        Ok(HubConfig { programs, affinity, linger_cores, sweep, launcher })
+        Ok(HubConfig { programs, affinity, linger_cores, sweep, launcher, io_tools })
     }
 
     /// The configuration of the core, with the number of programs filled in.
@@ -106,6 +122,8 @@ pub(crate) struct HubConfig {
     /// Whether the hub may kill every child of this process that is not a worker. If so, such a child must have
     /// escaped from a worker.
     pub(crate) sweep: bool,
+    /// What jobs are done with that need no worker.
+    pub(crate) io_tools: Option<IoTools>,
 }
 
 /// Why the workers of a pool or of a service did not start.
@@ -118,6 +136,8 @@ pub enum StartError {
     Loop(LoopError),
     /// The thread that starts workers could not be started.
     Launcher(std::io::Error),
+    /// The threads for blocking work could not be started.
+    Threads(IoError),
 }
 
 impl fmt::Display for StartError {
@@ -127,6 +147,9 @@ impl fmt::Display for StartError {
             StartError::Loop(error) => write!(formatter, "{error}"),
             StartError::Launcher(error) => {
                 write!(formatter, "cannot start the thread that starts workers: {error}")
+            }
+            StartError::Threads(error) => {
+                write!(formatter, "cannot start threads for blocking work: {error}")
             }
         }
     }

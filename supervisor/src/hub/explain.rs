@@ -60,6 +60,7 @@ impl Hub {
             JobState::Held => job.held.iter().map(why_held).collect(),
             JobState::Assigned { .. } => vec![self.why_given(job)],
             JobState::Running { .. } => self.why_running(job),
+            JobState::Here { .. } => job.here.iter().map(|ran| why_here(*ran)).collect(),
         };
         if job.unstarted > 1 {
             reasons.push(format!(
@@ -139,7 +140,7 @@ fn word(state: JobState) -> &'static str {
         JobState::Queued => "queued",
         JobState::Held => "held",
         JobState::Assigned { .. } => "assigned",
-        JobState::Running { .. } => "running",
+        JobState::Running { .. } | JobState::Here { .. } => "running",
     }
 }
 
@@ -159,14 +160,22 @@ fn why_held((account, kept, free): &(Arc<str>, u64, u64)) -> String {
     )
 }
 
+fn why_here(ran: Duration) -> String {
+    format!("a thread of the supervisor has done it for {}: it needs no worker", human(ran))
+}
+
 fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
     let (there, ready, busy) = waiting.slots;
     let mut reasons: Vec<String> =
         waiting.unavailable.iter().map(|why| format!("no worker can be had: {why}")).collect();
-    reasons.push(match ready {
+    let of_workers = || match ready {
         0 => format!("none of the {there} workers of its program is ready"),
         _ => format!("{busy} of {there} workers of its program have jobs"),
+    };
+    let here = waiting.here.map(|(places, taken)| {
+        format!("{taken} of {places} threads of the supervisor have jobs: it needs no worker")
     });
+    reasons.push(here.unwrap_or_else(of_workers));
     if let Some((outputs, free)) = waiting.held_back {
         reasons.push(format!(
             "its client has {outputs} bytes of output that are not read, or are expected of its jobs, and {free} bytes \

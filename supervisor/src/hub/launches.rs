@@ -9,8 +9,10 @@
 //!
 //! A start is given up when it takes longer than a worker may take to say hello.
 
-use super::Hub;
+use super::here::SUPERVISOR;
+use super::{Hub, OnReloaded};
 use crate::workers::{LaunchGuard, Launcher, LauncherEvent, Process, Program, SpawnError};
+use offload_core::action::ReloadEnd;
 use offload_core::event::Event;
 use offload_core::ids::{ProgramIndex, SlotIndex, Version, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError};
@@ -185,7 +187,8 @@ impl Programs {
     }
 
     fn name(&self, program: ProgramIndex) -> &str {
-        self.each[program].last_key_value().map_or("", |(_, program)| program.name())
+        let Some(versions) = self.each.get(program) else { return SUPERVISOR };
+        versions.last_key_value().map_or("", |(_, program)| program.name())
     }
 
     fn add_version(&mut self, programs: Vec<Program>) -> Version {
@@ -268,6 +271,25 @@ fn usable_cores() -> Vec<usize> {
     let may_use = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0));
     let is_usable = |core: &usize| may_use.as_ref().is_ok_and(|cores| cores.is_set(*core).unwrap_or(false));
     (0..nix::sched::CpuSet::count()).filter(is_usable).collect()
+}
+
+/// Reloads.
+impl Hub {
+    /// Replaces the workers one by one by workers of these programs. There must be as many programs as before. `then`
+    /// is called with nothing when all are replaced, or with the reason why the reload was rolled back.
+    pub(crate) fn reload(&mut self, programs: Vec<Program>, then: OnReloaded) {
+        let version = self.launches.add_version(programs);
+        self.callbacks.on_reloaded(version, then);
+        self.handle_event(Event::Reload { version });
+    }
+
+    pub(super) fn reloaded(&mut self, version: Version, end: ReloadEnd) {
+        if let Some(then) = self.callbacks.take_reloaded(version) {
+            self.handle.set_pending(move |cx| then(end, cx));
+        }
+        let core = &self.core;
+        self.launches.retain_versions(|version| core.may_start_version(version));
+    }
 }
 
 #[cfg(test)]

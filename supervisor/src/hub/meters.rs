@@ -66,7 +66,7 @@ impl Hub {
                 let task = job.task.map_or(TaskMeter::OTHER.into(), name);
                 TaskLoad { task, waiting: 0, running: 0 }
             });
-            match job.state.is_with_a_worker() {
+            match job.state.is_dispatched() {
                 true => load.running += 1,
                 false => load.waiting += 1,
             }

@@ -25,7 +25,13 @@ impl Scene {
         let event_loop = EventLoop::new().unwrap();
         let log = Rc::new(Log::to_stderr(config.log, config.log_format));
         let core = config.core();
-        let hub = Hub::start(core, config.into_hub(None).unwrap(), log, event_loop.handle()).unwrap();
+        let hub = Hub::start(
+            core,
+            config.into_hub(None, || unreachable!("nothing is done here")).unwrap(),
+            log,
+            event_loop.handle(),
+        )
+        .unwrap();
         Scene { event_loop, hub }
     }
 

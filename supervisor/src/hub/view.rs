@@ -219,14 +219,14 @@ impl Hub {
 
     pub(super) fn live_job_view(&self, id: JobId, job: &Job) -> JobView {
         let worker = match job.state {
-            JobState::Parked | JobState::Queued | JobState::Held => None,
+            JobState::Parked | JobState::Queued | JobState::Held | JobState::Here { .. } => None,
             JobState::Assigned { worker, .. } | JobState::Running { worker, .. } => Some(worker),
         };
         JobView {
             job: self.name(id),
             task: self.core.task_name(job).to_string(),
             client: self.core.account_of(job).to_string(),
-            state: if worker.is_some() { "running" } else { "queued" }.to_owned(),
+            state: if job.state.is_dispatched() { "running" } else { "queued" }.to_owned(),
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),
             slot: worker.and_then(|worker| self.core.home_of(worker)),

@@ -11,12 +11,12 @@ use offload_protocol::nouns::OutcomeCode;
 
 impl Oracle {
     pub(super) fn is_queue_full(&self) -> bool {
-        let waiting = self.live.iter().filter(|id| self.jobs[id].holder.is_none()).count();
+        let waiting = self.live.iter().filter(|id| !self.jobs[id].is_out()).count();
         waiting >= self.config.max_jobs
     }
 
     pub(super) fn waiting_of(&self, client: &str) -> usize {
-        let waits = |book: &super::JobBook| book.holder.is_none() && book.client == client;
+        let waits = |book: &super::JobBook| !book.is_out() && book.client == client;
         self.live.iter().filter(|id| waits(&self.jobs[id])).count()
     }
 
@@ -40,6 +40,7 @@ impl Oracle {
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
         self.compare_trays(now, event, core)?;
+        self.compare_here(core)?;
         // A tick may have brought about something that is due at once, but not again and again.
         if matches!(event, Some(Event::Tick)) {
             let is_due = core.next_deadline().is_some_and(|due| due <= now);
@@ -75,13 +76,13 @@ impl Oracle {
         for id in &self.live {
             let book = &self.jobs[id];
             // What a worker has may have been answered in time, until all that came is told and the tick follows.
-            let is_certain = book.holder.is_none() || matches!(event, Some(Event::Tick));
+            let is_certain = !book.is_out() || matches!(event, Some(Event::Tick));
             demand(!is_certain || !book.is_late(now), "O2", || format!("{id} lives on after its deadline"))?;
-            demand(book.holder.is_some() || !book.is_abandoned, "O19", || {
+            demand(book.is_out() || !book.is_abandoned, "O19", || {
                 format!("{id} waits, and nobody wants it")
             })?;
-            let is_held = core.jobs().get(*id).map(|job| job.state.is_with_a_worker());
-            demand(is_held == Some(book.holder.is_some()), "O1", || format!("{id} is not with {book:?}"))?;
+            let is_held = core.jobs().get(*id).map(|job| job.state.is_dispatched());
+            demand(is_held == Some(book.is_out()), "O1", || format!("{id} is not with {book:?}"))?;
             let is_leaving = book.holder.is_some_and(|worker| self.workers[&worker].is_leaving);
             let is_running = matches!(event, Some(Event::Tick)) && book.suspended_since.is_none();
             let is_overdue = is_running && book.has_run_too_long(now);
@@ -121,7 +122,7 @@ impl Oracle {
         let is_held = |id| core.jobs().get(id).is_some_and(|job| job.state == JobState::Held);
         let waits = |id: &&_| {
             let book = &self.jobs[*id];
-            let must_start = book.holder.is_none() && self.must_start(**id);
+            let must_start = !book.is_out() && self.must_start(**id);
             let is_free = (must_start || self.is_left_in_tray(**id)) && !may_be_kept_back(book);
             is_free && could(book) && !is_held(**id)
         };
@@ -172,6 +173,7 @@ impl Oracle {
             ("deadlines", usize::from(jobs.first_deadline().is_some())),
             ("timers", usize::from(core.next_deadline().is_some())),
             ("processes", core.process_count() + self.workers.len()),
+            ("threads", core.taken_here()),
             ("ends", usize::from(!self.is_over || core.phase() != Phase::Over)),
         ];
         for (what, number) in left {

@@ -35,7 +35,7 @@ pub(super) struct JobBook {
     pub(super) checkpoint: u64,
     pub(super) client: String,
     pub(super) deadline: Option<Mono>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     pub(super) priority: i8,
     /// Most attempts, if the submitter said so, and otherwise, if it may be run again.
     asked: Option<u32>,
@@ -51,6 +51,8 @@ pub(super) struct JobBook {
     /// Runs that were really done.
     runs: Vec<(WorkerId, u32, Ran)>,
     pub(super) holder: Option<WorkerId>,
+    /// The shell does it itself.
+    pub(super) is_here: bool,
     pub(super) running_since: Option<Mono>,
     /// A worker has ended that had it.
     pub(super) is_suspect: bool,
@@ -265,6 +267,7 @@ impl Oracle {
             executions: 0,
             runs: Vec::new(),
             holder: None,
+            is_here: false,
             running_since: None,
             is_suspect: false,
             unstarted: 0,
@@ -353,6 +356,7 @@ impl Oracle {
             self.memory.returned(&self.jobs[&id].client, *output_bytes);
             self.memory.was_long(self.jobs[&id].parts.sent + output_bytes);
         }
+        self.note_end_here(event, ended);
         self.note_last_test(now, id);
         self.live.remove(&id);
         *self.ended.entry(ended.outcome).or_default() += 1;
@@ -362,6 +366,10 @@ impl Oracle {
 
     /// An outcome that blames names an attempt of that job, which ran on that worker at that time.
     fn judge_blame(&self, now: Mono, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
+        if book.is_here {
+            let has_place = ended.place.is_some() || !ended.lost.is_empty();
+            return demand(!has_place, "O15", || format!("no worker had {}: {ended:?}", ended.job));
+        }
         let is_blamed = match ended.outcome {
             OutcomeCode::WorkerCrashed | OutcomeCode::WorkerProtocol | OutcomeCode::Poison => true,
             OutcomeCode::Timeout => !book.is_late(now),
@@ -422,7 +430,7 @@ impl Oracle {
             book.holder == Some(of) && book.runs.contains(&(of, named, how))
         };
         let is_its_exit = book.holder.is_some_and(|worker| self.gone.contains(&worker));
-        let is_free = book.holder.is_none() || is_its_exit;
+        let is_free = !book.is_out() || is_its_exit;
         let holder = book.holder.and_then(|worker| self.workers.get(&worker));
         let was_lost = book.is_doubtful || book.running_since.is_some();
         let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job) || book.is_bystander;
@@ -443,6 +451,9 @@ impl Oracle {
             }
             (OutcomeCode::Panic, Some(Event::Failed { worker, job, attempt, .. })) => {
                 *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::Panic))
+            }
+            (outcome, Some(Event::RanHere { job, result })) if *job == id => {
+                book.may_end_here(outcome, result)
             }
             (OutcomeCode::Timeout, _) => {
                 let was_stopped =

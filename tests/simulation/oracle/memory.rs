@@ -144,7 +144,7 @@ impl Oracle {
         let expected = |account: &offload_core::ledger::Holdings| account.of(Holding::Expected);
         self.memory.expected =
             core.ledger().accounts().map(|(client, held)| (client.to_string(), expected(held))).collect();
-        let with_workers = self.live.iter().filter(|id| self.jobs[id].holder.is_some()).count() as u64;
+        let with_workers = self.live.iter().filter(|id| self.jobs[id].is_out()).count() as u64;
         let most = with_workers * self.memory.longest;
         demand(sum(&self.memory.expected) <= most, "O16", || "more is expected than ever came".to_owned())
     }

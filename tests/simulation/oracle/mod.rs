@@ -29,6 +29,8 @@
 //! | O22 | a tray has one job at most, behind one that runs on a worker that is well; both are beyond suspicion. It is not left |
 //! |     | there while an idle worker could do it, or a more urgent one of its client waits. Who was only in a tray was never |
 //! |     | near that worker |
+//! | O24 | no more jobs are done by the shell itself than there are places, and none of these waits while a place is free; the shell is told |
+//! |     | of each that it need not go on with |
 //! | O23 | a job whose input is a file goes to workers that take files, and shares none with tiny jobs; as many files are open |
 //! |     | as there are such jobs; no client has more than its share |
 
@@ -36,6 +38,7 @@ mod compare;
 mod doubt;
 mod duties;
 mod files;
+mod here;
 mod jobs;
 mod memory;
 mod offers;
@@ -50,6 +53,7 @@ mod workers;
 
 pub(crate) use jobs::Ran;
 
+use here::HereBook;
 use jobs::JobBook;
 use memory::MemoryBook;
 use offload_core::Core;
@@ -116,6 +120,7 @@ pub(crate) struct Oracle {
     /// The least `window` that was ever configured.
     least_window: Duration,
     reloads: ReloadBook,
+    here: HereBook,
     shares: ShareBook,
     memory: MemoryBook,
     promises: PromiseBooks,
@@ -157,6 +162,7 @@ impl Oracle {
             is_resized: false,
             least_window: config.window,
             reloads: ReloadBook::new(config.programs),
+            here: HereBook::new(config.here.places),
             shares: ShareBook::default(),
             memory: MemoryBook::default(),
             promises: PromiseBooks::default(),
@@ -278,6 +284,8 @@ impl Oracle {
                 self.judge_run(now, *worker, *job, (*attempt, *resume))
             }
             Action::Prefetch { worker, job, attempt } => self.judge_prefetch(now, *worker, *job, *attempt),
+            Action::RunHere { job, within } => self.judge_run_here(now, *job, *within),
+            Action::StopHere { job } => self.judge_stop_here(*job),
             Action::TakeBack { worker, job } => self.judge_take_back(*worker, *job),
             Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
             Action::Dismiss { worker } => self.judge_end_of_worker(now, *worker),

@@ -13,7 +13,8 @@ impl Oracle {
         let was_dropped = self.programs.iter().any(|program| program.dropped.iter().any(|name| name == task));
         let may_be_dropped = self.reloads.has_been_asked() || self.is_resized;
         let is_gone = !is_offered || (may_be_dropped && was_dropped);
-        !is_task_name(task) || (all_known && is_gone)
+        let is_done_here = task == crate::script::HERE && self.here.places > 0;
+        !is_task_name(task) || (all_known && is_gone && !is_done_here)
     }
 
     /// Whether any worker has ever offered this task.

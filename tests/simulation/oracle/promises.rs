@@ -209,6 +209,7 @@ impl Oracle {
             {
                 output_bytes + self.jobs[&id].parts.sent
             }
+            Some(Event::RanHere { result: Ok(bytes), job }) if *job == id => *bytes,
             _ => 0,
         };
         let config = &self.config;
@@ -307,7 +308,7 @@ impl Oracle {
         }
         let waits: Vec<JobId> = self.promises.held.intersection(&before).copied().collect();
         for action in actions {
-            let Action::Run { job, .. } = action else { continue };
+            let (Action::Run { job, .. } | Action::RunHere { job, .. }) = action else { continue };
             let Some(book) = self.promises.promises.get(job) else { continue };
             let is_passed =
                 |id: &&JobId| self.promises.promises.get(*id).is_some_and(|held| held.client == book.client);

@@ -161,7 +161,7 @@ impl Oracle {
             Event::Abandoned { job } if !self.promises.has(*job) && self.live.contains(job) => {
                 let book = self.jobs.get_mut(job).expect("it lives");
                 book.is_abandoned = true;
-                if book.holder.is_none() {
+                if !book.is_out() {
                     return Duty::End(*job, OutcomeCode::Cancelled);
                 }
             }
@@ -173,6 +173,13 @@ impl Oracle {
                     self.note_files(*worker, *takes_files);
                 }
                 return self.hello(now, *worker, tasks, is_honest);
+            }
+            Event::RanHere { job, result } => {
+                self.note_ran_here(event);
+                if self.live.contains(job) {
+                    let code = result.as_ref().err().map_or(OutcomeCode::Ok, |(code, _)| *code);
+                    return Duty::End(*job, code);
+                }
             }
             Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),
             Event::Finished { worker, job, output_bytes, .. } => {

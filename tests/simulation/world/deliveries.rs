@@ -2,10 +2,10 @@
 
 use super::{Thing, World};
 use crate::oracle::Failure;
-use crate::process::FakeProcess;
+use crate::process::{FakeProcess, Given, ToFake};
 use crate::unwritten::job_of;
 use offload_core::event::Event;
-use offload_core::ids::WorkerId;
+use offload_core::ids::{JobId, WorkerId};
 use std::time::Duration;
 
 impl World {
@@ -38,5 +38,18 @@ impl World {
             self.out.schedule(self.out.now + delay, Thing::Haunt(event));
         }
         self.tell(Event::Exited { worker, exit, last_lines: Vec::new(), usage: None }, true)
+    }
+
+    pub(super) fn given(&self, job: JobId, attempt: u32) -> Given {
+        let task = self.task_of.get(&job).copied().unwrap_or(0);
+        let guilt = self.guilt_of.get(&job).copied().filter(|_| !self.is_calm);
+        let is_stream = self.readers.streams.contains(&job);
+        Given { job, attempt, task, guilt, is_stream }
+    }
+
+    pub(super) fn send(&mut self, worker: WorkerId, message: ToFake) {
+        if let Some(process) = self.processes.get_mut(&worker) {
+            process.send(message, &mut self.out);
+        }
     }
 }

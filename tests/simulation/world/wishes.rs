@@ -88,7 +88,10 @@ impl World {
 
     /// A client is sent its output, and takes it soon, or late, or not at all.
     pub(super) fn deliver_output(&mut self, event: &Event, actions: &[Action]) {
-        let Event::Finished { output_bytes, .. } = event else { return };
+        let (Event::Finished { output_bytes, .. } | Event::RanHere { result: Ok(output_bytes), .. }) = event
+        else {
+            return;
+        };
         for action in actions {
             let Action::Finish(ended) = action else { continue };
             if ended.outcome != OutcomeCode::Ok || *output_bytes == 0 {

@@ -209,7 +209,7 @@ fn a_job_that_was_never_written_to_its_worker_goes_back_at_once_whatever_the_wor
         }
         scene.pool.event(Event::Unsent { worker: scene.worker, jobs: vec![scene.last] });
         let last = scene.pool.core.jobs().get(scene.last).expect("it waits");
-        assert!(last.past.lost.is_empty() && !last.is_suspect && !last.state.is_with_a_worker());
+        assert!(last.past.lost.is_empty() && !last.is_suspect && !last.state.is_dispatched());
         scene.end(Way::SendsGarbage);
         assert_eq!(scene.pool.outcome(scene.next), Some(Indeterminate));
         scene.pool.run(scene.last);

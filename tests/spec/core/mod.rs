@@ -5,6 +5,7 @@ mod blame;
 mod corners;
 mod doubt;
 mod files;
+mod here;
 mod limits;
 mod parts;
 mod prefetch;

@@ -276,6 +276,16 @@ pub(crate) static TABLE: &[Key] = &[
     )
     .that_needs_a_restart(),
     key(
+        "io.root",
+        "io-root",
+        File,
+        field!(pool.io_root),
+        "Folder below which the tasks fs.read and fs.stat read files, without a worker; with it there is dns.lookup, too",
+    )
+    .in_group(Group::Queue)
+    .for_example("/srv/files")
+    .that_needs_a_restart(),
+    key(
         "http.listen",
         "http",
         Texts(TextKind::Address),

@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::callback::Site;
-use crate::{Context, RequestId};
+use crate::{Context, LoopHandle, RequestId};
 use loop_side::LoopSide;
 use thread_pool::ThreadPool;
 use work::{PoolTask, QueuedTask};
@@ -100,16 +100,16 @@ pub struct IoHandle {
 }
 
 impl IoPool {
-    /// Starts the threads of a pool, which answers on the loop of `context`.
+    /// Starts the threads of a pool, which answers on this loop.
     ///
     /// # Errors
     /// [`IoError::Io`] when a thread cannot be started.
-    pub fn new(context: &mut Context, config: IoPoolConfig) -> Result<IoPool, IoError> {
+    pub fn new(event_loop: &LoopHandle, config: IoPoolConfig) -> Result<IoPool, IoError> {
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
         let config = config.usable();
-        let thread_pool = ThreadPool::start(config, context.remote()).map_err(IoError::Io)?;
+        let thread_pool = ThreadPool::start(config, event_loop.remote()).map_err(IoError::Io)?;
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let loop_side = Rc::new(LoopSide::new(context.handle(), config, thread_pool, number));
+        let loop_side = Rc::new(LoopSide::new(event_loop.clone(), config, thread_pool, number));
         let IoPoolConfig { deadline, part_bytes, .. } = config;
         Ok(IoPool { handle: IoHandle { loop_side, lane: Lane::Fast, deadline, part_bytes } })
     }

@@ -116,7 +116,7 @@ struct Trickle {
 fn long_tasks(ms: u64, parts: u64) -> Measured {
     let rounds = rounds_per_millisecond() * ms / parts;
     let mut event_loop = new_loop();
-    let pool = IoPool::new(&mut event_loop, IoPoolConfig::default()).expect("four threads");
+    let pool = IoPool::new(&event_loop, IoPoolConfig::default()).expect("four threads");
     let latencies = RefCell::default();
     let trickle = Rc::new(Trickle { pool, long_left: Cell::new(LONG_TASKS), latencies });
     let meter = Meter::start();

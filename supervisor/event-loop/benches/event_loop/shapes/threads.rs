@@ -154,7 +154,7 @@ struct Stats {
 
 fn pool_stat(n: u64, in_flight: u64) -> Measured {
     let (mut event_loop, counter) = (new_loop(), Counter::new());
-    let pool = IoPool::new(&mut event_loop, IoPoolConfig::default()).expect("four threads");
+    let pool = IoPool::new(&event_loop, IoPoolConfig::default()).expect("four threads");
     let stats = Rc::new(Stats { pool, left: Cell::new(n), counter });
     let meter = Meter::start();
     (0..in_flight).for_each(|_| next_stat(&stats));

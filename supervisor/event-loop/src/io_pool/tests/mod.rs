@@ -18,8 +18,8 @@ use super::*;
 use crate::EventLoop;
 
 fn pool_with(config: IoPoolConfig) -> (EventLoop, IoPool) {
-    let mut event_loop = EventLoop::new().expect("two descriptors");
-    let pool = IoPool::new(&mut event_loop, config).expect("some threads");
+    let event_loop = EventLoop::new().expect("two descriptors");
+    let pool = IoPool::new(&event_loop, config).expect("some threads");
     (event_loop, pool)
 }
 
@@ -159,8 +159,8 @@ fn a_full_queue_is_an_answer_and_never_a_call_from_within_submit() {
 fn s70_a_pool_per_class_of_task_keeps_the_slow_class_from_delaying_the_quick_one() {
     let mut event_loop = EventLoop::new().unwrap();
     let config = |name| IoPoolConfig { name, threads: 2, ..IoPoolConfig::default() };
-    let sorts = IoPool::new(&mut event_loop, config("sorts")).unwrap();
-    let sums = IoPool::new(&mut event_loop, config("sums")).unwrap();
+    let sorts = IoPool::new(&event_loop, config("sorts")).unwrap();
+    let sums = IoPool::new(&event_loop, config("sums")).unwrap();
     let (long, quick) = (Answers::default(), Answers::default());
     let blocked = [block_a_thread(&sorts, &long), block_a_thread(&sorts, &long)];
     for task in &blocked {
@@ -189,8 +189,8 @@ fn s70_a_pool_per_class_of_task_keeps_the_slow_class_from_delaying_the_quick_one
 
 #[test]
 fn a_task_is_unknown_to_another_pool() {
-    let (mut event_loop, pool) = pool_with(one_thread());
-    let other = IoPool::new(&mut event_loop, one_thread()).unwrap();
+    let (event_loop, pool) = pool_with(one_thread());
+    let other = IoPool::new(&event_loop, one_thread()).unwrap();
     let blocked = block_a_thread(&pool, &Answers::default());
     blocked.begun.recv().unwrap();
     let task = pool.submit(|| 1, |_, _| ());
