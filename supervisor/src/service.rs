@@ -235,6 +235,14 @@ impl Service {
         Reply::document(Document::Cancelled { job: name.to_owned(), cancelled: was_live, state })
     }
 
+    /// Gives a job up: cancels it, or, if it has ended, no longer keeps its output.
+    pub fn give_up(&self, name: &str) -> Reply {
+        if let Ok(Found::Ended(job)) = self.find(name) {
+            Collection::new(self.clone(), job).complete();
+        }
+        self.cancel(name)
+    }
+
     /// The state of a job and the reasons for it, such as why it has not started.
     pub fn explain(&self, name: &str) -> Reply {
         let hub = self.hub().borrow();

@@ -105,6 +105,12 @@ fn access_log(values: &HttpValues) -> Result<Option<(AccessLog, Printer)>, Failu
 }
 
 fn table(values: &Values) -> Result<RouteTable, String> {
+    let mut routes = values.routes.iter();
+    if values.http.has_page && routes.any(|route| route.method.as_str() == "GET" && route.path == "/") {
+        return Err(
+            "a route for GET / is not reached while the page is there: leave one of them out".to_owned()
+        );
+    }
     RouteTable::new(values.routes.clone()).map_err(|error| error.to_string())
 }
 
@@ -130,6 +136,7 @@ impl Interface {
         if bound.is_empty() {
             return Ok(None);
         }
+        bound.iter().try_for_each(|bound| check_reach(bound, values.is_public))?;
         let token_file = values.token_file.clone().unwrap_or_else(|| socket.with_file_name(TOKEN_FILE));
         let tokens = read_or_make_tokens(&token_file).map_err(Failure::Usage)?;
         let access_log = access_log(values)?;
@@ -203,6 +210,16 @@ fn listen_fds() -> Result<Vec<Bound>, Failure> {
             (3..3 + i32::try_from(count.min(64)).unwrap_or(0)).map(descriptor).collect()
         }
         _ => Ok(Vec::new()),
+    }
+}
+
+/// A socket that somebody else has opened may be reached from anywhere, too.
+fn check_reach(bound: &Bound, is_public: bool) -> Result<(), Failure> {
+    match bound.address() {
+        Ok(address) if address.is_beyond_this_machine() && !is_public => Err(Failure::Usage(format!(
+            "{address} can be reached from other machines: use 127.0.0.1, or say --http-public if you mean it"
+        ))),
+        _ => Ok(()),
     }
 }
 

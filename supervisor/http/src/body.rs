@@ -2,11 +2,12 @@
 
 use crate::access_log::Logged;
 use crate::limits::PIECE;
-use crate::patience::RequestMark;
+use crate::patience::{Patience, RequestMark};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use offload_protocol::nouns::MediaType;
+use offload_supervisor::service::Collection;
 use send_wrapper::SendWrapper;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -106,9 +107,11 @@ impl RequestBody {
 pub struct Body {
     content: Content,
     /// The request is under way until this is dropped.
-    _mark: Option<Rc<RequestMark>>,
+    mark: Option<Rc<RequestMark>>,
     /// Its line in the access log is written when this is dropped.
     logged: Option<Logged>,
+    /// Of a kept output, of which this is the only copy that the client can ask for.
+    collection: Option<Collection>,
 }
 
 #[derive(Default)]
@@ -156,7 +159,7 @@ impl Body {
 
     /// What `produce` returns.
     pub fn stream(produce: impl Produce + 'static) -> Body {
-        Body { content: Content::Stream(Box::new(produce)), _mark: None, logged: None }
+        Body { content: Content::Stream(Box::new(produce)), ..Body::default() }
     }
 
     fn of_pieces(mut bytes: Bytes, held: Option<&Rc<dyn Any>>) -> Body {
@@ -171,8 +174,7 @@ impl Body {
         }
         Body {
             content: if left == 0 { Content::Empty } else { Content::Pieces { pieces, left } },
-            _mark: None,
-            logged: None,
+            ..Body::default()
         }
     }
 
@@ -180,14 +182,48 @@ impl Body {
         Body { logged: Some(logged), ..self }
     }
 
+    /// When all of it was handed to the system, the kept output is collected. If the client is gone before, it stays.
+    pub(crate) fn collects(&mut self, collection: Option<Collection>) {
+        match self.content {
+            Content::Empty => collection.into_iter().for_each(Collection::complete),
+            Content::Pieces { .. } | Content::Stream(_) => self.collection = collection,
+        }
+    }
+
+    /// The last piece. When it is dropped, all that came before it is gone, too.
+    fn last(&mut self, piece: Bytes) -> Bytes {
+        match (self.collection.take(), &self.mark) {
+            (Some(collection), Some(mark)) => {
+                let patience = Rc::clone(mark.patience());
+                holding(piece, Rc::new(Delivery { collection: Some(collection), patience }))
+            }
+            _ => piece,
+        }
+    }
+
     pub(crate) fn marked(self, mark: Rc<RequestMark>) -> Body {
-        Body { _mark: Some(mark), ..self }
+        Body { mark: Some(mark), ..self }
     }
 }
 
 /// The same bytes, which keep `held` until the last of them were handed to the system.
 pub(crate) fn holding(bytes: Bytes, held: Rc<dyn Any>) -> Bytes {
     Bytes::from_owner(HeldPiece { piece: bytes, _held: SendWrapper::new(held) })
+}
+
+/// Goes with the last piece of a kept output.
+struct Delivery {
+    collection: Option<Collection>,
+    patience: Rc<Patience>,
+}
+
+impl Drop for Delivery {
+    /// Pieces are dropped when they are written, and when their connection is at its end.
+    fn drop(&mut self) {
+        if !self.patience.is_at_its_end() {
+            self.collection.take().into_iter().for_each(Collection::complete);
+        }
+    }
 }
 
 /// A piece of an output with what it is charged to. The loop and everything on it stay on one thread; only the type of
@@ -226,10 +262,14 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let next = match &mut self.content {
             Content::Empty => None,
-            Content::Pieces { pieces, left } => pieces.pop_front().map(|piece| {
-                *left -= piece.len() as u64;
-                Ok(piece)
-            }),
+            Content::Pieces { pieces, left } => match pieces.pop_front() {
+                None => None,
+                Some(piece) => {
+                    *left -= piece.len() as u64;
+                    let is_last = *left == 0;
+                    Some(Ok(if is_last { self.last(piece) } else { piece }))
+                }
+            },
             Content::Stream(produce) => ready!(produce.poll_next(context)),
         };
         if let (Some(logged), Some(Ok(piece))) = (&mut self.logged, &next) {

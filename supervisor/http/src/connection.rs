@@ -53,11 +53,13 @@ pub(crate) async fn serve(
     match line.greet().await {
         Some(Protocol::Http1) => {
             let connection = pin!(http1().serve_connection(wire, requests));
+            let _end = Ending(&line);
             until_drained(connection, |it| it.graceful_shutdown(), |waker| answer.is_draining(number, waker))
                 .await;
         }
         Some(Protocol::Http2) => {
             let connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
+            let _end = Ending(&line);
             until_drained(connection, |it| it.graceful_shutdown(), |waker| answer.is_draining(number, waker))
                 .await;
         }
@@ -67,6 +69,15 @@ pub(crate) async fn serve(
         answer.refused(violation.status, remote);
     }
     line.end().await;
+}
+
+/// Is dropped before hyper's connection is, and says so to what that has not written.
+struct Ending<'a>(&'a Line);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.patience().connection_ends();
+    }
 }
 
 /// Drives a connection of hyper to its end, which `shut_down` begins when the server is draining.

@@ -66,7 +66,11 @@ impl Incoming {
     }
 
     fn is_empty(&self) -> bool {
-        self.start == self.bytes.len()
+        self.length() == 0
+    }
+
+    fn length(&self) -> usize {
+        self.bytes.len() - self.start
     }
 
     /// Hands on what may be.
@@ -256,6 +260,8 @@ impl Line {
         self.is_over.set(count == 0);
         if count > 0 {
             match !incoming.is_raw && incoming.guard.awaits_head() {
+                // The time for the next head begins when this request is answered.
+                true if self.patience.is_answering() => {}
                 true => self.patience.head_begins(),
                 false => self.patience.body_came(count),
             }
@@ -289,6 +295,15 @@ impl Line {
                 return Poll::Ready(Ok(()));
             }
             let is_head = incoming.guard.awaits_head();
+            if is_head && !incoming.is_raw && self.patience.has_request(context) {
+                // The next request waits here until this one is answered, so that hyper goes on looking for the client's end.
+                if incoming.length() >= HEAD_MAX {
+                    return Poll::Pending;
+                }
+                drop(incoming);
+                ready!(self.poll_fill(context))?;
+                continue;
+            }
             if is_head && !incoming.is_empty() {
                 ready!(self.socket.poll_turn(context, HEAD_COST));
             }
@@ -299,6 +314,9 @@ impl Line {
                 // The answer to this request is hyper's, if it is still to be given.
                 Err(violation) => return Poll::Ready(Err(io::Error::other(violation.reason))),
                 Ok(false) => {
+                    if is_head && !incoming.is_empty() {
+                        self.patience.head_begins();
+                    }
                     drop(incoming);
                     ready!(self.poll_fill(context))?;
                 }
@@ -377,7 +395,10 @@ impl Write for Wire {
                 self.0.patience.answer_was_taken(count);
                 Poll::Ready(Ok(count))
             }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Err(error)) => {
+                self.0.patience.connection_ends();
+                Poll::Ready(Err(error))
+            }
             Poll::Pending => {
                 self.0.patience.answer_waits();
                 Poll::Pending

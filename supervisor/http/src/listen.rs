@@ -4,6 +4,7 @@ use crate::limits::ACCEPTS_PER_TURN;
 use crate::request::Remote;
 use offload_event_loop::{Context, HandleId, Interest, LoopError, LoopHandle};
 use offload_supervisor::limits::ACCEPT_PAUSE;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrAny, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
@@ -26,7 +27,8 @@ const BACKLOG: i32 = 1024;
 pub enum Address {
     /// An address and a port; 0 is any free port.
     Tcp(SocketAddr),
-    /// The path of a Unix socket. A socket that is there already and that nobody listens at is replaced.
+    /// The path of a Unix socket. A socket of this user that is there already and that nobody listens at is replaced, and nothing
+    /// else is. Beside it there is a file `PATH.lock`.
     Unix(PathBuf),
     /// The number of a descriptor that was handed to this process, of a socket that listens: see [`Bound::of`].
     Descriptor(i32),
@@ -91,7 +93,7 @@ impl fmt::Display for Address {
 #[derive(Debug)]
 pub struct Bound {
     socket: Rc<OwnedFd>,
-    file: Option<PathBuf>,
+    _file: Option<SocketFile>,
 }
 
 impl Bound {
@@ -101,11 +103,14 @@ impl Bound {
     pub fn at(address: &Address) -> io::Result<Bound> {
         let (socket, file) = match address {
             Address::Tcp(address) => (tcp(*address)?, None),
-            Address::Unix(path) => (unix(path)?, Some(path.clone())),
+            Address::Unix(path) => {
+                let (socket, file) = unix(path)?;
+                (socket, Some(file))
+            }
             Address::Descriptor(_) => return Err(io::ErrorKind::InvalidInput.into()),
         };
         listen(&socket, BACKLOG)?;
-        Ok(Bound { socket: Rc::new(socket), file })
+        Ok(Bound { socket: Rc::new(socket), _file: file })
     }
 
     /// A socket that listens already, such as one that a service manager has opened.
@@ -115,7 +120,7 @@ impl Bound {
     pub fn of(socket: OwnedFd) -> io::Result<Bound> {
         getsockname(&socket)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Bound { socket: Rc::new(socket), file: None })
+        Ok(Bound { socket: Rc::new(socket), _file: None })
     }
 
     /// Where it listens.
@@ -131,15 +136,6 @@ impl Bound {
                 let path = address.path_bytes().unwrap_or_default();
                 Ok(Address::Unix(String::from_utf8_lossy(path).into_owned().into()))
             }
-        }
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            // If somebody has removed it, it is gone.
-            let _ = std::fs::remove_file(file);
         }
     }
 }
@@ -211,21 +207,68 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn unix(path: &Path) -> io::Result<OwnedFd> {
+fn unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+    let lock = lock(path)?;
     let address = rustix::net::SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
     if bind(&socket, &address) == Err(Errno::ADDRINUSE) {
+        replaceable(path)?;
         let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
         if rustix::net::connect(&probe, &address) != Err(Errno::CONNREFUSED) {
             return Err(Errno::ADDRINUSE.into());
         }
-        // Whoever listened there is gone.
+        // Whoever listened there is gone, and nobody else replaces it while the lock is held.
         std::fs::remove_file(path)?;
         bind(&socket, &address)?;
     }
     // Whoever may enter the directory may be another user; the mode of the socket is what stops them.
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    Ok(socket)
+    let file = SocketFile { path: path.to_owned(), identity: identity(path)?, _lock: lock };
+    Ok((socket, file))
+}
+
+/// Of several processes that want to listen at this path, one has the lock: it goes with the process.
+fn lock(path: &Path) -> io::Result<OwnedFd> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Errno::ADDRINUSE.into()),
+        other => Ok(other.map(|()| file)?),
+    }
+}
+
+/// Only a socket of this user may be replaced, and nothing that a link leads to.
+fn replaceable(path: &Path) -> io::Result<()> {
+    let about = rustix::fs::lstat(path)?;
+    let is_socket = FileType::from_raw_mode(about.st_mode) == FileType::Socket;
+    if is_socket && about.st_uid == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something that is no socket of this user"))
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let about = rustix::fs::lstat(path)?;
+    Ok((about.st_dev, about.st_ino))
+}
+
+/// The file of a Unix socket: removed when nobody listens any more, if it is still that one.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+    _lock: OwnedFd,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // If somebody has removed it, it is gone.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// The next connection. None if none waits, or if it was gone before it was accepted.

@@ -21,7 +21,9 @@ use offload_event_loop::LoopHandle;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
 use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
-use offload_supervisor::service::{Document, OnReply, Reply, Report, Service, Session, Submission, Ticket};
+use offload_supervisor::service::{
+    Collection, Document, OnReply, Reply, Report, Service, Session, Submission, Ticket,
+};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -40,8 +42,11 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// The one ticket of a session for one request.
 pub(crate) const TICKET: u64 = 1;
 
-/// How much of a body is read before it is asked again whether there is room for more.
+/// How much of a body of unknown length is read before it is asked again whether there is room for more.
 const STEP: usize = 64 << 10;
+
+/// How long such a body waits for more room. What it has holds up others meanwhile, perhaps those for which it waits.
+const GROWTH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a handler gets beside the request: a way to everything that the supervisor offers. Cheap to clone.
 #[derive(Clone)]
@@ -288,6 +293,11 @@ impl Output {
         &self.report.finished.report.media_type
     }
 
+    /// How it is said that the client has it, if it is kept.
+    pub(crate) fn collection(&self) -> Option<Collection> {
+        self.report.collection.clone()
+    }
+
     /// Everything else about the job.
     pub fn report(&self) -> &offload_protocol::nouns::Report {
         &self.report.finished.report
@@ -391,13 +401,15 @@ async fn collect(
     let allowed = Allowed::to(&body, &context.service);
     let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     allowed.check(announced.unwrap_or(0), &context.service)?;
-    room(context, session, announced.unwrap_or(0)).await?;
+    // All of it at once, or bodies that have come in part would wait for each other.
+    room(context, session, announced.unwrap_or(0), ROOM_PATIENCE).await?;
+    session.account().set_arriving(announced.unwrap_or(0) as u64);
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
     while let Some(bytes) = body.next().await {
         let bytes = bytes?;
         let length = first.len() + all.len() + bytes.len();
         allowed.check(length, &context.service)?;
-        session.account().set_arriving(length as u64);
+        session.account().set_arriving(announced.unwrap_or(length).max(length) as u64);
         match (first.is_empty(), all.is_empty()) {
             // A body that comes in one go is not copied.
             (true, true) => first = bytes,
@@ -408,20 +420,24 @@ async fn collect(
             }
             (_, false) => all.extend_from_slice(&bytes),
         }
-        if announced.is_none_or(|announced| length < announced) {
-            let rest = announced.map_or(STEP, |announced| announced - length);
-            room(context, session, rest.min(STEP)).await?;
+        if announced.is_none() {
+            room(context, session, STEP, GROWTH_PATIENCE).await?;
         }
     }
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
 /// Waits until there is room for so many bytes more. Meanwhile the client is not read.
-async fn room(context: &RequestContext, session: &Session, bytes: usize) -> Result<(), Failure> {
+async fn room(
+    context: &RequestContext,
+    session: &Session,
+    bytes: usize,
+    longest: Duration,
+) -> Result<(), Failure> {
     if session.account().has_room(bytes as u64) {
         return Ok(());
     }
-    let mut patience = pin!(context.handle.sleep(ROOM_PATIENCE));
+    let mut patience = pin!(context.handle.sleep(longest));
     loop {
         let mut released = pin!(context.rooms.released(&context.service));
         let is_released = poll_fn(|cx| match released.as_mut().poll(cx) {

@@ -90,6 +90,7 @@ pub(crate) struct Patience {
     is_body_late: Cell<bool>,
     /// Woken when a request ends.
     waits_for_end: RefCell<Option<Waker>>,
+    is_at_its_end: Cell<bool>,
 }
 
 impl Patience {
@@ -109,6 +110,7 @@ impl Patience {
             answer: Cell::default(),
             is_body_late: Cell::new(false),
             waits_for_end: RefCell::default(),
+            is_at_its_end: Cell::new(false),
         })
     }
 
@@ -144,9 +146,24 @@ impl Patience {
         RequestMark(Rc::clone(self))
     }
 
-    /// Whether a request is under way. Then the task is woken when it ends.
+    /// From now on nothing more is written.
+    pub(crate) fn connection_ends(&self) {
+        self.is_at_its_end.set(true);
+    }
+
+    /// Whether what was not written never will be.
+    pub(crate) fn is_at_its_end(&self) -> bool {
+        self.is_at_its_end.get()
+    }
+
+    /// Whether a request is under way.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.requests.get() > 0
+    }
+
+    /// The same; if one is, the task is woken when it ends.
     pub(crate) fn has_request(&self, context: &Context<'_>) -> bool {
-        let has_request = self.requests.get() > 0;
+        let has_request = self.is_answering();
         if has_request {
             let before = self.waits_for_end.replace(Some(context.waker().clone()));
             drop(before);

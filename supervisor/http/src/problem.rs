@@ -11,6 +11,9 @@ use serde::Serialize;
 /// The media type of a problem document.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
+/// When to come back if nothing is known of when it will be better.
+const RETRY_MS: u64 = 1000;
+
 /// `Retry-After` in milliseconds.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("offload-retry-after-ms");
 
@@ -82,7 +85,9 @@ impl Problem {
             attempts: None,
             signal: error.signal,
             exit_code: error.exit_code,
-            retry_after_ms: error.retry_after_ms,
+            retry_after_ms: error
+                .retry_after_ms
+                .or((status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_MS)),
         }
     }
 }
@@ -149,9 +154,12 @@ pub(crate) fn raw(violation: Violation) -> Vec<u8> {
     let problem = Problem::with_status(status, code, violation.reason);
     let json = serde_json::to_string(&problem).expect("a problem has string keys");
     let (title, length) = (problem.title, json.len());
+    let retry_after = problem.retry_after_ms.map_or(String::new(), |millis| {
+        format!("retry-after: {}\r\n{RETRY_AFTER_MS}: {millis}\r\n", millis.div_ceil(1000))
+    });
     format!(
         "HTTP/1.1 {} {title}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {length}\r\ncache-control: no-store\r\n\
-         connection: close\r\n\r\n{json}",
+         {retry_after}connection: close\r\n\r\n{json}",
         problem.status
     )
     .into_bytes()

@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod attacked;
 mod calls;
 mod clients;
 mod cors;

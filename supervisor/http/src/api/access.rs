@@ -9,7 +9,7 @@
 use super::routes::NeedsNoToken;
 use crate::cors::{Cors, Preflight};
 use crate::problem::Problem;
-use crate::request::Remote;
+use crate::request::{Remote, one};
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
@@ -100,6 +100,15 @@ fn forbidden(detail: String) -> Problem {
     Problem::new(OutcomeCode::Forbidden, detail)
 }
 
+fn bad(detail: String) -> Problem {
+    Problem::new(OutcomeCode::BadRequest, detail)
+}
+
+/// A field on which it depends who may ask. Of two of them nobody knows which counts for whoever is in front of this server.
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    one(headers, name).map_err(bad)
+}
+
 impl Access {
     /// Whether this request may be answered.
     ///
@@ -121,8 +130,11 @@ impl Access {
     /// Returns the host with its port.
     fn check_host(&self, head: &Parts) -> Result<String, Problem> {
         let authority = head.uri.authority().map(|authority| authority.as_str());
-        let host =
-            authority.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok())).unwrap_or("");
+        let named = single(&head.headers, HOST.as_str())?;
+        if authority.is_some() && named.is_some() && authority != named {
+            return Err(bad("the request names two hosts".to_owned()));
+        }
+        let host = authority.or(named).unwrap_or("");
         let name = name_of(host);
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let is_ours = name.eq_ignore_ascii_case("localhost")
@@ -137,9 +149,7 @@ impl Access {
     }
 
     fn check_origin(&self, head: &Parts, host: &str) -> Result<(), Problem> {
-        let text = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        let origin = text(ORIGIN.as_str());
-        if let Some(origin) = origin {
+        if let Some(origin) = single(&head.headers, ORIGIN.as_str())? {
             let is_own =
                 ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
             if !is_own && !self.cors.allows(origin, head) {
@@ -148,7 +158,7 @@ impl Access {
             return Ok(());
         }
         let is_anybodys = self.cors.has_any() && head.extensions.get::<NeedsNoToken>().is_some();
-        match text("sec-fetch-site") {
+        match single(&head.headers, "sec-fetch-site")? {
             None | Some("none" | "same-origin") => Ok(()),
             Some(_) if is_anybodys => Ok(()),
             Some(_) => Err(forbidden("a page of another site has caused this request".to_owned())),
@@ -265,6 +275,20 @@ mod tests {
             ("sec-fetch-site", "cross-site"),
         ];
         assert_eq!(status(&listed, &page), 200);
+    }
+
+    #[test]
+    fn a_field_on_which_access_depends_comes_once() {
+        let host = ("host", "localhost:8080");
+        let own = ("origin", "http://localhost:8080");
+        let same = ("sec-fetch-site", "same-origin");
+        assert_eq!(status(&access(), &[host, BEARER, own, same]), 200);
+        for twice in [host, own, ("origin", "http://evil.example")] {
+            assert_eq!(status(&access(), &[host, BEARER, own, twice]), 400, "{twice:?}");
+        }
+        for twice in [same, ("sec-fetch-site", "cross-site")] {
+            assert_eq!(status(&access(), &[host, BEARER, same, twice]), 400, "{twice:?}");
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn output(request: &Request, context: &RequestContext) -> Result<Response, Failu
 }
 
 fn cancel(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
-    Ok(Json(&*documented(context.service().cancel(&id(request)))?).into_response())
+    Ok(Json(&*documented(context.service().give_up(&id(request)))?).into_response())
 }
 
 /// `{"rows": [...], "next": "..."}`: `?after=` is the `next` of the page before, `?limit=` the most rows, `?label=` of jobs.

@@ -99,7 +99,8 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         (RouteMode::Sync, false) => (Preference::default(), parts::wanted(request)?),
         (RouteMode::Async, _) => (Preference { is_async: true, wait: None }, None),
     };
-    Ok(Order { job, key: key(request)?, preference, stream, is_cancelled: route.cancel_on_disconnect })
+    let key = if is_trusted { key(request)? } else { None };
+    Ok(Order { job, key, preference, stream, is_cancelled: route.cancel_on_disconnect })
 }
 
 fn with_parameters(own: &Metadata, parameters: &Parameters) -> Result<Metadata, Problem> {

@@ -104,7 +104,13 @@ async fn later(offload: Offload, wait: Duration, context: RequestContext) -> Res
         wait => format!("wait={}", wait.as_secs()),
     };
     let mut response = match end_within(&mut accepted, wait, &context).await {
-        Some(ended) => ended?.into_response(),
+        Some(ended) => {
+            let output = ended?;
+            let collection = output.collection();
+            let mut response = output.into_response();
+            response.body_mut().collects(collection);
+            response
+        }
         None => accepted_response(&accepted.job),
     };
     response.headers_mut().insert(PREFERENCE_APPLIED, header(&applied));

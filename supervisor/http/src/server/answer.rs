@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::router::Found;
-use http::header::{ALLOW, HeaderValue};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use offload_protocol::nouns::OutcomeCode;
@@ -106,6 +106,9 @@ impl Inner {
         if let Some(Preflight(method)) = head.extensions.get::<Preflight>() {
             return ready(preflight_response(&head, method));
         }
+        if let Err(detail) = one(&head.headers, CONTENT_TYPE.as_str()) {
+            return ready(Problem::new(OutcomeCode::BadRequest, detail).into_response());
+        }
         let name = match client_of(&head, client) {
             Ok(name) => name,
             Err(problem) => return ready(problem.into_response()),
@@ -160,13 +163,16 @@ fn finished(answering: Answering, logged: Option<Logged>, grant: Option<(Grant, 
 /// What the client is told: what it calls itself is no name.
 fn client_of(head: &Parts, client: Option<IpAddr>) -> Result<Rc<str>, Problem> {
     let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-    let name = match head.extensions.get::<NeedsNoToken>() {
-        Some(_) => None,
-        None => one(&head.headers, "offload-client").map_err(bad)?,
+    let is_anonymous = head.extensions.get::<NeedsNoToken>().is_some();
+    let name = match is_anonymous {
+        true => None,
+        false => one(&head.headers, "offload-client").map_err(bad)?,
     };
     match (name, client) {
         (Some(name), _) if is_client_name(name) => Ok(name.into()),
         (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {name:?}"))),
+        // Without a token nobody shares the limits and keys of those that have shown one.
+        (None, Some(address)) if is_anonymous => Ok(format!("anonymous {address}").into()),
         (None, Some(address)) => Ok(address.to_string().into()),
         (None, None) => Ok("".into()),
     }

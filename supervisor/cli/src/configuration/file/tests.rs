@@ -33,7 +33,7 @@ fn an_unknown_key_is_told_with_file_line_and_the_nearest_known_one() {
             "[supervizor]\n",
             "offload.toml:1: unknown key \"supervizor\" as a table; did you mean \"supervisor\"?",
         ),
-        ("[io]\nbananas = 2", "offload.toml:2: unknown key \"bananas\" in [io]; known are threads"),
+        ("[io]\nbananas = 2", "offload.toml:2: unknown key \"bananas\" in [io]; known are threads, root"),
         (
             "\n[pool]\nworkers = 2\n",
             "offload.toml:2: [pool] is written [[pool]], with two brackets, because there may be several",

@@ -1,0 +1,125 @@
+//! What was broken once, by somebody who tried.
+
+use std::io::Write;
+use tests::harness::{Daemon, private_folder, run_offload, until};
+use tests::http::HttpDaemon;
+
+#[test]
+fn a_file_that_is_no_socket_is_not_replaced_by_one() {
+    let folder = private_folder();
+    let (precious, link) = (folder.path().join("data.txt"), folder.path().join("link"));
+    std::fs::write(&precious, "precious").unwrap();
+    std::os::unix::fs::symlink(folder.path().join("nowhere"), &link).unwrap();
+    for path in [&precious, &link] {
+        let socket = folder.path().join("o.sock");
+        let address = format!("unix:{}", path.display());
+        let refused = run_offload(&["serve", "--socket", socket.to_str().expect("ours"), "--http", &address]);
+        assert_eq!(refused.code, 2, "{refused:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    assert!(link.is_symlink());
+}
+
+#[test]
+fn of_two_supervisors_one_has_the_unix_socket_and_it_is_taken_over_after_a_crash() {
+    let folder = private_folder();
+    let path = folder.path().join("h.sock");
+    let address = format!("unix:{}", path.display());
+    let first = Daemon::start(&["--workers", "1", "--http", &address]);
+    until("it listens", || path.exists().then_some(()));
+    let socket = folder.path().join("other.sock");
+    let second = run_offload(&["serve", "--socket", socket.to_str().expect("ours"), "--http", &address]);
+    assert_eq!(second.code, 2, "{second:?}");
+    tests::harness::signal(first.pid(), rustix::process::Signal::KILL);
+    until("it is gone", || std::os::unix::net::UnixStream::connect(&path).err().map(drop));
+    drop(first);
+    let third = Daemon::start(&["--workers", "1", "--http", &address]);
+    until("it listens", || std::os::unix::net::UnixStream::connect(&path).ok().map(drop));
+    drop(third);
+}
+
+#[test]
+fn uploads_that_do_not_all_fit_come_one_after_another() {
+    let http = HttpDaemon::start(&["--workers", "1", "--max-bytes", "8MiB", "--max-payload", "4MiB"]);
+    let body = vec![b'x'; 3 << 20];
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let sent: Vec<_> = (0..6)
+            .map(|number| {
+                let (http, body) = (&http, &body);
+                let client = format!("client-{number}");
+                scope.spawn(move || http.call("sha256", &[("Offload-Client", &client)], body).status)
+            })
+            .collect();
+        sent.into_iter().map(|thread| thread.join().expect("a client")).collect()
+    });
+    assert_eq!(statuses, [200; 6]);
+    assert_eq!(http.daemon.status()["queue"]["bytes"], 0);
+}
+
+#[test]
+fn an_output_that_its_client_has_waited_for_is_not_kept() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let kept = || http.daemon.status()["kept"]["jobs"].as_u64().expect("a number");
+    for (number, length) in [0_usize, 1, 300_000].into_iter().enumerate() {
+        let answer = http.call("echo", &[("Prefer", "wait=60")], vec![b'x'; length]);
+        assert_eq!((answer.status, answer.body.len()), (200, length));
+        until("what was delivered is given up", || (kept() == 0).then_some(()));
+        let job = answer.field("offload-job").expect("its id").to_owned();
+        assert_eq!(http.ask("GET", &format!("/v1/jobs/{job}"), &[], b"").json()["state"], "ok", "{number}");
+    }
+    let later = http.call("echo", &[("Prefer", "respond-async")], "x");
+    let place = later.field("location").expect("its place").to_owned();
+    http.ask("GET", &format!("{place}?wait=60"), &[], b"");
+    for _ in 0..3 {
+        assert_eq!(
+            http.ask("GET", &format!("{place}/output"), &[], b"").text(),
+            "x",
+            "a GET changes nothing"
+        );
+    }
+    assert_eq!(http.ask("DELETE", &place, &[], b"").status, 200);
+    until("what its client does not want any more is given up", || (kept() == 0).then_some(()));
+}
+
+#[test]
+fn an_output_that_nobody_has_read_stays() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    let fields = [("Prefer", "wait=60"), ("Idempotency-Key", "once")];
+    connection.send("POST", "/v1/tasks/echo", &fields, &vec![b'x'; 30 << 20]);
+    assert_eq!(connection.head_of_answer().expect("an answer").0, 200);
+    drop(connection);
+    let again = http.call("echo", &fields, vec![b'x'; 30 << 20]);
+    assert_eq!((again.status, again.body.len()), (200, 30 << 20));
+    assert_eq!(http.daemon.status()["jobs"]["ok"], 1, "it was run once");
+}
+
+#[test]
+fn who_goes_away_is_missed_even_if_it_has_sent_another_request() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    connection.send("POST", "/v1/tasks/sleep", &[], b"3600000");
+    connection.send("GET", "/healthz", &[], b"");
+    until("it runs", || (http.daemon.status()["jobs"]["running"] == 1).then_some(()));
+    connection.socket().flush().expect("a socket");
+    drop(connection);
+    until("it is cancelled", || (http.daemon.status()["jobs"]["cancelled"] == 1).then_some(()));
+}
+
+#[test]
+fn who_shows_no_token_has_neither_the_keys_nor_the_share_of_those_who_do() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let route = "[[route]]\nmethod = \"POST\"\npath = \"/open\"\ntask = \"echo\"\nauth = \"none\"\n";
+    std::fs::write(&file, route).unwrap();
+    let http = HttpDaemon::start(&["--config", file.to_str().expect("ours"), "--workers", "1"]);
+    let key = [("Idempotency-Key", "order-17")];
+    let squatted = http.ask("POST", "/open", &[key[0], ("Authorization", "none")], b"mine");
+    assert_eq!(squatted.status, 200);
+    let real = http.call("echo", &key, "theirs");
+    assert_eq!((real.status, real.text()), (200, "theirs".to_owned()));
+    let same = http.ask("POST", "/open", &[key[0], ("Authorization", "none")], b"theirs");
+    assert_ne!(same.field("offload-job"), real.field("offload-job"));
+    let listed = http.ask("GET", "/v1/jobs", &[], b"").text();
+    assert!(listed.contains("anonymous 127.0.0.1"), "{listed}");
+}
