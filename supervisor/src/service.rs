@@ -215,10 +215,9 @@ impl Service {
     pub fn result(&self, name: &str) -> Reply {
         match self.find(name) {
             Ok(Found::Ended(job)) => self.result_of(job),
-            Ok(Found::Live(_)) => Reply::refusal(
-                OutcomeCode::Unavailable,
-                "the job has not ended; `offload wait` waits for it".to_owned(),
-            ),
+            Ok(Found::Live(_)) => {
+                Reply::refusal(OutcomeCode::Unavailable, "the job has not ended".to_owned())
+            }
             Err(error) => Reply::Refusal(error),
         }
     }

@@ -123,7 +123,7 @@ fn whoever_waits_for_a_stream_is_told_its_outcome_and_has_none_of_its_output() {
     let before = daemon.run(&["submit", "--detach", "sleep", "600000"]).ok().text().trim().to_owned();
     let mut reader = daemon.client();
     let (ticket, job) = submit(&mut reader, "echo", b"whole");
-    assert!(daemon.run(&["result", &job]).code(4).stderr.contains("`offload wait` waits for it"));
+    assert!(daemon.run(&["result", &job]).code(4).stderr.contains("the job has not ended"));
     let mut other = daemon.client();
     let wait = wait_for(&mut other, &job);
     daemon.run(&["cancel", &before]).ok();

@@ -7,7 +7,7 @@ use crate::limits::ANSWER_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 
-/// Print the output of a job if it has ended; do not wait
+/// Print the output of a job if it has ended; do not wait (`wait` does)
 #[derive(Args, Debug)]
 pub(crate) struct Result {
     /// The job's id, as `submit --detach` printed it

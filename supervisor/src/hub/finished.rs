@@ -144,7 +144,7 @@ impl Record {
         let why = match self.output {
             RememberedOutput::Here(_) => "is here",
             RememberedOutput::Delivered => {
-                "went to whoever submitted it, and was not to be kept (`submit --detach` keeps it)"
+                "went to whoever submitted it, and was not to be kept (it is kept if the job is detached)"
             }
             RememberedOutput::NoRoom => {
                 "could not be kept: there was no room among the results that are kept"

@@ -57,7 +57,7 @@ pub(crate) enum TextKind {
     Host,
     /// An origin, as browsers name it.
     Origin,
-    /// A proxy that is believed.
+    /// A trusted proxy, or a network of them.
     Proxy,
 }
 

@@ -87,7 +87,7 @@ pub(crate) struct HttpValues {
     pub(crate) max_connections: usize,
     /// Whether there is a page at `/`.
     pub(crate) has_page: bool,
-    /// Proxies that are believed when they say for whom they ask.
+    /// Proxies whose `Forwarded` or `X-Forwarded-For` names the client.
     pub(crate) trusted_proxies: Vec<String>,
     /// The file of the access log.
     pub(crate) access_log: Option<PathBuf>,

@@ -54,9 +54,10 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 # task = \"thumbnail\"             # the body of the request is its input
 # timeout = \"10s\"                # run timeout, whatever the client says; default: the client's, or run_timeout
 # max_body = \"8MiB\"              # default: max_payload
-# auth = \"token\"                 # or \"none\": everybody may use it, and says nothing about the job
+# auth = \"token\"                 # or \"none\": no token needed; Offload-* fields, except Offload-Stream, Prefer and
+#                                 # Idempotency-Key are ignored
 # accepts = [\"image/*\"]          # other media types are refused with 415; default: all
-# mode = \"sync\"                  # or \"async\": 202 with the place of the job
+# mode = \"sync\"                  # or \"async\": answer 202 with the job's address
 # priority = 0                    # whatever the client says; default: the client's
 # cancel_on_disconnect = true      # default: that of [http]
 # headers = { Cache-Control = \"no-store\" }    # of responses with a status of 200 to 299

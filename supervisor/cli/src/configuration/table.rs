@@ -290,7 +290,7 @@ pub(crate) static TABLE: &[Key] = &[
         "http",
         Texts(TextKind::Address),
         field!(http.listen),
-        "Answer HTTP, too, at HOST:PORT, unix:PATH or fd:N; may be given several times",
+        "Also answer HTTP at HOST:PORT (a literal address), unix:PATH or fd:N; may be given several times",
     )
     .for_example("127.0.0.1:8080")
     .that_goes_with(addresses_are_of_this_machine)
@@ -300,7 +300,7 @@ pub(crate) static TABLE: &[Key] = &[
         "http-public",
         Switch,
         field!(http.is_public),
-        "Let --http listen where other machines can reach it",
+        "Allow HTTP addresses that other machines can reach; there is no TLS",
     )
     .that_needs_a_restart(),
     key(
@@ -308,7 +308,7 @@ pub(crate) static TABLE: &[Key] = &[
         "http-token-file",
         File,
         field!(http.token_file),
-        "File of mode 0600 with one or two tokens, a line each, of which HTTP clients show one",
+        "File of mode 0600 with the token, or two (old and new), one a line; a reload reads it again",
     )
     .by_default("http.token beside the socket, made at the first start", "/etc/offload/http.token")
     .that_needs_a_restart(),
@@ -317,7 +317,8 @@ pub(crate) static TABLE: &[Key] = &[
         "http-host",
         Texts(TextKind::Host),
         field!(http.hosts),
-        "Name under which HTTP clients reach this machine, beside localhost; may be given several times",
+        "Further `Host` name or IPv4 address that requests may be sent to (always: localhost, loopback); others get 403; \
+         may be given several times",
     )
     .for_example("jobs.example")
     .that_needs_a_restart(),
@@ -326,8 +327,8 @@ pub(crate) static TABLE: &[Key] = &[
         "http-cors",
         Texts(TextKind::Origin),
         field!(http.origins),
-        "Origin whose pages may use the HTTP interface and read its answers, or `*` for the routes without auth; may be given \
-         several times",
+        "Origin whose pages may call the HTTP interface and read its answers, or `*`: any page, but only routes with \
+         auth = \"none\"; may be given several times",
     )
     .for_example("https://app.example")
     .that_needs_a_restart(),
@@ -339,15 +340,14 @@ pub(crate) static TABLE: &[Key] = &[
         "Maximum HTTP connections",
     )
     .that_needs_a_restart(),
-    key("http.page", "http-page", Switch, field!(http.has_page), "Serve a page for browsers at / of --http")
+    key("http.page", "http-page", Switch, field!(http.has_page), "Serve a page for browsers at / of each --http address")
         .that_needs_a_restart(),
     key(
         "http.trusted_proxies",
         "http-trusted-proxy",
         Texts(TextKind::Proxy),
         field!(http.trusted_proxies),
-        "Proxy, or network of proxies, that is believed when it says for whom it asks (Forwarded, X-Forwarded-For); may \
-         be given several times",
+        "Address or network of a proxy whose Forwarded or X-Forwarded-For names the client; may be given several times",
     )
     .for_example("10.0.0.0/8")
     .that_needs_a_restart(),
@@ -356,7 +356,7 @@ pub(crate) static TABLE: &[Key] = &[
         "access-log",
         File,
         field!(http.access_log),
-        "File that has a line for each HTTP request; a reload opens it again",
+        "File with a line for each HTTP request; to rotate it, rename it and reload",
     )
     .for_example("/var/log/offload/access.log")
     .that_needs_a_restart(),
@@ -373,7 +373,7 @@ pub(crate) static TABLE: &[Key] = &[
         "http-cancel-on-disconnect",
         Switch,
         field!(http.cancels_on_disconnect),
-        "Cancel the job of an HTTP client that goes away while it waits; if not, the job goes on to its end",
+        "Cancel the job if its HTTP client disconnects before the answer; `false` lets it finish",
     )
     .that_needs_a_restart(),
     key(
@@ -381,8 +381,8 @@ pub(crate) static TABLE: &[Key] = &[
         "http-route",
         Routes,
         field!(routes),
-        "Run TASK for HTTP requests of this METHOD and PATH, too, whose {names} become metadata of the job; further \
-         words say more, as in timeout=10s; may be given several times",
+        "Also run TASK for requests of this METHOD and PATH; {names} in the path become metadata of the job; options \
+         follow, as in timeout=10s (see `config reference`); may be given several times",
     )
     .for_example("POST /hash/{album} sha256 auth=none")
     .that_goes_with(routes_go_together),

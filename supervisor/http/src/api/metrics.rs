@@ -97,13 +97,13 @@ impl Scrape {
 
     fn supervisor(&self, to: &mut Families<'_>) -> fmt::Result {
         let Status { workers, queue, dead_letters, wait_estimate, .. } = &self.status;
-        to.info("build", "The program that answers", "version", &self.status.version)?;
+        to.info("build", "Version of offload", "version", &self.status.version)?;
         to.gauge(("uptime", SECONDS), "Time since the supervisor started", self.status.uptime_s)?;
         let states = ["starting", "running", "degraded", "draining", "stopped"];
         let is_it = states.map(|state| (state, u64::from(state == self.status.state)));
         to.gauges(("state", NONE), "1 for the state of the supervisor", "state", is_it)?;
         to.gauge(("slots", NONE), "Slots for workers", workers.configured)?;
-        to.gauge(("slots_ready", NONE), "Slots whose worker can take or runs a job", workers.ready)?;
+        to.gauge(("slots_ready", NONE), "Slots whose worker is idle or busy", workers.ready)?;
         to.gauge(("slots_busy", NONE), "Slots whose worker runs a job", workers.busy)?;
         let saturation = workers.busy as f64 / workers.configured.max(1) as f64;
         to.gauge(
@@ -114,12 +114,12 @@ impl Scrape {
         to.counter(("worker_starts", NONE), "Worker processes that were started", self.meters.starts)?;
         let help = "Worker processes that were started to replace another";
         to.counter(("worker_restarts", NONE), help, workers.restarts)?;
-        to.gauge(("queue_jobs", NONE), "Jobs that wait", queue.jobs)?;
-        to.gauge(("queue_jobs_limit", NONE), "Jobs that may wait", queue.max_jobs)?;
+        to.gauge(("queue_jobs", NONE), "Queued jobs", queue.jobs)?;
+        to.gauge(("queue_jobs_limit", NONE), "Jobs that may be queued", queue.max_jobs)?;
         to.gauge(("held", BYTES), "Memory that is held for clients", queue.bytes)?;
         to.gauge(("held_limit", BYTES), "Memory that may be held for clients", queue.max_bytes)?;
         let expected = wait_estimate.now_us as f64 / 1e6;
-        to.gauge(("expected_wait", SECONDS), "How long a job would wait that came now", expected)?;
+        to.gauge(("expected_wait", SECONDS), "Expected queue time of a job that arrives now", expected)?;
         to.gauge(("dead_letters", NONE), "Dead letters", dead_letters.letters)
     }
 
@@ -132,9 +132,9 @@ impl Scrape {
         self.job_endings(to)?;
         self.job_times(to)?;
         let inputs = self.meters.tasks.iter().map(|meter| (&*meter.task, meter.input_bytes));
-        to.counters(("job_input", BYTES), "Inputs of jobs that ended", "task", inputs)?;
+        to.counters(("job_input", BYTES), "Input bytes of ended jobs", "task", inputs)?;
         let outputs = self.meters.tasks.iter().map(|meter| (&*meter.task, meter.output_bytes));
-        to.counters(("job_output", BYTES), "Outputs of jobs that ended", "task", outputs)
+        to.counters(("job_output", BYTES), "Output bytes of ended jobs", "task", outputs)
     }
 
     fn job_endings(&self, to: &mut Families<'_>) -> fmt::Result {
