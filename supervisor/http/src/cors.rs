@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Pages are let in by the list of their origins. `*` stands for any page, and only for routes that need no token. No answer allows
-//! credentials: a browser has nothing of its own to show here, and a page that knows the token sends it itself.
+//! credentials: cookies are not used, and a page that knows the token sends it itself.
 
 use crate::api::NeedsNoToken;
 use crate::respond::{IntoResponse, Response};

@@ -13,7 +13,7 @@ pub const TARGET_MAX: usize = 2 << 10;
 /// Routes of one table: each request is compared with all of them.
 pub const ROUTES_MAX: usize = 256;
 
-/// As much of a text that a client has sent is in a line of the access log, in bytes before they are escaped.
+/// Longest part of a text from a client that a line of the access log has, in bytes before they are escaped.
 pub const LOGGED_FIELD_MAX: usize = 1 << 10;
 
 /// Trusted proxies that a request may have come through.
@@ -41,13 +41,13 @@ pub const IDLE_TIME: Duration = Duration::from_secs(60);
 /// How long a client may take for [`BODY_QUOTA`] bytes of a body, or for the rest of it.
 pub const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// See [`BODY_TIME`]. A client that sends less than 16 KiB in a second, for longer than that, is given up.
+/// See [`BODY_TIME`]. Below 16 KiB/s on average over 10 s the request is given up.
 pub const BODY_QUOTA: u64 = 160 << 10;
 
 /// How long a client may take for [`READ_QUOTA`] bytes of what waits to be written to it, or for the rest of that.
 pub const READ_TIME: Duration = Duration::from_secs(10);
 
-/// See [`READ_TIME`]. A client that reads less than 16 KiB in a second, for longer than that, is given up.
+/// See [`READ_TIME`]. Below 16 KiB/s on average over 10 s the client is disconnected.
 pub const READ_QUOTA: u64 = 160 << 10;
 
 /// How long the end of a connection is awaited after an answer that ends it, so that the client can read that.
@@ -80,8 +80,8 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// Connections that are accepted in one turn of the loop.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;
 
-/// Clients that watch the supervisor ([`crate::api`], `/v1/events`) at a time.
+/// Clients that receive `/v1/events` ([`crate::api`]) at a time.
 pub const WATCHERS_MAX: usize = 16;
 
-/// How often they are told how it is.
+/// Interval between these events.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! What a client is told when there is no result: a problem document (RFC 9457), whose `code` is the same word as everywhere else.
+//! What a client is told when there is no result: a problem document (RFC 9457), whose `code` is the outcome of the job, or why
+//! it was rejected.
 
 use crate::body::Body;
 use crate::guard::Violation;

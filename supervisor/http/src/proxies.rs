@@ -1,4 +1,4 @@
-//! Proxies that are believed when they say for whom they ask (`Forwarded`, RFC 7239, and `X-Forwarded-For`).
+//! Trusted proxies: their `Forwarded` (RFC 7239) or `X-Forwarded-For` names the client.
 //!
 //! ```text
 //!   client ---> proxy ---> proxy ---> this server          Forwarded: for=CLIENT, for=PROXY
@@ -95,7 +95,7 @@ fn plain(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The proxies that a server believes. With none, nobody is believed.
+/// The proxies that a server trusts. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<TrustedProxy>);
 

@@ -59,7 +59,7 @@ pub enum RouteMode {
     /// It does, unless it has shown the token and prefers otherwise (`Prefer`).
     #[default]
     Sync,
-    /// It gets a 202 with the place of the job.
+    /// It gets a 202 with the address of the job.
     Async,
 }
 

@@ -70,7 +70,7 @@ struct Inner {
     until_done: RefCell<Option<Box<dyn Any>>>,
 }
 
-/// How this server meets the world; the same for all requests.
+/// Settings that are the same for all requests.
 #[derive(Clone)]
 struct Edge {
     proxies: TrustedProxies,
@@ -133,7 +133,7 @@ impl Server {
     /// client is gone.
     ///
     /// # Errors
-    /// [`BadPattern`], if the path is none.
+    /// [`BadPattern`], if `path` is not a valid pattern.
     pub fn route<F, R>(
         &self,
         method: Method,
@@ -156,7 +156,7 @@ impl Server {
     /// [`Server::route`] for GET and HEAD.
     ///
     /// # Panics
-    /// If the path is none.
+    /// If `path` is not a valid pattern.
     pub fn get<F, R>(&self, path: &str, handler: impl Fn(Request, RequestContext) -> F + 'static)
     where
         F: Future<Output = R> + 'static,
@@ -168,7 +168,7 @@ impl Server {
     /// [`Server::route`] for POST.
     ///
     /// # Panics
-    /// If the path is none.
+    /// If `path` is not a valid pattern.
     pub fn post<F, R>(&self, path: &str, handler: impl Fn(Request, RequestContext) -> F + 'static)
     where
         F: Future<Output = R> + 'static,
@@ -180,7 +180,7 @@ impl Server {
     /// Answers requests by a callback, which gets the loop and may reply at once or later, from anywhere on the loop.
     ///
     /// # Panics
-    /// If the path is none.
+    /// If `path` is not a valid pattern.
     pub fn on(
         &self,
         method: Method,
@@ -241,7 +241,7 @@ impl Server {
         self.0.connections_max.set(most.max(1));
     }
 
-    /// From now on these proxies are believed when they say for whom they ask. The default is none.
+    /// From now on these proxies are trusted: their `Forwarded` or `X-Forwarded-For` names the client. The default is none.
     pub fn set_trusted_proxies(&self, proxies: TrustedProxies) {
         self.change_edge(|edge| edge.proxies = proxies);
     }

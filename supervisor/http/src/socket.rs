@@ -3,7 +3,7 @@
 //! ```text
 //!   ready (at first) --- a read or write would block ---> waiting, with a waker
 //!      ^                                                     |
-//!      '--- an event (on edge: once for each change) --------'
+//!      '--- an event (edge-triggered: once for each change) -'
 //! ```
 //!
 //! Who reads or writes much has to let others have their turn: after [`TURN_BYTES`] the socket acts as if it were not ready, until

@@ -19,7 +19,8 @@
 //!
 //! Beside these there may be a table of routes ([`Server::mount_routes`]), for other addresses.
 //!
-//! Everything but the last two needs the token, unless it comes over a Unix socket, or for a route that needs none. `access.rs` says who may ask at all.
+//! Everything but the last two needs the token, unless it comes over a Unix socket, or for a route that needs none. `access.rs`
+//! has the rules.
 
 mod access;
 mod dead;
