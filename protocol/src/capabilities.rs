@@ -18,9 +18,11 @@ pub const FILES: u64 = 1 << 3;
 /// The capability of workers that look for their next job for a short while before they go to sleep
 /// ([`LINGER`](crate::limits::LINGER)). A supervisor states it where there are cores for that.
 pub const LINGERING: u64 = 1 << 4;
+/// The capability of tasks that take several jobs at once: [`FromWorker::OfferBatch`] and [`ToWorker::Batch`].
+pub const BATCHES: u64 = 1 << 5;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES;
 
 /// Those of them that mean something between client and supervisor.
 pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES;

@@ -78,6 +78,7 @@
 //! | InputIn (`segments`) | 9 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
 //! | OutputRead (`segments`) | 10 | segment `u32` | |
 //! | InputFile (`files`) | 11 | job `u64`, length in bytes `u64` | |
+//! | Batch (`batches`) | 12 | jobs `u32` | |
 //!
 //! | from the worker | number | fields | payload |
 //! |---|---|---|---|
@@ -95,6 +96,7 @@
 //! | SegmentReady (`segments`) | 11 | segment `u32` | |
 //! | SegmentLeft (`segments`) | 12 | segment `u32` | |
 //! | OutputIn (`segments`) | 13 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
+//! | OfferBatch (`batches`) | 14 | most jobs `u32`, wait in us `u32` | |
 //!
 //! - An **Offer** is one task: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest
 //!   time between two Progress messages in ms `u32` (0: no promise); description `text` of at most 256 bytes, accepted media
@@ -191,6 +193,7 @@
 //! | 2 (value 4) | `segments`: large payloads may lie in shared memory | Segment, InputIn, OutputIn, ... | - |
 //! | 3 (value 8) | `files`: an input may be a file, whose descriptor is passed on | InputFile | InputFile, SendInput |
 //! | 4 (value 16) | `lingering`: after a job that came alone, the worker may poll for the next one for up to 50 us before it sleeps | nothing | - |
+//! | 5 (value 32) | `batches`: several jobs of one task may run together | OfferBatch, Batch | - |
 //!
 //! ## Outputs in parts
 //!
@@ -312,6 +315,31 @@
 //! - All workers of the task have to take files. An accepted job that waits when one comes that does not, as after a reload, ends
 //!   as `unsupported`: submit it again with its bytes.
 //! - The input is not kept with a dead letter, so such a job cannot be retried from there.
+//!
+//! ## Batches
+//!
+//! With it, a task may get several jobs at once, because that is cheaper than one after another. A worker says so right behind the
+//! Offer of the task, once it has read in Welcome that the supervisor has the capability: OfferBatch, with the most jobs (2 to 32) and
+//! for how long the first one is to wait for others (at most 1,000,000 us). The task has to be idempotent, must not work in
+//! steps, and promises no progress.
+//!
+//! ```text
+//! worker                                supervisor
+//!   | --- Offer, OfferBatch ------------->|
+//!   |<------- Batch, Run, Run, ..., Run --|   to a worker without jobs. Batch says how many Run follow, of this task
+//!   | --- Started ----------------------->|   of the first of these jobs: it stands for all of them
+//!   | --- Finished, Failed, ... --------->|   one for each of them, in any order
+//! ```
+//!
+//! - The jobs of a batch have the same timeout, which counts for all of them together. Their inputs have at most 32,768 bytes, and
+//!   are never in a segment or a file. A Run without Batch is a batch of one job.
+//! - Each answer says which part of the run time and of the CPU time falls to its job. What is answered stays answered, whatever
+//!   becomes of the others.
+//! - A Cancel of one of the jobs may come at any time: its answer is thrown away. Skipped is not an answer to it.
+//! - A worker whose task fails as a whole, as by a panic, finds out whose fault it is, by running halves of the batch until one job is
+//!   left, and answers the others as usual. The SDK does so.
+//! - If the process ends, nobody is blamed, because nobody knows whose fault it is. The jobs without an answer run again: each half of
+//!   them on its own, down to one job on a worker, which is blamed. So it is for a batch that exceeds its timeout.
 //!
 //! ## Clients
 //!

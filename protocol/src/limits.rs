@@ -116,6 +116,12 @@ pub const PARTS_CREDIT: u64 = 256 << 10;
 /// wake-up takes on a virtual machine. So who looks in vain loses no more than could have been won.
 pub const LINGER: Duration = Duration::from_micros(50);
 
+/// Most jobs that may run together as a batch.
+pub const BATCH_JOBS_MAX: u32 = 32;
+
+/// For how long the first job of a batch may wait for others at most.
+pub const BATCH_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// A text on the wire has its length before it.
 const TEXT: usize = 8;
 

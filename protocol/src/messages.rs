@@ -2,10 +2,11 @@
 //! last.
 
 pub use crate::capabilities::{
-    CAPABILITIES, CLIENT_CAPABILITIES, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS, shared_capabilities,
+    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS,
+    shared_capabilities,
 };
 use crate::nouns::{
-    FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
+    Batching, FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
 };
 pub use crate::requests::{DeadLetterAction, IdempotencyKey, SubmitOptions, View};
 use serde::{Deserialize, Serialize};
@@ -129,6 +130,12 @@ pub enum ToWorker<'a> {
         job: u64,
         /// The length of the file when the job was submitted, in bytes. A file of another length is an error of the job.
         bytes: u64,
+    },
+    /// The next messages are so many `Run`, all of one task that was offered with `OfferBatch`: their jobs run together
+    /// ([`BATCHES`]). `Started` of the first one stands for all of them; each is answered by itself, in any order.
+    Batch {
+        /// How many: 2 to what the worker offered.
+        jobs: u32,
     },
 }
 
@@ -267,6 +274,12 @@ pub enum FromWorker<'a> {
         offset: u64,
         /// The length of the output, in bytes.
         length: u64,
+    },
+    /// The task that was offered last takes several jobs at once ([`BATCHES`]). It is idempotent, does not work in steps and
+    /// promises no progress. Sent at most once for each task, right behind its `Offer`.
+    OfferBatch {
+        /// How many, and how long the first one waits for others.
+        batching: Batching,
     },
 }
 

@@ -207,6 +207,7 @@ fn to_worker() -> Vec<Vector> {
             ToWorker::InputFile { job: 7, bytes: 1 << 20 },
             b"",
         ),
+        vector("the next 3 Run go together", ToWorker::Batch { jobs: 3 }, b""),
     ]
 }
 
@@ -288,6 +289,11 @@ fn from_worker() -> Vec<Vector> {
         vector(
             "where the output of the next Finished is",
             FromWorker::OutputIn { job, segment: 4, offset: 64, length: 1 << 20 },
+            b"",
+        ),
+        vector(
+            "the task that was offered last takes several jobs at once",
+            FromWorker::OfferBatch { batching: Batching { max: 32, wait_us: 2000 } },
             b"",
         ),
     ]

@@ -357,6 +357,7 @@ impl Hub {
             Action::Run { worker, job, attempt, resume } => self.run(worker, job, attempt, resume),
             Action::RunHere { job, within } => self.run_here(job, within),
             Action::StopHere { job } => self.stop_here(job),
+            Action::Batch { worker, jobs } => self.send(worker, &ToWorker::Batch { jobs }),
             Action::Prefetch { worker, job, attempt } => self.prefetch(worker, job, attempt),
             Action::TakeBack { worker, job } => self.take_back(worker, job),
             Action::Yield { worker, job } => self.send(worker, &ToWorker::Yield { job: job.0 }),

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 pub use measured::{Meters, TaskLoad, TaskMeter, Times};
-pub use task::TaskView;
+pub use task::{BatchView, TaskView};
 
 /// The state of the supervisor as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +92,15 @@ pub struct WorkerCounts {
     /// How often such a job was taken back before its worker saw it.
     #[serde(default)]
     pub taken_back: u64,
+    /// How often several jobs were given to a worker together.
+    #[serde(default)]
+    pub batches: u64,
+    /// How many jobs these were in all.
+    #[serde(default)]
+    pub batched_jobs: u64,
+    /// How many batches were lost with their worker, so that their jobs ran again in halves.
+    #[serde(default)]
+    pub halved_batches: u64,
 }
 
 /// Part of [`Status`].
@@ -238,6 +247,9 @@ pub struct WorkerView {
     pub job: Option<String>,
     /// The task of that job.
     pub task: Option<String>,
+    /// How many jobs the worker was given together, if it runs a batch; `job` is one of those that are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
     /// How long the worker has been running that job, in microseconds.
     pub running_us: Option<u64>,
     /// Number of jobs finished by this slot.
@@ -276,6 +288,9 @@ pub struct JobView {
     pub age_us: u64,
     /// The slot that runs the job or ran it last.
     pub slot: Option<usize>,
+    /// How many jobs its worker was given together, itself included; absent if it was alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
     /// Length of the input, in bytes.
     pub input_bytes: u64,
     /// What went wrong.

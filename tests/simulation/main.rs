@@ -25,9 +25,12 @@
 //! what the shell does in `world` (`apply`), how it is checked in `oracle` (`take_note`, `judge`), and its name in
 //! `coverage`.
 //!
+//! Each seed is also a small world of jobs that run together (`batches.rs`, `oracle/batches.rs`).
+//!
 //! A seed that fails is made smaller and printed as a list of events (`shrink`). The same seed gives the same run for
 //! as long as neither the core nor the simulator is changed.
 
+mod batches;
 mod choices;
 mod coverage;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::coverage::Coverage;
 use crate::oracle::Failure;
-use crate::seeds::{run, story};
+use crate::seeds::{run, story, together};
 use crate::world::{Plan, Verdict};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -43,6 +43,7 @@ fn run_seed(seed: u64) -> Verdict {
             verdict.failure = Some(Failure { rule: "O14", what: "two runs of one seed differ".to_owned() });
         }
     }
+    verdict.failure = verdict.failure.or_else(|| together(seed).err());
     verdict
 }
 

@@ -357,6 +357,7 @@ fn knobs(choices: &mut Choices, tape: &mut Tape) -> CoreConfig {
         max_resting: pick(&[1024, 0, 1, 2]),
         max_files: CoreConfig::default().max_files,
         here: TasksHere::default(),
+        batches: BTreeMap::new(),
     }
 }
 

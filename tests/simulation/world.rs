@@ -480,6 +480,7 @@ impl World {
                 }
             }
             Action::Finish(_)
+            | Action::Batch { .. }
             | Action::Log(_)
             | Action::Keep { .. }
             | Action::Collect { .. }

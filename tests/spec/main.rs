@@ -6,6 +6,7 @@ mod core;
 
 mod address;
 mod bad_input;
+mod batches;
 mod bench;
 mod blame;
 mod blocked_output;

@@ -9,18 +9,23 @@ use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, Mono, ProgramIndex, WorkerId};
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage};
+use offload_protocol::nouns::{Batching, ErrorDetail, OutcomeCode, TaskOffer, Usage};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 pub use fake::{FakeParts, FakeWorker};
 
 /// What a worker of the test offers: `sum` may be run twice, `charge` may not; `climb` may, is done in steps, gives
-/// checkpoints and says every second how far it is.
+/// checkpoints and says every second how far it is; up to eight of `tile` run together, and the first waits 2 ms for others.
 pub fn offers() -> Vec<TaskOffer<'static>> {
     let sum = TaskOffer { idempotent: true, ..TaskOffer::new("sum") };
     let climb = TaskOffer { idempotent: true, stepped: true, checkpoints: true, ..TaskOffer::new("climb") };
-    vec![sum, TaskOffer::new("charge"), TaskOffer { progress_ms: 1000, ..climb }]
+    let tile = TaskOffer {
+        idempotent: true,
+        batching: Some(Batching { max: 8, wait_us: 2000 }),
+        ..TaskOffer::new("tile")
+    };
+    vec![sum, TaskOffer::new("charge"), TaskOffer { progress_ms: 1000, ..climb }, tile]
 }
 
 /// How the workers of the test behave when they are not told otherwise.
@@ -63,6 +68,8 @@ pub struct PoolUnderTest {
     pub here: Vec<(JobId, Duration)>,
     /// Those that it was told to stop.
     pub stopped_here: Vec<JobId>,
+    /// How many jobs workers were given together.
+    pub batches: Vec<(WorkerId, u32)>,
     /// How often a job was wanted back from a tray.
     pub wanted_back: usize,
     /// Jobs that workers were asked to give back.
@@ -123,6 +130,7 @@ impl PoolUnderTest {
             cancelled: Vec::new(),
             here: Vec::new(),
             stopped_here: Vec::new(),
+            batches: Vec::new(),
             wanted_back: 0,
             asked_to_yield: Vec::new(),
             kept: BTreeMap::new(),
@@ -254,6 +262,7 @@ impl PoolUnderTest {
                     worker.resumed.extend(resume.then_some(job));
                 }
             }
+            Action::Batch { worker, jobs } => self.batches.push((worker, jobs)),
             Action::Prefetch { worker, job, attempt } => {
                 let fake =
                     self.workers.get_mut(&worker).expect("a job is put into the tray of a living worker");

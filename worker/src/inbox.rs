@@ -15,7 +15,7 @@ use crate::task::Input;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Frame, FrameDecoder, owned_payload};
-use offload_protocol::limits::{PARTS_CREDIT, PAYLOAD_MAX_CEILING};
+use offload_protocol::limits::{BATCH_JOBS_MAX, PARTS_CREDIT, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{FILES, FromWorker, PREFETCH, SEGMENTS, ToWorker, VERSION_MAJOR};
 use offload_protocol::nouns::Metadata;
 use std::collections::VecDeque;
@@ -64,6 +64,8 @@ pub(crate) struct Inbox {
     pub(crate) segments: Segments,
     /// The file that is the input of a job, whose Run comes next.
     file: Option<(u64, FileInput)>,
+    /// Jobs of a batch whose other jobs come next, and how many these are.
+    batch: Option<(Vec<Job>, usize)>,
     /// What is to be said because of messages about segments.
     pub(crate) answers: Vec<FromWorker<'static>>,
     /// The longest payload that the supervisor takes, once it has said so.
@@ -73,11 +75,16 @@ pub(crate) struct Inbox {
 /// What to do with a job when its turn comes.
 pub(crate) enum Turn {
     Run(Job),
+    /// They run together. Whichever is cancelled, the others are wanted: nothing is done about it.
+    RunTogether(Vec<Job>),
     /// It was cancelled, and its input is already dropped.
     Skip {
         id: u64,
     },
 }
+
+/// In place of the number of a job, where a batch runs. No job has it.
+const NO_JOB: u64 = u64::MAX;
 
 pub(crate) struct Running {
     id: u64,
@@ -140,7 +147,7 @@ impl Inbox {
                 let task = task.to_owned();
                 let job = Job { id, attempt, task, input, checkpoint, timeout, deadline, metadata };
                 self.bytes += job.bytes();
-                self.turns.push_back(Turn::Run(job));
+                self.add_turn(job);
             }
             ToWorker::Cancel { job } => self.cancel(job),
             ToWorker::Drain => self.drain(),
@@ -161,8 +168,24 @@ impl Inbox {
             ToWorker::InputFile { job, bytes } => {
                 self.file = Some((job, FileInput { file: self.descriptors.pop_front(), bytes }));
             }
+            ToWorker::Batch { jobs } => {
+                if self.batch.is_some() || !(2..=BATCH_JOBS_MAX).contains(&jobs) {
+                    return Err(Stop::Error(SessionError::Batch(jobs)));
+                }
+                self.batch = Some((Vec::new(), jobs as usize));
+            }
         }
         Ok(())
+    }
+
+    /// A job has come: by itself, or as one of a batch, whose turn comes when it is complete.
+    fn add_turn(&mut self, job: Job) {
+        let Some((mut jobs, all)) = self.batch.take() else { return self.turns.push_back(Turn::Run(job)) };
+        jobs.push(job);
+        match jobs.len() == all {
+            true => self.turns.push_back(Turn::RunTogether(jobs)),
+            false => self.batch = Some((jobs, all)),
+        }
     }
 
     /// While a worker is drained, a long job had better go on elsewhere. So the drain also asks for the running job back.
@@ -212,12 +235,20 @@ impl Inbox {
 
     pub(crate) fn next_turn(&mut self) -> Option<Turn> {
         let turn = self.turns.pop_front()?;
-        if let Turn::Run(job) = &turn {
-            self.bytes -= job.bytes();
-            let (cancelled, wanted_back) = (false, self.draining);
-            self.running.push(Running { id: job.id, cancelled, wanted_back, credit: PARTS_CREDIT });
-        }
+        let (jobs, id) = match &turn {
+            Turn::Run(job) => (std::slice::from_ref(job), job.id),
+            Turn::RunTogether(jobs) => (&jobs[..], NO_JOB),
+            Turn::Skip { .. } => return Some(turn),
+        };
+        self.bytes -= jobs.iter().map(Job::bytes).sum::<usize>();
+        let (cancelled, wanted_back) = (false, self.draining);
+        self.running.push(Running { id, cancelled, wanted_back, credit: PARTS_CREDIT });
         Some(turn)
+    }
+
+    /// Whether a batch is next.
+    pub(crate) fn is_batch_next(&self) -> bool {
+        matches!(self.turns.front(), Some(Turn::RunTogether(_)))
     }
 
     pub(crate) fn has_room(&self) -> bool {

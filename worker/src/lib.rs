@@ -39,6 +39,7 @@
 //! | file | is |
 //! |---|---|
 //! | `task.rs` | what an author sees: [`Task`], [`Input`], [`Output`], [`TaskError`] |
+//! | `batch.rs` | tasks that take several jobs at once: [`Member`] |
 //! | `stepped.rs` | tasks that are done in steps: [`Stepped`] |
 //! | `context.rs` | what a running task can ask about its job, and how it reports progress: [`TaskContext`] |
 //! | `worker.rs` | the builder, and the names it takes: [`Worker`] |
@@ -54,6 +55,7 @@
 //! | `confine.rs` | the limits and privileges that it gives up then; shims use it too: [`confine`] |
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
+mod batch;
 #[cfg(feature = "builtin")]
 pub mod builtin;
 pub mod confine;
@@ -78,6 +80,7 @@ mod tray;
 mod usage;
 mod worker;
 
+pub use batch::Member;
 pub use bytes::Bytes;
 pub use context::TaskContext;
 pub use link::SessionError;

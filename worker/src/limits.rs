@@ -59,6 +59,9 @@ mod builtin {
     /// The largest `n` of the task `primes`.
     pub const PRIMES_N_MAX: u64 = 1_000_000_000;
 
+    /// The largest `n` of the task `primes.batch`. It is not done in steps, so no job takes long.
+    pub const PRIMES_BATCH_N_MAX: u64 = 10_000_000;
+
     /// The longest time of the tasks `sleep` and `spin`, in milliseconds: an hour.
     pub const TIME_MS_MAX: u64 = 3_600_000;
 

@@ -1,6 +1,6 @@
 //! The socket to the supervisor: jobs in, answers out.
 //!
-//! [`Link::next_job`] sends what is waiting to be sent, and waits for a job. [`Link::look`] takes what has arrived, without
+//! [`Link::next_jobs`] sends what is waiting to be sent, and waits for a job. [`Link::look`] takes what has arrived, without
 //! waiting, so that a Cancel is seen between two jobs (of a row of tiny ones, every [`LOOK_EVERY`]) and, if the task asks for
 //! it, during a job. For a stepped task the
 //! session looks between steps; then [`Link::job_between`] returns the job that can run before the next step. Waiting has
@@ -50,6 +50,8 @@ pub enum SessionError {
     UnknownTask(String),
     /// An input in a segment that this worker does not have, or outside of it.
     Segment(u32),
+    /// A batch of so many jobs, which cannot be, or one within another.
+    Batch(u32),
     /// The socket failed.
     Io(io::Error),
 }
@@ -70,6 +72,9 @@ impl fmt::Display for SessionError {
             }
             SessionError::Segment(segment) => {
                 write!(formatter, "the supervisor put an input into segment {segment}, where it cannot be")
+            }
+            SessionError::Batch(jobs) => {
+                write!(formatter, "the supervisor sent a batch of {jobs} jobs where it cannot be")
             }
             SessionError::Io(error) => write!(formatter, "the socket to the supervisor failed: {error}"),
         }
@@ -174,8 +179,17 @@ impl Link {
         }
     }
 
-    /// The next job; `None` if the supervisor has no more for this worker.
-    pub(crate) fn next_job(&mut self) -> Result<Option<Job>, Stop> {
+    /// Sends what is waiting to be sent, and waits until the supervisor has said what it can.
+    pub(crate) fn wait_for_welcome(&mut self) -> Result<(), Stop> {
+        self.flush()?;
+        while self.inbox.capabilities.is_none() && self.inbox.turns.is_empty() && !self.inbox.draining {
+            self.receive(MsgFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// The next job, or the next jobs that run together; `None` if the supervisor has no more for this worker.
+    pub(crate) fn next_jobs(&mut self) -> Result<Option<Due>, Stop> {
         if !self.inbox.turns.is_empty() && self.ended_at - self.looked_at >= LOOK_EVERY {
             self.looked_at = self.ended_at;
             self.look();
@@ -185,7 +199,8 @@ impl Link {
                 return Err(stop);
             }
             match self.inbox.next_turn() {
-                Some(Turn::Run(job)) => return Ok(Some(job)),
+                Some(Turn::Run(job)) => return Ok(Some(Due::One(job))),
+                Some(Turn::RunTogether(jobs)) => return Ok(Some(Due::Together(jobs))),
                 Some(Turn::Skip { id }) => self.skip(id),
                 None => {
                     if self.outbox.held() > INLINE_PAYLOAD_MAX {
@@ -242,14 +257,14 @@ impl Link {
     /// A job that has arrived while another one runs, to be run before the next step of that one. `None` also if the
     /// running job itself runs between the steps of another.
     pub(crate) fn job_between(&mut self) -> Result<Option<Job>, Stop> {
-        if self.inbox.running.len() >= RUNNING_MAX {
+        if self.inbox.running.len() >= RUNNING_MAX || self.inbox.is_batch_next() {
             return Ok(None);
         }
         loop {
             match self.inbox.next_turn() {
                 Some(Turn::Run(job)) => return Ok(Some(job)),
                 Some(Turn::Skip { id }) => self.skip(id),
-                None => {
+                Some(Turn::RunTogether(_)) | None => {
                     self.flush()?;
                     return Ok(None);
                 }
@@ -390,6 +405,13 @@ impl Link {
         self.inbox.descriptors.truncate(DESCRIPTORS_MAX);
         Ok(count)
     }
+}
+
+/// What is to be run next.
+pub(crate) enum Due {
+    One(Job),
+    /// A batch: at least two.
+    Together(Vec<Job>),
 }
 
 enum Received {

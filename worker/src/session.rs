@@ -18,13 +18,15 @@
 //!
 //! Started is written before the task gets its input, and before an input that is a file is read. So if the process ends after that, this job is to blame and no other.
 //! The same write carries the answer to the job before. The picture of what happens between two steps is in
-//! `session/stepping.rs`: there a second job may go from starting to its answer.
+//! `session/stepping.rs`: there a second job may go from starting to its answer. Jobs that run together are in
+//! `session/batches.rs`.
 
+mod batches;
 mod stepping;
 
 use crate::context::{Attempt, TaskContext};
 use crate::inbox::Job;
-use crate::link::{Link, SessionError, Stop};
+use crate::link::{Due, Link, SessionError, Stop};
 use crate::panics;
 use crate::parts::Parts;
 use crate::progress::Progress;
@@ -34,7 +36,7 @@ use bytes::Bytes;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    CAPABILITIES, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    BATCHES, CAPABILITIES, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
 use std::os::unix::net::UnixStream;
@@ -71,8 +73,17 @@ pub(crate) fn serve(tasks: Vec<Task>, stream: UnixStream, output_max: usize) -> 
 impl Session {
     fn run(&mut self) -> Result<(), Stop> {
         self.greet()?;
-        while let Some(job) = self.link.next_job()? {
-            self.run_job(job)?;
+        while let Some(due) = self.link.next_jobs()? {
+            match due {
+                Due::One(job) => {
+                    let index = self.index_of(&job.task)?;
+                    match self.tasks[index].run_batch().is_some() {
+                        true => self.run_together(vec![job])?,
+                        false => drop(self.run_job(job)?),
+                    }
+                }
+                Due::Together(jobs) => self.run_together(jobs)?,
+            }
         }
         Ok(())
     }
@@ -86,9 +97,18 @@ impl Session {
             sdk: SDK,
         };
         self.link.push(&hello, &Bytes::new());
+        // Whether it may be said which tasks take several jobs at once, the supervisor has to say.
+        let has_batches = self.tasks.iter().any(|task| task.offer().batching.is_some());
+        if has_batches {
+            self.link.wait_for_welcome()?;
+        }
+        let may_batch = self.link.supervisor_can(BATCHES);
         for task in &self.tasks {
             let (message, texts) = offer(task);
             self.link.push(&message, &texts);
+            if let Some(batching) = task.offer().batching.filter(|_| may_batch) {
+                self.link.push(&FromWorker::OfferBatch { batching }, &Bytes::new());
+            }
         }
         self.link.push(&FromWorker::Ready, &Bytes::new());
         self.link.flush()
@@ -97,9 +117,7 @@ impl Session {
     /// Runs a job, from Started to its answer. Returns the time and CPU time that it used.
     fn run_job(&mut self, job: Job) -> Result<Spent, Stop> {
         let Job { id, attempt: number, task, input, checkpoint, timeout, deadline, metadata } = job;
-        let Some(index) = self.tasks.iter().position(|offered| offered.name() == task) else {
-            return Err(Stop::Error(SessionError::UnknownTask(task)));
-        };
+        let index = self.index_of(&task)?;
         self.link.push(&FromWorker::Started { job: id, attempt: number }, &Bytes::new());
         self.link.flush()?;
 
@@ -117,9 +135,14 @@ impl Session {
         let now = Instant::now();
         let spent = attempt.meter.stop(&mut self.reading, now);
 
-        self.answer(&attempt, ended, spent);
+        self.answer((id, number), ended, spent);
         self.link.ended(now, spent.run);
         Ok(spent)
+    }
+
+    fn index_of(&self, task: &str) -> Result<usize, Stop> {
+        let index = self.tasks.iter().position(|offered| offered.name() == task);
+        index.ok_or_else(|| Stop::Error(SessionError::UnknownTask(task.to_owned())))
     }
 
     /// Where the parts of this task's output go.
@@ -144,8 +167,7 @@ impl Session {
         }
     }
 
-    fn answer(&mut self, attempt: &Attempt, ended: Ended, spent: Spent) {
-        let Attempt { job, number: attempt, .. } = *attempt;
+    fn answer(&mut self, (job, attempt): (u64, u32), ended: Ended, spent: Spent) {
         let Spent { run, usage } = spent;
         let run_ns = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         let (message, payload) = match bounded(ended, self.link.payload_max().unwrap_or(self.output_max)) {
@@ -201,7 +223,6 @@ fn bounded(ended: Ended, output_max: usize) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builtin;
     use crate::task::TaskError;
     use crate::test_supervisor::{Said, Serving, TestSupervisor};
     use crate::worker::Worker;
@@ -524,8 +545,7 @@ mod tests {
 
     #[test]
     fn the_answer_says_what_the_job_has_used() {
-        let (mut supervisor, _serving) =
-            TestSupervisor::of(|| builtin::tasks(false).into_iter().fold(Worker::new(), Worker::with));
+        let (mut supervisor, _serving) = TestSupervisor::of_builtin();
         supervisor.add_run(1, "spin", "20").add_run(2, "spin", "wrong").add(&ToWorker::Drain, "").send();
         assert_eq!(supervisor.hear(), started(1));
         assert!(matches!(supervisor.hear(), Said::Finished { .. }));

@@ -1,10 +1,11 @@
 //! What the author of a task sees: the task itself, its input, its output and its errors.
 
+use crate::batch::{Batched, Member};
 use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
 use bytes::Bytes;
-use offload_protocol::nouns::{DescribedTask, Lane, MediaType, TaskOffer};
+use offload_protocol::nouns::{Batching, DescribedTask, Lane, MediaType, TaskOffer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -32,6 +33,7 @@ pub(crate) enum Ran {
 enum Manner {
     AtOnce,
     Stepped { checkpoints: bool },
+    InBatches(Batching),
 }
 
 /// A function that jobs ask for by its name, with what it promises.
@@ -46,6 +48,8 @@ pub struct Task {
     progress_ms: u32,
     described: DescribedTask,
     run: Box<Run>,
+    /// What a task in batches does with several jobs.
+    run_batch: Option<Box<Batched<'static>>>,
 }
 
 impl Task {
@@ -68,6 +72,7 @@ impl Task {
             progress_ms: 0,
             described: DescribedTask::default(),
             run,
+            run_batch: None,
         }
     }
 
@@ -140,6 +145,52 @@ impl Task {
             Ok(Ran::Steps(Box::new(InSteps::new(state, keeping)) as Box<dyn Steps>))
         };
         Task::new(name, Manner::Stepped { checkpoints: keeping.is_some() }, Box::new(run))
+            .accepts([MediaType::JSON])
+            .produces(MediaType::JSON)
+    }
+
+    /// A task that takes several jobs at once, up to `max` (2 to [`BATCH_JOBS_MAX`]), because together they cost less than one after
+    /// another. The first job of a batch waits for others for at most `wait` (up to [`BATCH_WAIT_MAX`]) while a worker is idle; the
+    /// configuration of the supervisor may lower both. `run` gets 1 to `max` jobs and returns as many results in their order. A job
+    /// that fails by its own `Err` fails alone.
+    ///
+    /// The task is [`Task::idempotent`], because that is what finding the guilty one of several jobs takes: if `run` panics or
+    /// returns another number of results, it is called again for each half of the jobs, and so on, until the job is found that
+    /// fails alone. If it ends the process, the supervisor does the same with workers. All jobs of a batch have the same timeout,
+    /// which counts for all of them together.
+    ///
+    /// # Panics
+    /// If `max` or `wait` is out of its bounds.
+    ///
+    /// [`BATCH_JOBS_MAX`]: offload_protocol::limits::BATCH_JOBS_MAX
+    /// [`BATCH_WAIT_MAX`]: offload_protocol::limits::BATCH_WAIT_MAX
+    pub fn batch<F>(name: impl Into<String>, max: u32, wait: Duration, run: F) -> Task
+    where
+        F: FnMut(&[Member]) -> Vec<Result<Output, TaskError>> + 'static,
+    {
+        let name = name.into();
+        let batching = Batching { max, wait_us: u32::try_from(wait.as_micros()).unwrap_or(u32::MAX) };
+        if let Err(why) = batching.check() {
+            panic!("task {name:?}: {why}");
+        }
+        let run_one = |_: Given, _: &mut TaskContext<'_>| Err(TaskError::new("it takes its jobs in batches"));
+        let task = Task::new(name, Manner::InBatches(batching), Box::new(run_one));
+        Task { run_batch: Some(Box::new(run)), ..task }.idempotent()
+    }
+
+    /// A [`Task::batch`] from JSON documents to JSON documents. A job whose input does not fit `I` fails with an error that names
+    /// the line and column, and `run` does not get it.
+    ///
+    /// # Panics
+    /// As [`Task::batch`].
+    pub fn json_batch<I, O, E, F>(name: impl Into<String>, max: u32, wait: Duration, run: F) -> Task
+    where
+        I: DeserializeOwned + 'static,
+        O: Serialize + 'static,
+        E: fmt::Display + 'static,
+        F: FnMut(Vec<I>) -> Vec<Result<O, E>> + 'static,
+    {
+        Task::batch(name, max, wait, crate::batch::with_json(run))
             .accepts([MediaType::JSON])
             .produces(MediaType::JSON)
     }
@@ -250,13 +301,19 @@ impl Task {
 
     /// What it promises.
     pub fn offer(&self) -> TaskOffer<'_> {
-        let (stepped, checkpoints) = match self.manner {
-            Manner::AtOnce => (false, false),
-            Manner::Stepped { checkpoints } => (true, checkpoints),
+        let (stepped, checkpoints, batching) = match self.manner {
+            Manner::AtOnce => (false, false, None),
+            Manner::Stepped { checkpoints } => (true, checkpoints, None),
+            Manner::InBatches(batching) => (false, false, Some(batching)),
         };
         let name = self.name.as_str().into();
         let Task { idempotent, lane, progress_ms, .. } = *self;
-        TaskOffer { name, idempotent, lane, stepped, checkpoints, progress_ms }
+        TaskOffer { name, idempotent, lane, stepped, checkpoints, progress_ms, batching }
+    }
+
+    /// The function for several jobs, of a task in batches.
+    pub(crate) fn run_batch(&mut self) -> Option<&mut Batched<'static>> {
+        self.run_batch.as_deref_mut()
     }
 
     /// What [`Task::progress_every`] promised.

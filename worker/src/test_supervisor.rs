@@ -9,7 +9,7 @@ use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use offload_protocol::messages::{FromWorker, ToWorker, VERSION_MAJOR, VERSION_MINOR};
-use offload_protocol::nouns::{DescribedTask, FailureKind, MediaType, Metadata, TaskOffer, Usage};
+use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, MediaType, Metadata, TaskOffer, Usage};
 use offload_protocol::outbox::Outbox;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Read, Write};
@@ -27,6 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) enum Said {
     Hello,
     Offer(TaskOffer<'static>, DescribedTask),
+    OfferBatch(Batching),
     Ready,
     Started {
         job: u64,
@@ -97,6 +98,8 @@ pub(crate) struct TestSupervisor {
     outbox: Outbox,
     /// What the job that ended last has used.
     pub(crate) usage: Usage,
+    /// What the worker offered, if it was heard.
+    pub(crate) offers: Vec<(TaskOffer<'static>, DescribedTask)>,
 }
 
 impl TestSupervisor {
@@ -104,7 +107,7 @@ impl TestSupervisor {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         let decoder = FrameDecoder::new(PAYLOAD_MAX_DEFAULT);
-        TestSupervisor { stream, decoder, outbox: Outbox::new(), usage: Usage::default() }
+        TestSupervisor { stream, decoder, outbox: Outbox::new(), usage: Usage::default(), offers: Vec::new() }
     }
 
     /// With a worker on a thread, which has said Hello.
@@ -112,8 +115,26 @@ impl TestSupervisor {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serving = thread::spawn(move || worker().serve_on(theirs));
         let mut supervisor = TestSupervisor::new(ours);
-        supervisor.hear_offers();
+        supervisor.offers = supervisor.hear_offers();
         (supervisor, Serving(serving))
+    }
+
+    /// The same with a worker that waits for Welcome before it offers its tasks.
+    pub(crate) fn welcoming(
+        capabilities: u64,
+        worker: impl FnOnce() -> Worker + Send + 'static,
+    ) -> (TestSupervisor, Serving) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let serving = thread::spawn(move || worker().serve_on(theirs));
+        let mut supervisor = TestSupervisor::new(ours);
+        supervisor.welcome(capabilities, &[]);
+        supervisor.offers = supervisor.hear_offers();
+        (supervisor, Serving(serving))
+    }
+
+    /// With the built-in worker, and no capabilities.
+    pub(crate) fn of_builtin() -> (TestSupervisor, Serving) {
+        TestSupervisor::welcoming(0, || builtin::tasks(true).into_iter().fold(Worker::new(), Worker::with))
     }
 
     pub(crate) fn add(&mut self, message: &ToWorker<'_>, payload: impl Into<Bytes>) -> &mut TestSupervisor {
@@ -208,6 +229,9 @@ impl TestSupervisor {
         loop {
             match self.hear() {
                 Said::Offer(offer, described) => offers.push((offer, described)),
+                Said::OfferBatch(batching) => {
+                    offers.last_mut().expect("it is about an offer").0.batching = Some(batching);
+                }
                 Said::Ready => return offers,
                 other => panic!("not an offer: {other:?}"),
             }
@@ -252,6 +276,7 @@ fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
             let described = DescribedTask::new(about, &output, example_length, schema_length).unwrap();
             Said::Offer(task.into_owned(), described)
         }
+        FromWorker::OfferBatch { batching } => Said::OfferBatch(batching),
         FromWorker::Ready => Said::Ready,
         FromWorker::Started { job, attempt } => Said::Started { job, attempt },
         FromWorker::Finished { job, attempt, media_type, .. } => {
@@ -293,8 +318,7 @@ impl Serving {
 
 /// What a built-in task answers, or the message of its error.
 pub(crate) fn answer_bytes(task: &str, input: impl Into<Bytes>) -> Result<Vec<u8>, String> {
-    let (mut supervisor, serving) =
-        TestSupervisor::of(|| builtin::tasks(true).into_iter().fold(Worker::new(), Worker::with));
+    let (mut supervisor, serving) = TestSupervisor::of_builtin();
     supervisor.add_run(1, task, input).send();
     assert_eq!(supervisor.hear(), Said::Started { job: 1, attempt: 1 });
     let answer = match supervisor.hear_the_end() {

@@ -73,7 +73,8 @@ impl Worker {
     ///
     /// # Panics
     /// If its name is invalid ([`is_task_name`]) or taken, if there are [`TASKS_OFFERED_MAX`] tasks already, or if what it says
-    /// of itself is too long ([`DescribedTask::check`](offload_protocol::nouns::DescribedTask::check)). These are mistakes in
+    /// of itself is too long ([`DescribedTask::check`](offload_protocol::nouns::DescribedTask::check)) or speaks against its batches
+    /// ([`TaskOffer::check_batching`](offload_protocol::nouns::TaskOffer::check_batching)). These are mistakes in
     /// the program, and its first start shows them.
     #[must_use]
     pub fn with(mut self, task: Task) -> Worker {
@@ -87,7 +88,7 @@ impl Worker {
             self.tasks.len() < TASKS_OFFERED_MAX,
             "task {name:?} is one too many: a worker offers at most {TASKS_OFFERED_MAX}"
         );
-        if let Err(error) = task.described().check() {
+        if let Err(error) = task.described().check().and_then(|()| task.offer().check_batching()) {
             panic!("task {name:?}: {error}");
         }
         self.tasks.push(task);
@@ -141,6 +142,7 @@ fn complain(error: &dyn fmt::Display, exit_code: u8) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn nothing(name: &str) -> Task {
         Task::json(name, |(): (), _| Ok::<_, TaskError>(()))
@@ -163,6 +165,13 @@ mod tests {
     fn more_tasks_than_a_worker_may_offer_are_refused() {
         let _ =
             (0..=TASKS_OFFERED_MAX).fold(Worker::new(), |worker, i| worker.with(nothing(&format!("t{i}"))));
+    }
+
+    #[test]
+    #[should_panic(expected = "task \"pay\": it takes several jobs at once and is not idempotent")]
+    fn a_task_in_batches_has_to_be_idempotent() {
+        let pay = Task::batch("pay", 2, Duration::ZERO, |jobs| vec![Ok(Output::text("")); jobs.len()]);
+        let _ = Worker::new().with(pay.not_idempotent());
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! programs read before they submit one.
 
 use super::{Lane, MediaType};
-use crate::limits::{ACCEPTED_TYPES_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX};
+use crate::limits::{ACCEPTED_TYPES_MAX, BATCH_JOBS_MAX, BATCH_WAIT_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::time::Duration;
 
 /// What a worker promises of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,44 @@ pub struct TaskOffer<'a> {
     /// The longest time between two reports of its progress, in milliseconds: if it is exceeded, the task hangs. 0 if it
     /// promises nothing.
     pub progress_ms: u32,
+    /// It takes several jobs at once. On the wire, that is a message of its own
+    /// ([`OfferBatch`](crate::messages::FromWorker::OfferBatch)).
+    #[serde(skip)]
+    pub batching: Option<Batching>,
+}
+
+/// How a task takes several jobs at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batching {
+    /// Most jobs in one batch: 2 to [`BATCH_JOBS_MAX`].
+    pub max: u32,
+    /// How long the first job of a batch waits for others, in microseconds: at most [`BATCH_WAIT_MAX`].
+    pub wait_us: u32,
+}
+
+impl Batching {
+    /// How long the first job of a batch waits for others.
+    pub fn wait(self) -> Duration {
+        Duration::from_micros(self.wait_us.into())
+    }
+
+    /// Whether it keeps its bounds.
+    ///
+    /// # Errors
+    /// A sentence that says which bound it exceeds.
+    pub fn check(self) -> Result<(), String> {
+        let Batching { max, wait_us } = self;
+        if !(2..=BATCH_JOBS_MAX).contains(&max) {
+            Err(format!("a batch of at most {max} jobs; 2 to {BATCH_JOBS_MAX} are allowed"))
+        } else if self.wait() > BATCH_WAIT_MAX {
+            Err(format!(
+                "its jobs would wait {wait_us} us for others; {} are allowed",
+                BATCH_WAIT_MAX.as_micros()
+            ))
+        } else {
+            Ok(())
+        }
+    }
 }
 
 impl<'a> TaskOffer<'a> {
@@ -30,7 +69,32 @@ impl<'a> TaskOffer<'a> {
     pub fn new(name: impl Into<Cow<'a, str>>) -> TaskOffer<'a> {
         let lane = Lane::default();
         let name = name.into();
-        TaskOffer { name, idempotent: false, lane, stepped: false, checkpoints: false, progress_ms: 0 }
+        TaskOffer {
+            name,
+            idempotent: false,
+            lane,
+            stepped: false,
+            checkpoints: false,
+            progress_ms: 0,
+            batching: None,
+        }
+    }
+
+    /// Whether its jobs can be run together as it says.
+    ///
+    /// # Errors
+    /// A sentence that says what speaks against it.
+    pub fn check_batching(&self) -> Result<(), String> {
+        let Some(batching) = self.batching else { return Ok(()) };
+        if !self.idempotent {
+            Err("it takes several jobs at once and is not idempotent: after a crash nobody could be told"
+                .to_owned())
+        } else if self.stepped || self.progress_ms > 0 {
+            Err("it takes several jobs at once, so it can neither work in steps nor promise progress"
+                .to_owned())
+        } else {
+            batching.check()
+        }
     }
 }
 
@@ -149,6 +213,27 @@ mod tests {
         for bad in ["", "2fast", "a b", "a/b", "ä", "a\n", ".x", long.as_str()] {
             assert!(!is_task_name(bad), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn only_what_may_run_twice_and_at_once_is_offered_in_batches() {
+        let good = TaskOffer {
+            idempotent: true,
+            batching: Some(Batching { max: 2, wait_us: 1_000_000 }),
+            ..TaskOffer::new("sum")
+        };
+        assert_eq!(good.check_batching(), Ok(()));
+        let with = |max, wait_us| TaskOffer { batching: Some(Batching { max, wait_us }), ..good.clone() };
+        let bad = [
+            TaskOffer { idempotent: false, ..good.clone() },
+            TaskOffer { stepped: true, ..good.clone() },
+            TaskOffer { progress_ms: 10, ..good.clone() },
+            with(1, 0),
+            with(BATCH_JOBS_MAX + 1, 0),
+            with(2, 1_000_001),
+        ];
+        assert!(bad.iter().all(|offer| offer.check_batching().is_err()));
+        assert_eq!(with(BATCH_JOBS_MAX, 0).check_batching(), Ok(()));
     }
 
     #[test]

@@ -97,6 +97,7 @@ fn details(task: &TaskView) -> String {
         yes(task.steps, "in steps"),
         yes(task.checkpoints, "with checkpoints"),
         yes(task.streams, "output in parts (--stream)"),
+        task.batch.map(|batch| format!("up to {} jobs at once", batch.max)),
     ];
     let needs = [
         (task.memory_bytes > 0).then(|| text::bytes(task.memory_bytes)),
@@ -145,6 +146,14 @@ mod tests {
         let shown = details(tasks.iter().find(|task| task.task == "count").unwrap());
         assert!(shown.contains("output in parts (--stream)\n"), "{shown}");
         assert!(serde_json::to_string(&tasks).unwrap().contains("\"streams\":true"));
+    }
+
+    #[test]
+    fn it_is_shown_which_tasks_take_several_jobs_at_once() {
+        let tasks = builtin();
+        let batched: Vec<&TaskView> = tasks.iter().filter(|task| task.batch.is_some()).collect();
+        assert_eq!(batched.iter().map(|task| &*task.task).collect::<Vec<_>>(), ["primes.batch"]);
+        assert!(details(batched[0]).contains("  promises  idempotent, up to 32 jobs at once\n"));
     }
 
     /// Each built-in task has a row of its own in the table of README.md, or shares one.

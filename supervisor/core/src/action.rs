@@ -68,6 +68,14 @@ pub enum Action {
         /// The job.
         job: JobId,
     },
+    /// The next runs of this worker, as many as this, go together: they are sent as one batch. They come right behind this
+    /// action.
+    Batch {
+        /// The worker.
+        worker: WorkerId,
+        /// How many; at least 2.
+        jobs: u32,
+    },
     /// Put a job with its input into the tray of a worker that has one, while it works. If that fails, the answer is
     /// `TrayFailed` and `TakenBack`.
     Prefetch {
@@ -236,6 +244,8 @@ pub struct Ended {
     pub queued: Duration,
     /// How long the task itself ran, by the worker's clock.
     pub run: Duration,
+    /// How many jobs its last attempt was given together with, itself included; 0 if it was alone.
+    pub together: u32,
     /// From the end of the task to now.
     pub returned: Duration,
     /// Where it ran last.

@@ -1,5 +1,6 @@
 //! The configuration of the core, with the defaults that users are told.
 
+use crate::batches::BatchLimits;
 use crate::here::TasksHere;
 use crate::limits::{
     ATTEMPTS_MAX, DEAD_BYTES_MAX, DEAD_LETTERS_MAX, FILES_OPEN, HANGING_MAX, JOBS_QUEUED_MAX_DEFAULT,
@@ -102,6 +103,8 @@ pub struct CoreConfig {
     pub drain_timeout: Duration,
     /// Most short jobs given to one worker at a time; 1 gives each job only to an idle worker.
     pub window_max: usize,
+    /// Lower limits for the batches of tasks than those that their workers offer, by the task's name.
+    pub batches: BTreeMap<String, BatchLimits>,
 }
 
 impl Default for CoreConfig {
@@ -147,6 +150,7 @@ impl Default for CoreConfig {
             window: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
             window_max: crate::limits::WINDOW_MAX,
+            batches: BTreeMap::new(),
         }
     }
 }

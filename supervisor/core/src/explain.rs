@@ -46,6 +46,8 @@ pub struct Explanation {
     pub running: Option<(WorkerInSlot, Duration)>,
     /// For a job that is done here, without a worker: for how long.
     pub here: Option<Duration>,
+    /// How many jobs its worker was given together, itself included; 0 if it is alone.
+    pub together: u32,
     /// For a job that was dispatched and not started: where it is.
     pub given_to: Option<WorkerInSlot>,
     /// For a job that lies in the tray of a busy worker: the job that runs there.
@@ -79,6 +81,8 @@ pub struct Waiting {
     /// Its client has not taken its outputs: how many bytes they are, expected ones included, and how many are free
     /// in total.
     pub held_back: Option<(u64, u64)>,
+    /// It waits for others to run together with, for so long from now at the most.
+    pub gathers: Option<Duration>,
     /// Why no worker can be had, if so.
     pub unavailable: Option<String>,
 }
@@ -131,6 +135,10 @@ impl Core {
                 JobState::Here { started_at } => Some(now - started_at),
                 _ => None,
             },
+            together: match job.state {
+                JobState::Assigned { worker, .. } | JobState::Running { worker, .. } => self.batch_of(worker),
+                _ => 0,
+            },
             given_to: match job.state {
                 JobState::Assigned { worker, .. } => place(worker),
                 _ => None,
@@ -158,7 +166,9 @@ impl Core {
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return None };
         let program = self.program_of(task);
         let queues = &self.programs[program];
-        let ahead = queues.queue(job.line()).ahead_of_its_own(job.client, job.rank(id));
+        let ahead = queues
+            .queue_of(job.line(), task)
+            .map_or(0, |queue| queue.ahead_of_its_own(job.client, job.rank(id)));
         let clients = self.clients.waiting_count();
         let own_backlog = planned(job.expected()).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
@@ -181,6 +191,7 @@ impl Core {
                 let free = self.config.max_bytes.saturating_sub(self.ledger.all().total());
                 (self.ledger.of(self.account_of(job)).outputs(), free)
             }),
+            gathers: job.line().gathers().then(|| queues.gatherings.ripe_in(now, task)).flatten(),
             unavailable: self.unavailable(program).map(|error| error.message),
         })
     }

@@ -4,7 +4,7 @@ use super::Core;
 use super::ids::{JobId, SlotIndex};
 use super::jobs::{Job, JobState, RanUnder};
 use super::ledger::Holding;
-use super::slots::{Role, SlotState};
+use super::slots::{Load, Role, SlotState};
 use super::trays::TrayState;
 use crate::limits::{UNSTARTED_MAX, WINDOW_MAX};
 use crate::small_map::SmallSet;
@@ -141,11 +141,11 @@ impl Core {
             JobState::Held => ensure(self.promises.has(id), || format!("{id} is held back for no promise")),
             JobState::Parked => ensure(job.task.is_none(), || format!("{id} is parked with a known task")),
             JobState::Queued => {
-                let program = job.task.map(|task| &self.programs[self.program_of(task)]);
-                let is_there = program
-                    .is_some_and(|program| program.queue(job.line()).contains(job.client, job.rank(id)));
+                let queue =
+                    job.task.and_then(|task| self.programs[self.program_of(task)].queue_of(job.line(), task));
+                let is_there = queue.is_some_and(|queue| queue.contains(job.client, job.rank(id)));
                 ensure(is_there, || format!("{id} is queued but in no queue"))?;
-                let listed = program.and_then(|program| program.queue(job.line()).level_of(job.client));
+                let listed = queue.and_then(|queue| queue.level_of(job.client));
                 ensure(listed == Some(self.ledger.level_of(self.account_of(job))), || {
                     format!("{id} is listed under outputs that its client does not have: {listed:?}")
                 })
@@ -215,9 +215,10 @@ impl Core {
             let is_alone = load.suspended.is_none() || load.waiting.len() <= 1;
             ensure(is_alone, || format!("slot {slot} has several waiting jobs beside a suspended one"))?;
             let is_suspect = |job| self.jobs.get(job).is_some_and(|job| job.is_suspect);
-            ensure(load.len() == 1 || !load.jobs().any(is_suspect), || {
+            ensure(load.len() == 1 || !load.batch.is_empty() || !load.jobs().any(is_suspect), || {
                 format!("slot {slot} has a suspect and other jobs")
             })?;
+            self.check_batch(load).map_err(|what| format!("slot {slot} {what}"))?;
             let is_known_tiny = load.tiny_as_of.get() == self.tiny_changes;
             ensure(is_leaving || !is_known_tiny || self.find_all_tiny(load), || {
                 format!("slot {slot} has a job that is not tiny, and it is not known")
@@ -241,6 +242,37 @@ impl Core {
         ensure(is_open || !must_be_open, || format!("slot {slot} is idle and not listed"))?;
         let due = place.deadline(self.config.hang_timeout);
         ensure(due == place.listed.due, || format!("slot {slot} is listed under another time"))
+    }
+}
+
+impl Core {
+    fn check_batch(&self, load: &Load) -> Result<(), String> {
+        if load.batch.is_empty() {
+            return ensure(load.together.is_empty(), || {
+                "runs jobs together that were not given together".into()
+            });
+        }
+        let is_alone = load.suspended.is_none() && load.tray.is_none();
+        ensure(is_alone, || "has a batch, and a suspended job or one in its tray".into())?;
+        let is_one_of_it = |id: JobId| load.batch.iter().any(|(given, _)| *given == id);
+        ensure(load.jobs().all(is_one_of_it), || "has a batch and other jobs".into())?;
+        ensure(load.running.is_none() || load.waiting.is_empty(), || "runs a part of a batch".into())?;
+        ensure(load.running.is_some() || load.together.is_empty(), || {
+            "runs a batch without its first job".into()
+        })?;
+        let members: Vec<&Job> = load.jobs().filter_map(|id| self.jobs.get(id)).collect();
+        let kind = |job: &Job| (job.task, job.run_limit, job.is_suspect);
+        let are_alike = members.windows(2).all(|pair| kind(pair[0]) == kind(pair[1]));
+        ensure(are_alike, || "has a batch of jobs that may not go together".into())?;
+        let is_plain = |job: &&Job| {
+            job.promise.idempotent && !job.has_file && !job.is_streamed() && !job.promise.is_stepped
+        };
+        ensure(members.iter().all(is_plain), || "has a batch with a job that must be alone".into())?;
+        let is_small_enough =
+            |job: &&Job| !job.is_suspect || load.batch.len() <= job.past.together_most as usize;
+        ensure(members.iter().all(is_small_enough), || {
+            "has a batch that is larger than half of the one before".into()
+        })
     }
 }
 

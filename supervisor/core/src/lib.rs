@@ -27,6 +27,7 @@
 //!              reload, retire                       renew.rs      Dismiss, Yield, Reloaded
 //!              on trial, taken back                 trial.rs      Log
 //!              on_taken_back, on_end_of_turn, ...   prefetch.rs   TakeBack
+//!              jobs that run together               batches.rs    Batch
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
 //!              on_held, on_released                 room.rs       (more or less of what waits may start)
 //!              inputs that are files                files.rs      Finish
@@ -49,6 +50,7 @@
 
 mod abandoned;
 pub mod action;
+pub mod batches;
 pub mod clients;
 pub mod config;
 mod doubt;
@@ -104,6 +106,7 @@ mod turn;
 mod waiting;
 
 use action::{Accepted, Action, Actions, Ended, Keep};
+use batches::Gatherings;
 use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
@@ -197,6 +200,8 @@ struct Program {
     short_on_probation: FairQueue,
     long_on_probation: FairQueue,
     probation: Probation,
+    /// Waiting jobs that can run together with others of their task.
+    gatherings: Gatherings,
     /// How long all jobs in the queues are expected to run, in total.
     backlog: Duration,
     /// The slots that can take a job, ordered by the number of jobs that they have. Without the reserved ones.
@@ -394,6 +399,7 @@ impl Core {
             self.trial_ends_at(),
             self.next_overdue_tray(),
             self.next_due_here(),
+            self.next_ripe_batch(),
             self.promises.next_end(),
             self.letters.next_end(),
             self.has_more_to_move.then(Mono::default),
@@ -441,6 +447,7 @@ impl Core {
             attempts: job.attempts,
             queued: (started_at - job.accepted_at).saturating_sub(unheard + job.past.ran_before),
             run: run + job.past.ran_before,
+            together: worker.map_or(0, |worker| self.batch_of(worker)),
             returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
             usage: ending.usage,

@@ -2,7 +2,7 @@
 //! each other when this crate is compiled. The bounds of the wire are in [`offload_protocol::limits`]. Default times are
 //! in [`CoreConfig`](crate::config::CoreConfig); what a priority is worth is in [`queue`](crate::queue).
 
-use offload_protocol::limits::{CHECKPOINT_MAX, PAYLOAD_MAX_DEFAULT};
+use offload_protocol::limits::{BATCH_JOBS_MAX, CHECKPOINT_MAX, PAYLOAD_MAX_DEFAULT};
 use std::time::Duration;
 
 /// Most worker processes that can be configured.
@@ -161,6 +161,8 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const _: () =
     assert!(WORKERS_MAX * WINDOW_MAX <= JOBS_QUEUED_MAX_DEFAULT, "a full pool fits back into the queue");
+const _: () =
+    assert!(BATCH_JOBS_MAX as usize <= WINDOW_MAX, "a worker has no more jobs at a time than a window");
 const _: () = assert!(PAYLOAD_MAX_DEFAULT as u64 <= QUEUED_BYTES_MAX_DEFAULT, "one longest input fits");
 const _: () = assert!(
     PAYLOAD_MAX_DEFAULT as u64 <= KEPT_BYTES_MAX_DEFAULT / 2,

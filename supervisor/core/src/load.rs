@@ -26,6 +26,10 @@ use std::time::Duration;
 pub struct Load {
     /// The attempt that runs.
     pub running: Option<Running>,
+    /// The other attempts that run together with it (`batches.rs`), in the order in which they were given.
+    pub together: Vec<Running>,
+    /// The jobs that were given together, with the numbers of their attempts; none if they were not. Some may have ended.
+    pub batch: Vec<(JobId, u32)>,
     /// The attempt in steps that is suspended, and goes on when `running` has ended.
     pub suspended: Option<Running>,
     /// Jobs that were given to the worker and not started, in the order in which it has to start them.
@@ -119,7 +123,8 @@ impl Load {
 
     /// How many jobs there are.
     pub fn len(&self) -> usize {
-        usize::from(self.running.is_some()) + usize::from(self.suspended.is_some()) + self.waiting.len()
+        let started = usize::from(self.running.is_some()) + usize::from(self.suspended.is_some());
+        started + self.together.len() + self.waiting.len()
     }
 
     /// Whether there are none.
@@ -134,7 +139,8 @@ impl Load {
 
     /// All jobs, started or not.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
-        let started = self.running.iter().chain(&self.suspended).map(|running| running.job);
+        let started = self.running.iter().chain(&self.together).chain(&self.suspended);
+        let started = started.map(|running| running.job);
         started.chain(self.waiting.iter().copied())
     }
 
@@ -151,16 +157,24 @@ impl Load {
     /// The worker has started the next job. The job that ran, if one did, is suspended.
     pub(super) fn start(&mut self, now: Mono, mut started: Running) {
         self.pop_waiting();
+        if self.running.is_some() && !self.batch.is_empty() {
+            started.earliest_start = started.earliest_start.max(self.free_since);
+            return self.together.push(started);
+        }
         let free_since = self.running.map_or(self.free_since, |running| running.earliest_start);
         started.earliest_start = started.earliest_start.max(free_since);
         let before = self.running.replace(started);
         self.suspended = self.suspended.or(before.map(|running| running.suspend(now)));
     }
 
-    /// The running attempt took this long.
+    /// The running attempt, or one of those that run together, took this long.
     pub(super) fn note_run(&mut self, counted: Duration) {
         let Some(running) = self.running else { return };
         self.free_since = self.free_since.max(running.earliest_start + counted);
+        if !self.batch.is_empty() {
+            let rest = self.running.iter_mut().chain(&mut self.together);
+            rest.for_each(|running| running.earliest_start = running.earliest_start + counted);
+        }
         if let Some(suspended) = &mut self.suspended {
             suspended.earliest_start = suspended.earliest_start + counted;
         }
@@ -170,24 +184,36 @@ impl Load {
     pub(super) fn take_running(&mut self, now: Mono) -> Option<Running> {
         let ended = self.running.take()?;
         self.is_answer_due = false;
-        self.running = self.suspended.take().map(|suspended| suspended.resume(now));
+        self.running = match self.together.is_empty() {
+            true => self.suspended.take().map(|suspended| suspended.resume(now)),
+            false => Some(self.together.remove(0)),
+        };
         Some(ended)
+    }
+
+    /// The attempt at this job that may be answered now: the one that runs, or one of those that run together.
+    pub(super) fn answerable(&self, job: JobId) -> Option<&Running> {
+        self.running.iter().chain(&self.together).find(|running| running.job == job)
     }
 
     /// The attempt at this job, if it was started.
     pub(super) fn started(&self, job: JobId) -> Option<&Running> {
-        self.running.iter().chain(&self.suspended).find(|running| running.job == job)
+        self.running.iter().chain(&self.together).chain(&self.suspended).find(|running| running.job == job)
     }
 
     /// The attempt at this job, if it was started.
     pub(super) fn started_mut(&mut self, job: JobId) -> Option<&mut Running> {
-        self.running.iter_mut().chain(&mut self.suspended).find(|running| running.job == job)
+        let mut started = self.running.iter_mut().chain(&mut self.together).chain(&mut self.suspended);
+        started.find(|running| running.job == job)
     }
 
     /// Takes the attempt at this job out, if it was started.
     pub(super) fn take_started(&mut self, now: Mono, job: JobId) -> Option<Running> {
         if self.running_job() == Some(job) {
             return self.take_running(now);
+        }
+        if let Some(place) = self.together.iter().position(|running| running.job == job) {
+            return Some(self.together.remove(place));
         }
         self.suspended.take_if(|suspended| suspended.job == job)
     }

@@ -8,6 +8,7 @@
 //! ```text
 //!   the job ...
 //!   ran                             blamed: tried again if it may be, otherwise ended; its client pays for the worker
+//!   ran together with others        nobody knows: all are tried again, in halves (`batches.rs`)
 //!   ran, but is innocent            tried again; if it must not run twice it ends, because its effects are unknown
 //!   was not started                 innocent: given back to its queue, however often that happens
 //!   was not started, may have begun innocent: given back; if it must not run twice it ends in doubt (`doubt.rs`)
@@ -53,6 +54,9 @@ impl End {
             Some(Cause::Stopped) => {
                 (OutcomeCode::Timeout, format!("was stopped for {} and was ended", human(hang_timeout)))
             }
+            Some(Cause::TogetherTooLong) => {
+                (OutcomeCode::Timeout, "ran longer with several jobs than one of them may".to_owned())
+            }
             Some(Cause::Hung) => {
                 (OutcomeCode::Timeout, "did not say how far it was, as it promised,".to_owned())
             }
@@ -95,8 +99,13 @@ impl Core {
                 job.is_suspect = true;
             }
         }
+        self.halve(&load);
+        let was_batch = !load.batch.is_empty();
         if let Some(running) = load.running {
-            self.lose_started(turn, running, end, !is_job_ended && !running.is_bystander);
+            self.lose_started(turn, running, end, !is_job_ended && !running.is_bystander && !was_batch);
+        }
+        for running in load.together {
+            self.lose_started(turn, running, end, false);
         }
         if let Some(suspended) = load.suspended {
             self.lose_started(turn, suspended, end, false);
@@ -128,7 +137,7 @@ impl Core {
         let allowed = self.attempts_allowed(job);
         let may_run_again = match is_blamed {
             true => crashes < allowed,
-            false => allowed > 1,
+            false => allowed > 1 || self.is_lost_with_its_batch(job),
         };
         if may_run_again {
             self.drop_parts(turn, id);
@@ -229,7 +238,7 @@ impl Core {
         let Some(&started) = load.started(id) else { return };
         let is_for_another =
             matches!(self.slots[slot].state, SlotState::Leaving { cause: Cause::JobEnded, .. });
-        let is_blamed = load.running_job() == Some(id) && !is_for_another;
+        let is_blamed = load.answerable(id).is_some() && !is_for_another;
         let was = self.slots[slot].worker_mut().copied();
         let place = was.and_then(|worker| self.place(worker.id));
         // How the process will end is not known yet, and will say nothing about the job.

@@ -63,6 +63,11 @@ pub struct Trouble {
     /// How many workers in a row had no other job and ended before they had started it. That delays the job, but
     /// never ends it by itself.
     pub unstarted: u32,
+    /// As a suspect, it may run together with others as one of so many jobs: half as many as there were when its worker ended. 0
+    /// or 1 if it has to be alone.
+    pub together_most: u32,
+    /// It was lost together with other jobs, and has not been dispatched since.
+    pub was_together: bool,
     /// How many of its tests on probation have failed at the longest pause.
     pub late_tests: u32,
     /// How long its earlier attempts ran that yielded.
@@ -86,6 +91,8 @@ impl Trouble {
         key_before: None,
         crashes: 0,
         unstarted: 0,
+        together_most: 0,
+        was_together: false,
         late_tests: 0,
         ran_before: Duration::ZERO,
         progress: None,

@@ -113,13 +113,4 @@ impl Core {
             _ => Some(WorkerInSlot { worker, slot, incarnation: self.slots[slot].incarnation }),
         }
     }
-
-    pub(super) fn is_spare(&self, slot: SlotIndex) -> bool {
-        self.slots[slot].role == Role::Spare
-    }
-
-    /// The spare's place, if there is one.
-    pub(super) fn spare(&self) -> Option<SlotIndex> {
-        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
-    }
 }

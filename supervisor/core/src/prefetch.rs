@@ -101,7 +101,7 @@ impl Core {
         };
         let is_short = || task.expected(job.input_bytes).class == Class::Short;
         let is_fit = !task.is_tiny() && !promise.is_stepped && !job.is_suspect && !job.is_streamed();
-        is_fit && has_small_outputs() && is_short()
+        is_fit && job.class != Class::Together && has_small_outputs() && is_short()
     }
 
     /// The next job that can be given to a worker: to be run at once, or else put into its tray.
@@ -151,14 +151,17 @@ impl Core {
         let (place, job) = (&self.slots[slot], next.job());
         let may_be_here = || match line.class {
             Class::Short => true,
-            Class::Long => !place.is_reserved || self.may_borrow(now, place.program, slot, job),
+            Class::Long | Class::Together => {
+                !place.is_reserved || self.may_borrow(now, place.program, slot, job)
+            }
         };
         self.is_line_open(place.program, line) && self.promise_to(slot, job).is_some() && may_be_here()
     }
 
     /// Whether a waiting job can lie in a tray: it is short, one packet takes it, and nothing is known against it.
     fn fits_into_tray(&self, id: JobId, line: Line) -> bool {
-        let Some(job) = self.jobs.get(id).filter(|_| line.standing == Standing::Good) else { return false };
+        let is_fit = line.standing == Standing::Good && !line.gathers();
+        let Some(job) = self.jobs.get(id).filter(|_| is_fit) else { return false };
         let is_short = || {
             let task = job.task.map(|task| self.registry.task(task));
             task.is_some_and(|task| task.expected(job.input_bytes).class == Class::Short)

@@ -8,7 +8,7 @@ use super::run_times::RunTimes;
 use super::small_map::SmallMap;
 use crate::limits::{LONG_RUN, TINY_RUN};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
-use offload_protocol::nouns::{Lane, TaskOffer, cut};
+use offload_protocol::nouns::{Batching, Lane, TaskOffer, cut};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub struct Task {
     pub promise: Promise,
     /// The lane that its offer names.
     pub lane: Lane,
+    /// How its offer says that several of its jobs can run together. Only a task that may be run twice does.
+    pub batching: Option<Batching>,
     /// How long its runs took, by the size class of the input.
     by_size: SmallMap<u32, RunTimes>,
     /// How long its runs took, over all sizes.
@@ -87,6 +89,7 @@ impl Task {
             program,
             promise: Promise::default(),
             lane: Lane::default(),
+            batching: None,
             by_size: SmallMap::default(),
             runs: RunTimes::default(),
             average_run: None,
@@ -103,6 +106,7 @@ impl Task {
         self.program = program;
         self.promise = Promise::of(offered);
         self.lane = offered.offer.lane;
+        self.batching = offered.batching();
     }
 
     /// Whether its runs have been so short, and its outputs so small, that several of its jobs may be given to one
@@ -177,6 +181,8 @@ pub enum Class {
     Short,
     /// All other jobs.
     Long,
+    /// They can run together with others of their task (`batches.rs`). They count as long, because together they may be.
+    Together,
 }
 
 /// What an offer has changed for tasks that were known before.
@@ -206,6 +212,13 @@ pub struct Offered {
     pub offer: TaskOffer<'static>,
     /// Whether the process reads inputs that are files by itself. Of several processes: whether all of them do.
     pub takes_files: bool,
+}
+
+impl Offered {
+    /// How several jobs of it can run together, if they can.
+    pub(super) fn batching(&self) -> Option<Batching> {
+        self.offer.check_batching().ok().and(self.offer.batching)
+    }
 }
 
 /// Offers by the name of the task.
@@ -253,6 +266,11 @@ impl OffersOfWorker {
     /// The same by the task's name.
     pub(super) fn promise_of(&self, task: &str) -> Option<Promise> {
         self.all.get(task).map(Promise::of)
+    }
+
+    /// How it says that several jobs of a task can run together, if they can.
+    pub(super) fn batching_of(&self, task: &str) -> Option<Batching> {
+        self.all.get(task).and_then(Offered::batching)
     }
 }
 

@@ -88,7 +88,7 @@ impl Core {
         job.task.is_none_or(|task| self.may_start_kind(self.kind_of(job, task)))
     }
 
-    fn may_start_kind(&self, kind: Kind) -> bool {
+    pub(super) fn may_start_kind(&self, kind: Kind) -> bool {
         let expected = self.registry.task(kind.task).likely_output_of(kind.size);
         self.ledger.may_start(self.config.max_bytes, kind.level, expected)
     }

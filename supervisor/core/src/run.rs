@@ -45,6 +45,12 @@ impl Core {
             return self.on_violation(turn, worker, message);
         }
         self.begin(turn.now, slot, worker, (id, attempt));
+        while let Some(next) = self.slots[slot].load().and_then(Load::next_of_batch) {
+            self.begin(turn.now, slot, worker, next);
+        }
+        if self.slots[slot].load().is_some_and(|load| !load.batch.is_empty()) {
+            self.agree_on_time(slot);
+        }
     }
 
     /// A worker has started the job that was next.
@@ -118,8 +124,8 @@ impl Core {
             // The answer of the job for which this worker is ended comes too late: that is no mistake.
             return None;
         }
-        let running = load.and_then(|load| load.running);
-        let named = running.filter(|running| (running.job, running.attempt) == (id, attempt));
+        let running = load.and_then(|load| load.answerable(id)).copied();
+        let named = running.filter(|running| running.attempt == attempt);
         if named.is_none() {
             let message = format!("{deed} a job out of turn (attempt {attempt})");
             self.doubt_named(slot, id);
@@ -206,7 +212,7 @@ impl Core {
             worker.did(done);
         }
         if let Some(load) = place.load_mut() {
-            load.take_running(now);
+            load.take_started(now, done);
         }
         self.expect_start(slot, patience);
         self.retire_if_worn(slot);
@@ -273,9 +279,10 @@ impl Core {
             SlotState::Vacant | SlotState::Idle { .. } => {}
             SlotState::Starting { .. } => self.leave(turn, slot, Cause::Silent, Some(Kill::Kill)),
             SlotState::Busy { load, start_by, .. } => match load.running {
-                Some(running) if running.finish_by <= turn.now => {
-                    self.on_run_timeout(turn, slot, running.job);
-                }
+                Some(running) if running.finish_by <= turn.now => match self.is_batch_wanted(load) {
+                    true => self.leave(turn, slot, Cause::TogetherTooLong, Some(Kill::Term)),
+                    false => self.on_run_timeout(turn, slot, running.job),
+                },
                 Some(_) if load.is_answer_due && *start_by <= turn.now => {
                     let what = "it took its next job and did not answer the one that it ran".to_owned();
                     self.leave(turn, slot, Cause::Violation(what), Some(Kill::Kill));

@@ -1,16 +1,15 @@
 //! The last step of every event: end what has expired, dispatch waiting jobs to workers, and start missing workers.
 
-use super::action::Action;
 use super::clients::{Account, ClientId};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::JobState;
 use super::registry::{Class, Promise};
-use super::slots::{InTray, Listed, Load, Opening, Role, Slot, SlotState};
+use super::slots::{Listed, Load, Opening, Role, Slot, SlotState};
 use super::small_map::SmallSet;
 use super::turn::Turn;
-use super::waiting::{Line, Standing, planned};
+use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
-use crate::limits::{MOVED_MAX, SHORT_MEMORY, SHORT_MEMORY_MAX, UNSTARTED_MAX};
+use crate::limits::{MOVED_MAX, SHORT_MEMORY, SHORT_MEMORY_MAX};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ impl Core {
         }
         self.renew(turn);
         self.refuse_files(turn);
+        self.ripen(turn.now);
         self.relist();
         self.dispatch(turn);
         match self.phase {
@@ -85,7 +85,7 @@ impl Core {
                     held_back += 1;
                     continue;
                 }
-                self.assign(turn, job, slot, tray);
+                self.give(turn, job, slot, tray);
                 self.relist();
                 self.bring_in_spare(program);
             }
@@ -129,7 +129,7 @@ impl Core {
     ) -> Option<SlotIndex> {
         let usual = || match line.class {
             Class::Short => self.slot_for_short(program, job, company),
-            Class::Long => self.slot_for_long(now, program, job, company),
+            Class::Long | Class::Together => self.slot_for_long(now, program, job, company),
         };
         let slot = self.slot_on_trial(program, job).or_else(usual);
         slot.or_else(|| self.unproven_slot(program, job))
@@ -218,8 +218,8 @@ impl Core {
 
     /// A long job takes a reserved slot, so no short work has come for as long as slots were kept for it. How long
     /// short work once had to wait no longer counts.
-    fn note_lending(&mut self, now: Mono, id: JobId, slot: SlotIndex) {
-        let is_long = self.jobs.get(id).is_some_and(|job| job.class == Class::Long);
+    pub(super) fn note_lending(&mut self, now: Mono, id: JobId, slot: SlotIndex) {
+        let is_long = self.jobs.get(id).is_some_and(|job| job.class != Class::Short);
         let program = self.slots[slot].program;
         if is_long && self.slots[slot].is_reserved && self.lent_from(program).is_some_and(|from| from <= now)
         {
@@ -250,7 +250,7 @@ impl Core {
             if self.programs[*program].open_reserved.is_empty() {
                 return false;
             }
-            let mut heads = self.heads_to_start(*program).filter(|(_, line)| line.class == Class::Long);
+            let mut heads = self.heads_to_start(*program).filter(|(_, line)| line.class != Class::Short);
             heads.any(|(next, line)| is_its_turn(line) && is_kept_from(next.job()))
         };
         (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
@@ -267,6 +267,7 @@ impl Core {
             && !job.has_file
             && !promise.is_stepped
             && !job.is_streamed()
+            && job.class != Class::Together
             && job.task.is_some_and(|task| self.why_tiny(job.client, task) == [true; 2])
     }
 
@@ -305,46 +306,6 @@ impl Core {
     fn may_run_between_steps(&self, slot: SlotIndex, id: JobId) -> bool {
         let Some(promise) = self.promise_to(slot, id) else { return false };
         self.jobs.get(id).is_some_and(|job| self.attempts_under(job, job.ran_under.and(promise)) > 1)
-    }
-
-    /// Gives a job to a worker: to be run, or to lie in its tray.
-    fn assign(&mut self, turn: &mut Turn<'_>, id: JobId, slot: SlotIndex, tray: Option<InTray>) {
-        self.dequeue(id);
-        self.note_lending(turn.now, id, slot);
-        self.note_short_service(turn.now, id);
-        self.charge_expected(id);
-        self.expect_output(id);
-        let patience = turn.now + self.config.start_timeout;
-        let place = self.slot_mut(slot);
-        let worker = match &mut place.state {
-            SlotState::Idle { worker } => {
-                let worker = *worker;
-                place.state = SlotState::Busy { worker, load: Load::of(id), start_by: patience };
-                worker.id
-            }
-            SlotState::Busy { worker, load, .. } => {
-                load.waiting.push_back(id);
-                load.put_into_tray(tray);
-                worker.id
-            }
-            _ => unreachable!("only ready slots are listed as open"),
-        };
-        let promise = self.promise_to(slot, id).unwrap_or_default();
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.state = JobState::Assigned { worker, given_at: turn.now };
-            job.promise = promise;
-            let half = planned(job.expected()) / 2;
-            self.programs[self.slots[slot].program].in_flight += half;
-            if job.past.unstarted >= UNSTARTED_MAX {
-                self.programs[self.slots[slot].program].probation.test(id);
-            }
-            let (attempt, resume) = (job.attempts + 1, job.past.checkpoint_bytes > 0);
-            if tray.is_some() {
-                self.tally.prefetch();
-                return turn.push(Action::Prefetch { worker, job: id, attempt });
-            }
-            turn.push(Action::Run { worker, job: id, attempt, resume });
-        }
     }
 
     /// Brings all lists of slots in line with the states of the slots that were touched.

@@ -244,6 +244,8 @@ pub enum Cause {
     Stopped,
     /// It promised to report progress and did not.
     Hung,
+    /// Its jobs, which ran together, took longer than one of them may. Whose fault that is, is not known.
+    TogetherTooLong,
     /// Its channel ended. Usually the process has ended too, and its exit will be known soon.
     Closed,
     /// Its channel ended, but the process lived on and was killed.

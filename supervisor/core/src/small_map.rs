@@ -60,6 +60,10 @@ impl<K: Copy + Ord, T> SmallMap<K, T> {
         self.0.iter().map(|(key, entry)| (*key, entry))
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut T)> {
+        self.0.iter_mut().map(|(key, entry)| (*key, entry))
+    }
+
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut().map(|(_, entry)| entry)
     }

@@ -6,6 +6,15 @@ use super::ids::{JobId, ProgramIndex, SlotIndex};
 use super::slots::{Role, Slot, SlotState, Tenure};
 
 impl Core {
+    pub(super) fn is_spare(&self, slot: SlotIndex) -> bool {
+        self.slots[slot].role == Role::Spare
+    }
+
+    /// The spare's place, if there is one.
+    pub(super) fn spare(&self) -> Option<SlotIndex> {
+        (0..self.slots.len()).find(|&slot| self.is_spare(slot))
+    }
+
     /// If the spare is ready, it takes the place of a worker that is lost or not ready yet.
     pub(super) fn promote_spare(&mut self) {
         let Some(spare) = self.ready_spare() else { return };

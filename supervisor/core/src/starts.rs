@@ -132,7 +132,15 @@ impl Core {
             Some(Cause::ClosedAndLivedOn) => {
                 (Outlook::Fair, format!("a worker closed its channel before its hello and was ended{words}"))
             }
-            None | Some(Cause::Closed | Cause::Stuck | Cause::Stopped | Cause::Hung | Cause::JobEnded) => {
+            None
+            | Some(
+                Cause::Closed
+                | Cause::Stuck
+                | Cause::Stopped
+                | Cause::Hung
+                | Cause::TogetherTooLong
+                | Cause::JobEnded,
+            ) => {
                 let outlook = match exit {
                     Exit::Code(EXIT_DO_NOT_RESTART) => Outlook::None,
                     // The program did its work and ended, without ever saying hello: most likely it is no worker.

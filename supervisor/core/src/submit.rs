@@ -240,6 +240,9 @@ impl Core {
     pub(super) fn end_gently(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         let JobState::Running { worker, .. } = state else { return self.withdraw(turn, id, ending) };
+        if self.others_are_wanted(worker, id) {
+            return self.leave_batch(turn, worker, id, ending);
+        }
         // This comes before the job ends: with the job, the core may forget its client.
         let paid = self.charge_worker(id);
         self.tiny_changes += 1;
@@ -247,9 +250,9 @@ impl Core {
         turn.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
         let grace = self.config.cancel_grace;
-        let started = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id));
-        if let Some(running) = started {
-            running.paid = paid;
+        let load = self.slot_mut(slot).load_mut();
+        for running in load.into_iter().flat_map(|load| load.with_its_batch_mut(id)) {
+            running.paid = paid.filter(|_| running.job == id);
             // The clocks of a suspended job stand still: its grace starts when it goes on.
             running.finish_by = running.finish_by.min(running.suspended_at.unwrap_or(turn.now) + grace);
             running.progress_by = None;
@@ -260,7 +263,10 @@ impl Core {
     /// started is skipped by its worker; if it has just begun, its result is ignored.
     pub(super) fn withdraw(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
-        if matches!(state, JobState::Running { .. }) {
+        if let JobState::Running { worker, .. } = state {
+            if self.others_are_wanted(worker, id) {
+                return self.leave_batch(turn, worker, id, ending);
+            }
             self.charge_worker(id);
         }
         // A worker that has the job keeps it for now; what is not known any more is not tiny.

@@ -177,8 +177,7 @@ impl Core {
         let mut waiting = Vec::new();
         for program in &mut self.programs {
             program.backlog = Duration::ZERO;
-            waiting
-                .extend(program.queues_mut().into_iter().flat_map(|queue| std::mem::take(queue).into_jobs()));
+            waiting.extend(program.queues_mut().flat_map(|queue| std::mem::take(queue).into_jobs()));
         }
         for id in waiting {
             if let Some(job) = self.jobs.get(id) {
@@ -392,6 +391,7 @@ fn why(cause: &Cause) -> Option<String> {
         Cause::Stuck => Some("it had a job and did not start it".to_owned()),
         Cause::Stopped => Some("it was stopped, and nobody let it go on".to_owned()),
         Cause::Hung => Some("it did not say how far its job was, as it had promised".to_owned()),
+        Cause::TogetherTooLong => Some("its jobs ran longer together than one of them may".to_owned()),
         Cause::Violation(what) => Some(format!("it broke the protocol: {what}")),
         Cause::Unfit(what) => Some(format!("it is not a worker for this supervisor: {what}")),
     }
@@ -399,5 +399,5 @@ fn why(cause: &Cause) -> Option<String> {
 
 /// Whether a worker that ended for this reason ended without having been asked to.
 fn is_unasked(cause: Option<&Cause>) -> bool {
-    !matches!(cause, Some(Cause::Dismissed | Cause::JobEnded))
+    !matches!(cause, Some(Cause::Dismissed | Cause::JobEnded | Cause::TogetherTooLong))
 }

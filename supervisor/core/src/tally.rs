@@ -14,13 +14,27 @@ pub struct Tally {
     restarts: u64,
     prefetched: u64,
     taken_back: u64,
+    batches: u64,
+    in_batches: u64,
+    halved: u64,
 }
 
 impl Default for Tally {
     fn default() -> Tally {
         let none = vec![0; OutcomeCode::ALL.len()];
         let (rejected, ended) = (none.clone(), none);
-        Tally { accepted: 0, rejected, ended, starts: 0, restarts: 0, prefetched: 0, taken_back: 0 }
+        Tally {
+            accepted: 0,
+            rejected,
+            ended,
+            starts: 0,
+            restarts: 0,
+            prefetched: 0,
+            taken_back: 0,
+            batches: 0,
+            in_batches: 0,
+            halved: 0,
+        }
     }
 }
 
@@ -48,6 +62,25 @@ impl Tally {
 
     pub(super) fn take_back(&mut self) {
         self.taken_back += 1;
+    }
+
+    pub(super) fn batch(&mut self, jobs: u64) {
+        self.batches += 1;
+        self.in_batches += jobs;
+    }
+
+    pub(super) fn halve(&mut self) {
+        self.halved += 1;
+    }
+
+    /// How often several jobs were given to a worker together, and how many these were in all.
+    pub fn batches(&self) -> (u64, u64) {
+        (self.batches, self.in_batches)
+    }
+
+    /// How many batches were lost, so that their jobs run again in halves.
+    pub fn halved(&self) -> u64 {
+        self.halved
     }
 
     /// How often a job was put into the tray of a busy worker.

@@ -3,7 +3,7 @@
 
 use super::Core;
 use super::clients::ClientId;
-use super::ids::{JobId, Mono, ProgramIndex, SlotIndex};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::{Expected, Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
 use super::registry::Class;
@@ -61,6 +61,8 @@ impl Core {
         let mut expected = self.registry.task(task).expected(job.input_bytes);
         if job.is_streamed() {
             expected.class = Class::Long;
+        } else if self.can_be_together(job, task) {
+            expected.class = Class::Together;
         }
         let Some(job) = self.jobs.get_mut(id) else { return };
         if job.has_file {
@@ -69,14 +71,18 @@ impl Core {
         job.task = Some(task);
         job.state = JobState::Queued;
         (job.expected_run, job.class) = (expected.run.into(), expected.class);
-        let (client, rank, line) = (job.client, job.rank(id), job.line());
+        let (client, rank, line, since) = (job.client, job.rank(id), job.line(), job.waits_since());
         let Some(kind) = self.jobs.get(id).map(|job| self.kind_of(job, task)) else { return };
         self.jobs.unpark(id);
         self.clients.waits(client, planned(expected));
         let used = self.clients.used(client);
         let program = &mut self.programs[self.registry.task(task).program];
         program.backlog += planned(expected);
-        program.queue_mut(line).insert(client, used, rank, kind);
+        let queue = match line.gathers() {
+            true => program.gatherings.queue_for(task, since),
+            false => program.queue_mut(line),
+        };
+        queue.insert(client, used, rank, kind);
     }
 
     fn park(&mut self, id: JobId) {
@@ -95,7 +101,7 @@ impl Core {
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return };
         let (client, rank, line, expected) = (job.client, job.rank(id), job.line(), job.expected());
         let program = &mut self.programs[self.registry.task(task).program];
-        if program.queue_mut(line).remove(client, rank) {
+        if program.queue_of_mut(line, task).is_some_and(|queue| queue.remove(client, rank)) {
             program.backlog = program.backlog.saturating_sub(planned(expected));
             self.clients.waits_no_more(client, planned(expected));
         }
@@ -247,6 +253,13 @@ pub(super) enum Standing {
 }
 
 impl Line {
+    /// Whether it stands for jobs that gather for a batch, each with those of its task (`batches.rs`).
+    pub(super) fn gathers(self) -> bool {
+        self == Line::GATHERING
+    }
+
+    pub(super) const GATHERING: Line = Line { class: Class::Together, standing: Standing::Good };
+
     const ALL: [Line; 6] = [
         Line { class: Class::Short, standing: Standing::Good },
         Line { class: Class::Long, standing: Standing::Good },
@@ -258,41 +271,52 @@ impl Line {
 }
 
 impl super::Program {
+    /// The queue of a job that waits in this line for this task; `None` if there is none.
+    pub(super) fn queue_of(&self, line: Line, task: TaskIndex) -> Option<&FairQueue> {
+        if line.gathers() { self.gatherings.queue(task) } else { Some(self.queue(line)) }
+    }
+
+    fn queue_of_mut(&mut self, line: Line, task: TaskIndex) -> Option<&mut FairQueue> {
+        if line.gathers() { self.gatherings.queue_mut(task) } else { Some(self.queue_mut(line)) }
+    }
+
+    /// A queue of jobs of any task.
     pub(super) fn queue(&self, line: Line) -> &FairQueue {
         match (line.class, line.standing) {
             (Class::Short, Standing::Good) => &self.short,
-            (Class::Long, Standing::Good) => &self.long,
+            (Class::Long | Class::Together, Standing::Good) => &self.long,
             (Class::Short, Standing::Suspect) => &self.short_suspects,
-            (Class::Long, Standing::Suspect) => &self.long_suspects,
+            (Class::Long | Class::Together, Standing::Suspect) => &self.long_suspects,
             (Class::Short, Standing::OnProbation) => &self.short_on_probation,
-            (Class::Long, Standing::OnProbation) => &self.long_on_probation,
+            (Class::Long | Class::Together, Standing::OnProbation) => &self.long_on_probation,
         }
     }
 
     pub(super) fn queue_mut(&mut self, line: Line) -> &mut FairQueue {
         match (line.class, line.standing) {
             (Class::Short, Standing::Good) => &mut self.short,
-            (Class::Long, Standing::Good) => &mut self.long,
+            (Class::Long | Class::Together, Standing::Good) => &mut self.long,
             (Class::Short, Standing::Suspect) => &mut self.short_suspects,
-            (Class::Long, Standing::Suspect) => &mut self.long_suspects,
+            (Class::Long | Class::Together, Standing::Suspect) => &mut self.long_suspects,
             (Class::Short, Standing::OnProbation) => &mut self.short_on_probation,
-            (Class::Long, Standing::OnProbation) => &mut self.long_on_probation,
+            (Class::Long | Class::Together, Standing::OnProbation) => &mut self.long_on_probation,
         }
     }
 
     pub(super) fn queues(&self) -> impl Iterator<Item = &FairQueue> {
-        Line::ALL.into_iter().map(|line| self.queue(line))
+        Line::ALL.into_iter().map(|line| self.queue(line)).chain(self.gatherings.queues())
     }
 
-    pub(super) fn queues_mut(&mut self) -> [&mut FairQueue; 6] {
-        [
+    pub(super) fn queues_mut(&mut self) -> impl Iterator<Item = &mut FairQueue> {
+        let lines = [
             &mut self.short,
             &mut self.long,
             &mut self.short_suspects,
             &mut self.long_suspects,
             &mut self.short_on_probation,
             &mut self.long_on_probation,
-        ]
+        ];
+        lines.into_iter().chain(self.gatherings.queues_mut())
     }
 
     /// The list of slots that can take a job, of those that open in this way.
@@ -325,15 +349,34 @@ impl super::Program {
                 count += 1;
             }
         }
+        let gathered: Vec<(Next, Line)> = self
+            .gatherings
+            .ripe()
+            .filter_map(|queue| Some((queue.first_of(&is_it)?, Line::GATHERING)))
+            .collect();
         // Usually there is one.
         heads[..count].sort_unstable_by_key(|head| head.map(|(next, _)| next));
-        heads.into_iter().take(count).flatten()
+        merged(heads, count, gathered)
     }
 
     /// How many jobs wait.
     pub(super) fn waiting(&self) -> usize {
-        Line::ALL.into_iter().map(|line| self.queue(line).len()).sum()
+        self.queues().map(FairQueue::len).sum()
     }
+}
+
+/// The first heads, which are in order, with others.
+fn merged<const N: usize>(
+    mut heads: [Option<(Next, Line)>; N],
+    count: usize,
+    others: Vec<(Next, Line)>,
+) -> impl Iterator<Item = (Next, Line)> {
+    let mut all = others;
+    if !all.is_empty() {
+        all.extend(heads.iter_mut().take(count).filter_map(Option::take));
+        all.sort_unstable_by_key(|(next, _)| *next);
+    }
+    heads.into_iter().take(count).flatten().chain(all)
 }
 
 fn nanos(time: Duration) -> i64 {

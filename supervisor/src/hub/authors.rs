@@ -148,6 +148,7 @@ impl Hub {
             let suspended = load.suspended.filter(|suspended| was_suspended(suspended.suspended_at));
             possible.extend(suspended.map(|suspended| suspended.job));
             possible.extend(load.running_job());
+            possible.extend(load.together.iter().map(|running| running.job));
             // The worker is ended because of this one, and may still run it.
             possible.extend(load.ended);
         }
@@ -160,7 +161,7 @@ impl Hub {
         Some(jobs)
     }
 
-    /// Whether the worker has run one job since before this time, and no other.
+    /// Whether the worker has run one job, or the same ones together, since before this time, and no other.
     fn runs_since(&self, worker: WorkerId, since: Mono) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         let running = load.and_then(|load| load.running);

@@ -113,6 +113,9 @@ impl Hub {
         if let Some(expected) = job.expected_run {
             reasons.push(format!("jobs like it take {} on average", human(expected)));
         }
+        if job.together > 1 {
+            reasons.push(format!("it runs together with others: {} jobs were given at once", job.together));
+        }
         reasons.extend(job.progress.map(|progress| match progress.total {
             0 => format!("it has said that {} units are done", progress.done),
             total => format!("it has said that {} of {total} units are done", progress.done),
@@ -148,6 +151,7 @@ fn class(class: Class) -> &'static str {
     match class {
         Class::Short => "short",
         Class::Long => "long",
+        Class::Together => "batch",
     }
 }
 
@@ -176,13 +180,19 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
         format!("{taken} of {places} threads of the supervisor have jobs: it needs no worker")
     });
     reasons.push(here.unwrap_or_else(of_workers));
+    if let Some(rest) = waiting.gathers {
+        reasons.push(format!(
+            "it waits for other jobs of its task to run together with, for {} at the most",
+            human(rest.max(A_MOMENT))
+        ));
+    }
     if let Some((outputs, free)) = waiting.held_back {
         reasons.push(format!(
             "its client has {outputs} bytes of output that are not read, or are expected of its jobs, and {free} bytes \
              are free: it waits until more is read"
         ));
     }
-    if waiting.kept_for_short > 0 && job.class == Class::Long {
+    if waiting.kept_for_short > 0 && job.class != Class::Short {
         reasons.push(format!(
             "{} idle, kept for short jobs as long as some come: this one counts as long",
             waiting.kept_for_short

@@ -46,6 +46,8 @@ pub(crate) struct Record {
     pub(super) client: Arc<str>,
     /// Time from acceptance to the end.
     pub(super) age: Duration,
+    /// How many jobs its last attempt was given together with, itself included; 0 if it was alone.
+    pub(super) together: u32,
     /// The attempts that were lost.
     pub(super) lost: Box<[AttemptView]>,
     /// Approximate size of the report.
@@ -122,6 +124,7 @@ pub(super) struct EndedJobDetails {
     pub(super) client: Arc<str>,
     /// Time from acceptance to the end.
     pub(super) age: Duration,
+    pub(super) together: u32,
     pub(super) lost: Vec<AttemptView>,
     /// Approximate size of the report.
     pub(super) bytes: u64,
@@ -164,14 +167,16 @@ impl FinishedJobs {
         output: &Bytes,
         (keep, details): (Keep, EndedJobDetails),
     ) {
-        let EndedJobDetails { client, age, lost, bytes } = details;
+        let EndedJobDetails { client, age, together, lost, bytes } = details;
         let output = match keep {
             Keep::Promised => RememberedOutput::Here(Box::new(output.clone())),
             Keep::WithoutOutput => RememberedOutput::NoRoom,
             Keep::AsCourtesy => RememberedOutput::Delivered,
         };
-        self.records
-            .insert(job, Record { report, client: client.clone(), age, lost: lost.into(), bytes, output });
+        self.records.insert(
+            job,
+            Record { report, client: client.clone(), age, together, lost: lost.into(), bytes, output },
+        );
         if keep == Keep::AsCourtesy {
             self.add_to_history(job, &client, bytes);
         }
@@ -318,7 +323,7 @@ mod tests {
     }
 
     fn details(client: &str, bytes: u64) -> EndedJobDetails {
-        EndedJobDetails { client: client.into(), age: Duration::ZERO, lost: Vec::new(), bytes }
+        EndedJobDetails { client: client.into(), age: Duration::ZERO, together: 0, lost: Vec::new(), bytes }
     }
 
     fn remember(jobs: &mut FinishedJobs, job: u64, client: &str, keep: Keep) {

@@ -186,7 +186,8 @@ impl Hub {
     pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         // What lies in its tray, the worker does not have yet.
-        let has_more = load.is_some_and(|load| load.waiting.len() > usize::from(load.tray.is_some()));
+        let has_more = load
+            .is_some_and(|load| load.waiting.len() + load.together.len() > usize::from(load.tray.is_some()));
         if !has_more || !self.core.ledger().is_over(self.core.config().max_bytes) {
             return false;
         }

@@ -17,10 +17,10 @@ use offload_core::ids::{ProgramIndex, WorkerId};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, SDK_NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{
-    FILES, FromWorker, LINGERING, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
-    shared_capabilities,
+    BATCHES, FILES, FromWorker, LINGERING, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR,
+    WORKER_MAGIC, shared_capabilities,
 };
-use offload_protocol::nouns::{DescribedTask, TaskOffer, cut};
+use offload_protocol::nouns::{Batching, DescribedTask, TaskOffer, cut};
 use std::collections::BTreeMap;
 
 /// What tasks say of themselves, by name.
@@ -122,6 +122,20 @@ impl Introductions {
         None
     }
 
+    /// The task that a worker offered last takes several jobs at once.
+    fn offer_batch(&mut self, worker: WorkerId, batching: Batching) -> Option<Event> {
+        let offering = match self.workers.get_mut(&worker) {
+            Some(Stage::Offering(offering)) if offering.capabilities & BATCHES != 0 => offering,
+            _ => return Some(violation(worker, "it speaks of batches where it may not")),
+        };
+        let Some(task) = offering.tasks.last_mut().filter(|task| task.batching.is_none()) else {
+            return Some(violation(worker, "it speaks of batches of no task, or twice of the same"));
+        };
+        task.batching = Some(batching);
+        let why = task.check_batching().err()?;
+        Some(unfit(worker, format!("its offer of the task {:?} is not valid: {why}", task.name)))
+    }
+
     /// A worker has said that it is ready for jobs.
     pub(super) fn ready(&mut self, worker: WorkerId) -> Option<Event> {
         let Some(Stage::Offering(offering)) = self.workers.get_mut(&worker) else {
@@ -217,6 +231,9 @@ pub(super) fn take_introduction<'a>(
             let described = DescribedTask::new(about, payload, example_length, schema_length);
             introductions.offer(worker, task, described)
         }
+        FromWorker::OfferBatch { batching } if payload.is_empty() => {
+            introductions.offer_batch(worker, batching)
+        }
         FromWorker::Ready if payload.is_empty() => introductions.ready(worker),
         FromWorker::Part { .. } if !introductions.can(worker, PARTS) => {
             Some(violation(worker, "it sends an output in parts and has not stated that capability"))
@@ -275,6 +292,34 @@ mod tests {
         assert_eq!(introductions.settle(WORKER, 0), "python");
         introductions.forget(WORKER);
         assert_eq!(introductions.described(0, "sum").map(|described| &*described.schema), Some("{}"));
+    }
+
+    #[test]
+    fn batches_are_offered_once_by_who_has_that_capability_and_of_tasks_that_may_have_them() {
+        let mut introductions = Introductions::default();
+        assert!(introductions.hello(WORKER, GOOD, (BATCHES, "")).is_none());
+        let batching = Batching { max: 8, wait_us: 2000 };
+        let is_violation = |event: Option<Event>| matches!(event, Some(Event::Violation { .. }));
+        assert!(is_violation(introductions.offer_batch(WORKER, batching)), "there is no task");
+        let described = || Ok(DescribedTask::default());
+        let sum = TaskOffer { idempotent: true, ..TaskOffer::new("sum") };
+        assert!(introductions.offer(WORKER, sum.clone(), described()).is_none());
+        assert!(introductions.offer_batch(WORKER, batching).is_none());
+        assert!(is_violation(introductions.offer_batch(WORKER, batching)));
+        let event = introductions.ready(WORKER);
+        let batched = TaskOffer { batching: Some(batching), ..sum.clone() };
+        assert!(matches!(event, Some(Event::Hello { tasks, .. }) if tasks == [batched]));
+        assert!(is_violation(introductions.offer_batch(WORKER, batching)), "it is ready");
+        let mut introductions = Introductions::default();
+        introductions.hello(WORKER, GOOD, (BATCHES, ""));
+        assert!(introductions.offer(WORKER, TaskOffer::new("pay"), described()).is_none());
+        is_unfit(
+            &introductions.offer_batch(WORKER, batching),
+            "\"pay\" is not valid: it takes several jobs at once",
+        );
+        let mut without = greeted();
+        assert!(without.offer(WORKER, sum, described()).is_none());
+        assert!(is_violation(without.offer_batch(WORKER, batching)));
     }
 
     #[test]

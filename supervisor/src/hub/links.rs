@@ -317,7 +317,10 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
         return Some(Event::Violation { worker, message }.into());
     }
     Some(match message {
-        FromWorker::Hello { .. } | FromWorker::Offer { .. } | FromWorker::Ready => return None,
+        FromWorker::Hello { .. }
+        | FromWorker::Offer { .. }
+        | FromWorker::OfferBatch { .. }
+        | FromWorker::Ready => return None,
         // The link does not pass these on.
         FromWorker::SegmentReady { .. } | FromWorker::SegmentLeft { .. } | FromWorker::OutputIn { .. } => {
             return None;

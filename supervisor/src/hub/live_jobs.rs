@@ -223,7 +223,8 @@ impl Hub {
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
-        let details = EndedJobDetails { client: ended.account.clone(), age, lost, bytes };
+        let details =
+            EndedJobDetails { client: ended.account.clone(), age, together: ended.together, lost, bytes };
         self.records.finished_mut().remember(ended.job, remembered, &finished.output, (ended.keep, details));
         self.make_room_for_promises();
         self.tell(live_job.subscribers, finished, held);

@@ -118,6 +118,9 @@ impl Hub {
             restarts: self.core.tally().restarts(),
             prefetched: self.core.tally().prefetched(),
             taken_back: self.core.tally().taken_back(),
+            batches: self.core.tally().batches().0,
+            batched_jobs: self.core.tally().batches().1,
+            halved_batches: self.core.tally().halved(),
         }
     }
 
@@ -187,6 +190,7 @@ impl Hub {
             task: job
                 .and_then(|job| self.core.jobs().get(job))
                 .map(|job| self.core.task_name(job).to_string()),
+            batch: worker.and_then(|worker| several(self.core.batch_of(worker))),
             running_us: running.map(|running| micros(self.now() - running.started_at)),
             jobs_done: slot.jobs_done,
             rss_bytes: worker.and_then(|worker| self.processes.resident_bytes(worker)),
@@ -211,6 +215,7 @@ impl Hub {
             attempts: report.attempts,
             age_us: micros(record.age),
             slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
+            batch: several(record.together),
             input_bytes: report.receipt.input_bytes,
             error: report.error.as_ref().map(|error| error.message.clone()),
             labels: report.labels(),
@@ -230,6 +235,7 @@ impl Hub {
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),
             slot: worker.and_then(|worker| self.core.home_of(worker)),
+            batch: worker.and_then(|worker| several(self.core.batch_of(worker))),
             input_bytes: job.input_bytes,
             error: None,
             labels: self.labels_of(id),
@@ -256,12 +262,18 @@ impl Hub {
             lane: task.lane,
             stepped: task.promise.is_stepped,
             checkpoints: task.promise.yields,
+            batching: self.core.batching_of(task),
             ..TaskOffer::new(&*task.name)
         };
         let unknown = DescribedTask::default();
         let described = self.introductions.described(task.program, &task.name).unwrap_or(&unknown);
         TaskView::new(&offer, described, self.program_name(task.program))
     }
+}
+
+/// How many jobs are together, if they are several.
+fn several(jobs: u32) -> Option<u32> {
+    (jobs > 1).then_some(jobs)
 }
 
 fn retirement(slot: &Slot) -> Option<&'static str> {

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use offload_protocol::nouns::{DescribedTask, Lane, MediaType, TaskOffer};
+use offload_protocol::nouns::{Batching, DescribedTask, Lane, MediaType, TaskOffer};
 use serde::{Deserialize, Serialize};
 
 /// A task that workers offer.
@@ -36,12 +36,24 @@ pub struct TaskView {
     /// Whether its output may come in parts.
     #[serde(default)]
     pub streams: bool,
+    /// How several of its jobs run together, within what is configured; null if they do not.
+    #[serde(default)]
+    pub batch: Option<BatchView>,
     /// The memory that one job needs, in bytes; 0 if the task does not say.
     pub memory_bytes: u64,
     /// Whether a job of it should have its machine to itself.
     pub exclusive: bool,
     /// The program that offers the task.
     pub program: String,
+}
+
+/// Part of [`TaskView`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchView {
+    /// Most jobs in one batch.
+    pub max: u32,
+    /// How long the first job of a batch waits for others at most, in microseconds.
+    pub wait_us: u32,
 }
 
 impl TaskView {
@@ -67,6 +79,7 @@ impl TaskView {
             steps: offer.stepped,
             checkpoints: offer.checkpoints,
             streams: about.streams,
+            batch: offer.batching.map(|Batching { max, wait_us }| BatchView { max, wait_us }),
             memory_bytes: about.memory_bytes,
             exclusive: about.exclusive,
             program: program.to_owned(),

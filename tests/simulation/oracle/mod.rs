@@ -34,6 +34,7 @@
 //! | O23 | a job whose input is a file goes to workers that take files, and shares none with tiny jobs; as many files are open |
 //! |     | as there are such jobs; no client has more than its share |
 
+mod batches;
 mod compare;
 mod doubt;
 mod duties;
@@ -51,6 +52,7 @@ mod starts;
 mod trays;
 mod workers;
 
+pub(crate) use batches::BatchBooks;
 pub(crate) use jobs::Ran;
 
 use here::HereBook;
@@ -299,6 +301,10 @@ impl Oracle {
             Action::Credit { worker, job, bytes } => self.judge_credit(*worker, *job, *bytes),
             Action::Reloaded { version, end } => self.judge_reloaded(event, *version, end),
             Action::Release { .. } | Action::ForgetLetter { .. } | Action::Ready { .. } => Ok(()),
+            Action::Batch { worker, .. } => {
+                // Batches have worlds of their own (`batches.rs`).
+                Err(Failure { rule: "O5", what: format!("{worker} offers no batches") })
+            }
             Action::Over => self.judge_over(),
         }
     }

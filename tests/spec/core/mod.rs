@@ -1,6 +1,7 @@
 //! Tests of the core, which is given events directly.
 
 mod abandoned;
+mod batches;
 mod blame;
 mod corners;
 mod doubt;

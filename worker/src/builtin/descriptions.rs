@@ -26,6 +26,13 @@ const ALL: &[Described] = &[
         MediaType::JSON,
         b"1000",
     ),
+    of(
+        "primes.batch",
+        "the same as primes, n <= 10^7; several jobs run together and cost as much as the largest",
+        JSON,
+        MediaType::JSON,
+        b"1000",
+    ),
     of("average", "the average of 1..n, n <= 10^10, by adding them up", JSON, MediaType::JSON, b"1000"),
     of(
         "json",
@@ -142,13 +149,11 @@ pub(super) fn described(task: Task) -> Task {
 mod tests {
     use crate::builtin;
     use crate::test_supervisor::{Said, TestSupervisor};
-    use crate::worker::Worker;
     use offload_protocol::nouns::FailureKind;
 
     #[test]
     fn each_example_works_and_returns_what_is_said() {
-        let (mut supervisor, _serving) =
-            TestSupervisor::of(|| builtin::tasks(true).into_iter().fold(Worker::new(), Worker::with));
+        let (mut supervisor, _serving) = TestSupervisor::of_builtin();
         for (job, task) in (1..).zip(builtin::tasks(true)) {
             let (name, described) = (task.name(), task.described());
             assert!(!described.example.is_empty() && !described.about.description.is_empty(), "{name}");

@@ -6,6 +6,7 @@
 //! |---|---|---|---|---|
 //! | `echo` | any bytes | the same, with their media type | | O(1), nothing is copied |
 //! | `primes` | n | `{"count","largest"}` of the primes up to n | n <= 10^9 | O(n log log n) |
+//! | `primes.batch` | n, of several jobs at once | the same | n <= 10^7 | O(n log log n) of the largest n |
 //! | `average` | n | the average of 1..n, by adding them up | 1 <= n <= 10^10 | O(n) |
 //! | `json` | a JSON document | `{"bytes","values","depth","minified_bytes","largest_array"}` | depth <= 127 | O(bytes) |
 //! | `wordcount` | UTF-8 text | `{"lines","words","bytes","top"}` | | O(bytes) |
@@ -36,6 +37,7 @@ mod mandelbrot;
 mod pattern;
 mod pixels;
 pub mod primes;
+mod primes_batch;
 mod schemas;
 mod sort;
 mod thumbnail;
@@ -52,6 +54,7 @@ pub fn tasks(faults: bool) -> Vec<Task> {
     let mut tasks = vec![
         echo(),
         primes::task(),
+        primes_batch::task(),
         average::task(),
         json::task(),
         words::task(),

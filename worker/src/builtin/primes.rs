@@ -45,6 +45,23 @@ pub fn primes_up_to(n: u64) -> Result<Primes, TaskError> {
     }
 }
 
+/// The same for several numbers by one sieve, up to the largest of them. The numbers are bounded by the caller.
+pub(super) fn primes_up_to_each(numbers: &[u64]) -> Vec<Primes> {
+    let mut all = vec![Primes { count: 0, largest: None }; numbers.len()];
+    let mut open: Vec<usize> = (0..numbers.len()).filter(|&index| numbers[index] >= 2).collect();
+    open.sort_unstable_by_key(|&index| std::cmp::Reverse(numbers[index]));
+    let Some(&most) = open.first() else { return all };
+    let Ok(mut count) = Count::new(numbers[most]) else { return all };
+    while !open.is_empty() {
+        let (start, before) = (count.start, count.primes);
+        count.count_a_segment();
+        while let Some(index) = open.pop_if(|index| positions(numbers[*index]) <= count.start) {
+            all[index] = count.within(positions(numbers[index]) - start, start, before);
+        }
+    }
+    all
+}
+
 /// A count in the making.
 #[derive(Deserialize)]
 #[serde(try_from = "Kept")]
@@ -73,13 +90,20 @@ impl Count {
     }
 
     fn count_a_segment(&mut self) {
-        let segment = &mut self.segment[..SEGMENT.min(positions(self.n) - self.start)];
-        self.sieve.fill(segment, self.start);
-        self.primes.count += segment.iter().map(|&is_prime| u64::from(is_prime)).sum::<u64>();
-        if let Some(last) = segment.iter().rposition(|&is_prime| is_prime == 1) {
-            self.primes.largest = Some(2 * (self.start + last) as u64 + 1);
+        let length = SEGMENT.min(positions(self.n) - self.start);
+        self.sieve.fill(&mut self.segment[..length], self.start);
+        self.primes = self.within(length, self.start, self.primes);
+        self.start += length;
+    }
+
+    /// The primes up to the first `length` positions of the segment that begins at `start`, before which there were `before`.
+    fn within(&self, length: usize, start: usize, before: Primes) -> Primes {
+        let part = &self.segment[..length];
+        let last = part.iter().rposition(|&is_prime| is_prime == 1);
+        Primes {
+            count: before.count + part.iter().map(|&is_prime| u64::from(is_prime)).sum::<u64>(),
+            largest: last.map(|last| 2 * (start + last) as u64 + 1).or(before.largest),
         }
-        self.start += segment.len();
     }
 }
 

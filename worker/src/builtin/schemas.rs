@@ -4,7 +4,7 @@
 use crate::limits::{
     AVERAGE_N_MAX, COUNT_TO_MAX, DIGEST_ITERATIONS_MAX, DIGEST_LENGTH_MAX, MANDELBROT_CENTER_MAX,
     MANDELBROT_ITERATIONS_MAX, MANDELBROT_SCALE_MAX, MANDELBROT_SCALE_MIN, MANDELBROT_SIDE_MAX, PATTERN_MAX,
-    PRIMES_N_MAX, TIME_MS_MAX,
+    PRIMES_BATCH_N_MAX, PRIMES_N_MAX, TIME_MS_MAX,
 };
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 pub(super) fn schema_of(task: &str) -> Option<Value> {
     Some(match task {
         "primes" => integer(0, PRIMES_N_MAX),
+        "primes.batch" => integer(0, PRIMES_BATCH_N_MAX),
         "average" => integer(1, AVERAGE_N_MAX),
         "sleep" | "spin" => integer(0, TIME_MS_MAX),
         "count" => json!({"anyOf": [

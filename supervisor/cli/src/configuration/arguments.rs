@@ -6,6 +6,7 @@
 //!   serve: KeyFlags<Supervision>,        // the flags of all keys of that group
 //! ```
 
+use super::batches::parse_batch;
 use super::key::{Group, Key, ValueKind};
 use super::table::TABLE;
 use super::value::Value;
@@ -117,9 +118,11 @@ fn argument(key: &'static Key) -> Arg {
         .help(help(key))
         .global(key.group == Group::Everywhere);
     match key.kind {
-        ValueKind::Commands | ValueKind::Weights | ValueKind::Texts(_) | ValueKind::Routes => {
-            argument.action(ArgAction::Append)
-        }
+        ValueKind::Commands
+        | ValueKind::Weights
+        | ValueKind::Batches
+        | ValueKind::Texts(_)
+        | ValueKind::Routes => argument.action(ArgAction::Append),
         ValueKind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
         ValueKind::Path | ValueKind::File => argument.value_hint(ValueHint::AnyPath),
         ValueKind::Count(_) | ValueKind::Bytes(_) | ValueKind::Time(_) | ValueKind::Word(_) => argument,
@@ -127,7 +130,11 @@ fn argument(key: &'static Key) -> Arg {
 }
 
 fn help(key: &Key) -> String {
-    let form = if key.kind == ValueKind::Weights { "=NAME=N,..." } else { "" };
+    let form = match key.kind {
+        ValueKind::Weights => "=NAME=N,...",
+        ValueKind::Batches => "=TASK=MAX/WAIT,...",
+        _ => "",
+    };
     format!("{} [default: {}] [env: {}{form}]", key.about, key.default(), key.variable())
 }
 
@@ -144,6 +151,7 @@ pub(super) fn value_name(key: &Key) -> &'static str {
         ValueKind::Commands => "CMD ARG...",
         ValueKind::Weights => "NAME=N",
         ValueKind::Routes => "METHOD PATH TASK",
+        ValueKind::Batches => "TASK=MAX/WAIT",
     }
 }
 
@@ -152,6 +160,10 @@ fn value_parser(key: &'static Key) -> ValueParser {
         ValueKind::Switch => BoolValueParser::new().map(Value::Switch).into(),
         ValueKind::Weights => ValueParser::from(move |text: &str| {
             let value = Value::Weights(BTreeMap::from([parse_weight(text)?]));
+            key.check(&value).map(|()| value)
+        }),
+        ValueKind::Batches => ValueParser::from(move |text: &str| {
+            let value = Value::Batches(BTreeMap::from([parse_batch(text)?]));
             key.check(&value).map(|()| value)
         }),
         _ => OsStringValueParser::new().try_map(move |text| key.parse(&text)).into(),

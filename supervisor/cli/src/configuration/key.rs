@@ -1,6 +1,7 @@
 //! A key describes one setting completely; how each source reads and prints the setting follows from it.
 
 use super::Values;
+use super::batches::{self, parse_batches, show_batches};
 use super::routes::{parse_routes, show_routes};
 use super::value::{Field, Value};
 use super::weights::{self, parse_weights, show_weights};
@@ -46,6 +47,8 @@ pub(crate) enum ValueKind {
     Weights,
     /// Routes over HTTP; each is a table in the file. A source may set the key several times.
     Routes,
+    /// Limits of batches by the name of the task; in the file, a table `[task.NAME]` for each.
+    Batches,
 }
 
 /// What the texts of a key are.
@@ -263,6 +266,7 @@ impl Key {
             }
             Value::Weights(weights) => show_weights(weights),
             Value::Routes(routes) => show_routes(routes),
+            Value::Batches(batches) => show_batches(batches),
         }
     }
 
@@ -285,7 +289,11 @@ impl Key {
     pub(crate) fn example(&self) -> String {
         let text = self.example.map_or_else(|| self.default(), str::to_owned);
         match self.kind {
-            ValueKind::Count(_) | ValueKind::Switch | ValueKind::Weights | ValueKind::Routes => text,
+            ValueKind::Count(_)
+            | ValueKind::Switch
+            | ValueKind::Weights
+            | ValueKind::Batches
+            | ValueKind::Routes => text,
             ValueKind::Texts(_) => format!("[\"{text}\"]"),
             ValueKind::Bytes(_)
             | ValueKind::Time(_)
@@ -344,6 +352,7 @@ impl Key {
             ValueKind::Commands => split_words(text).map(|words| Value::Commands(vec![words])),
             ValueKind::Weights => parse_weights(text).map(Value::Weights),
             ValueKind::Routes => parse_routes(text).map(Value::Routes),
+            ValueKind::Batches => parse_batches(text).map(Value::Batches),
         }
     }
 
@@ -367,6 +376,7 @@ impl Key {
                 texts.iter().try_for_each(|text| kind.check(text))
             }
             (ValueKind::Weights, Value::Weights(weights)) => weights::check(weights),
+            (ValueKind::Batches, Value::Batches(batches)) => batches::check(batches),
             _ => Ok(()),
         }
     }
@@ -394,6 +404,7 @@ fn is_empty(value: &Value) -> bool {
     match value {
         Value::Commands(commands) => commands.is_empty(),
         Value::Weights(weights) => weights.is_empty(),
+        Value::Batches(batches) => batches.is_empty(),
         Value::Texts(texts) => texts.is_empty(),
         Value::Routes(routes) => routes.is_empty(),
         _ => false,

@@ -13,6 +13,7 @@
 //! names its position.
 
 pub(crate) mod arguments;
+mod batches;
 mod environment;
 mod file;
 mod key;

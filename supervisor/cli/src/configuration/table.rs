@@ -6,7 +6,9 @@
 //! show`.
 
 use super::Values;
-use super::key::ValueKind::{Bytes, Commands, Count, File, Path, Routes, Switch, Texts, Time, Weights, Word};
+use super::key::ValueKind::{
+    Batches, Bytes, Commands, Count, File, Path, Routes, Switch, Texts, Time, Weights, Word,
+};
 use super::key::{ANY, Access, Group, Key, TextKind, key};
 use crate::limits::{CONFIGURED_JOBS_MAX, HTTP_CONNECTIONS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
@@ -29,8 +31,8 @@ pub(crate) const SPARES: &str = "pool.spares";
 pub(crate) const ACCESS_LOG_FORMATS: [&str; 3] = ["common", "combined", "json"];
 
 /// The tables of the file, in its order.
-pub(crate) const FILE_TABLES: [&str; 7] =
-    ["supervisor", "clients", "pool", "pool.restart", "io", "http", ROUTE];
+pub(crate) const FILE_TABLES: [&str; 8] =
+    ["supervisor", "clients", "task", "pool", "pool.restart", "io", "http", ROUTE];
 
 /// The table of a route over HTTP, of which there may be several.
 pub(super) const ROUTE: &str = "route";
@@ -267,6 +269,17 @@ pub(crate) static TABLE: &[Key] = &[
     .with_variable("OFFLOAD_WEIGHTS")
     .for_example("10")
     .without_it("1 each"),
+    key(
+        "task",
+        "batch",
+        Batches,
+        field!(pool.core.batches),
+        "Most jobs of TASK that run together, 1 to 32, and how long the first one waits for others, up to 1s; lowers what its \
+         workers offer; may be given several times",
+    )
+    .with_variable("OFFLOAD_BATCHES")
+    .for_example("{ batch = { max = 8, wait = \"2ms\" } }")
+    .without_it("what workers offer"),
     key(
         "io.threads",
         "io-threads",

@@ -73,6 +73,7 @@ fn another_value(key: &Key) -> String {
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),
         ValueKind::Routes => "POST '/images/{album}' thumbnail timeout=10s".to_owned(),
+        ValueKind::Batches => "thumbnail=8/1ms".to_owned(),
     }
 }
 
@@ -81,6 +82,7 @@ fn file_with(key: &Key, value: &str) -> String {
     let written = match key.kind {
         ValueKind::Count(_) | ValueKind::Switch => value.to_owned(),
         ValueKind::Weights => value.rsplit_once('=').unwrap().1.to_owned(),
+        ValueKind::Batches => "{ batch = { max = 8, wait = \"1ms\" } }".to_owned(),
         _ => format!("{value:?}"),
     };
     match key.table_and_name() {

@@ -1,6 +1,7 @@
 //! The values of settings, as sources deliver them and fields store them.
 
-use super::weights;
+use super::{batches, weights};
+use offload_core::batches::BatchLimits;
 use offload_http::Route;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub(crate) enum Value {
     Weights(BTreeMap<String, u32>),
     /// Routes over HTTP, in their order.
     Routes(Vec<Route>),
+    /// Limits of batches by the name of the task.
+    Batches(BTreeMap<String, BatchLimits>),
 }
 
 impl Value {
@@ -55,6 +58,12 @@ impl Value {
                     weights::add(&mut all, name, weight)?;
                 }
                 Value::Weights(all)
+            }
+            (Value::Batches(mut all), Value::Batches(more)) => {
+                for (name, limits) in more {
+                    batches::add(&mut all, name, limits)?;
+                }
+                Value::Batches(all)
             }
             (_, last) => last,
         })
@@ -99,6 +108,7 @@ field_of!(Vec<String>, Texts);
 field_of!(Vec<Vec<String>>, Commands);
 field_of!(BTreeMap<String, u32>, Weights);
 field_of!(Vec<Route>, Routes);
+field_of!(BTreeMap<String, BatchLimits>, Batches);
 
 /// Converts to a narrower type. The bounds of the key guarantee that the value fits.
 macro_rules! narrower_number {

@@ -205,6 +205,8 @@ impl Given {
             }
             // A job that was cancelled may as well be run.
             ToWorker::Cancel { .. } | ToWorker::Resume { .. } | ToWorker::Yield { .. } => None,
+            // It offers none.
+            ToWorker::Batch { .. } => None,
         })
     }
 }

@@ -1,0 +1,133 @@
+//! Jobs that run together, by the real binary and a worker that is written with the SDK.
+
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tests::harness::{Daemon, Ran, private_folder, program, run, run_offload, until};
+
+fn start(arguments: &[&str]) -> Daemon {
+    let worker = program("batchworker").display().to_string();
+    Daemon::start(&[&["--workers", "1", "--worker", &worker], arguments].concat())
+}
+
+/// Runs these jobs of a task, which all wait when the only worker becomes free. One JSON document for each, in their order.
+fn together(daemon: &Daemon, options: &[&str], inputs: &[&str]) -> Vec<Value> {
+    let busy = daemon.run(&["submit", "--detach", "lone", "3600000"]).ok().text().trim().to_owned();
+    daemon.worker_running("lone");
+    let mut map = daemon.command(&[&["map", "--json"], options, &["tile"]].concat());
+    let lines: String = inputs.iter().map(|input| format!("{input}\n")).collect();
+    let jobs = std::thread::spawn(move || run(&mut map, lines.as_bytes()));
+    let count = inputs.len() as u64;
+    until("all jobs in the queue", || (daemon.status()["queue"]["jobs"] == count).then_some(()));
+    daemon.run(&["cancel", &busy]).ok();
+    let ran: Ran = jobs.join().expect("no panic");
+    assert_eq!(ran.json_lines().len(), inputs.len(), "{ran:?}");
+    ran.json_lines()
+}
+
+fn outcomes(jobs: &[Value]) -> Vec<&str> {
+    jobs.iter().map(|job| job["outcome"].as_str().expect("a word")).collect()
+}
+
+#[test]
+fn jobs_that_wait_for_the_same_task_run_together_and_everybody_can_see_it() {
+    let daemon = start(&[]);
+    let jobs = together(&daemon, &[], &["x"; 8]);
+    assert!(jobs.iter().all(|job| job["output"] == "8"), "{jobs:?}");
+    let task = daemon.run(&["tasks", "--json", "tile"]).ok().json();
+    assert_eq!(task[0]["batch"], json!({"max": 8, "wait_us": 20_000}), "{task}");
+    let listed = daemon.run(&["jobs", "--json"]).ok().json();
+    let batched = listed.as_array().unwrap().iter().filter(|job| job["batch"] == 8).count();
+    assert_eq!(batched, 8, "{listed}");
+    let workers = daemon.status()["workers"].clone();
+    assert_eq!((&workers["batches"], &workers["batched_jobs"]), (&json!(1), &json!(8)));
+    assert_eq!(daemon.submit(&["tile", "x"])["output"], "1", "nobody came to keep it company");
+}
+
+#[test]
+fn of_jobs_that_run_together_only_the_guilty_ones_fail_each_in_its_own_way() {
+    let daemon = start(&[]);
+    let inputs = ["x", "crash", "x", "panic", "bad", "lose", "x", "x"];
+    let jobs = together(&daemon, &["--attempts", "1"], &inputs);
+    let expected = ["ok", "worker_crashed", "ok", "panic", "app_error", "app_error", "ok", "ok"];
+    assert_eq!(outcomes(&jobs), expected, "{jobs:?}");
+    daemon.wait_until_whole();
+    let status = daemon.status();
+    assert_eq!(status["workers"]["halved_batches"], 3, "{status}");
+    assert_eq!((&status["ledger"]["balanced"], &status["state"]), (&json!(true), &json!("running")));
+}
+
+#[test]
+fn two_guilty_jobs_of_many_are_found_and_become_dead_letters() {
+    let daemon = start(&[]);
+    let mut inputs = ["x"; 24];
+    (inputs[3], inputs[17]) = ("crash", "crash");
+    let jobs = together(&daemon, &[], &inputs);
+    let guilty = |(index, job): (usize, &Value)| (job["outcome"] == "poison").then_some(index);
+    assert_eq!(jobs.iter().enumerate().filter_map(guilty).collect::<Vec<_>>(), [3, 17], "{jobs:?}");
+    assert_eq!(outcomes(&jobs).iter().filter(|outcome| **outcome == "ok").count(), 22);
+    let letters = daemon.run(&["dead", "list", "--json"]).ok().json();
+    assert_eq!(letters.as_array().map(Vec::len), Some(2), "{letters}");
+}
+
+#[test]
+fn a_time_limit_that_only_several_jobs_exceed_together_hurts_none_of_them() {
+    let daemon = start(&[]);
+    let jobs = together(&daemon, &["--timeout", "1s"], &["x", "wait", "x", "x"]);
+    assert_eq!(outcomes(&jobs), ["ok"; 4], "{jobs:?}");
+    let jobs = together(&daemon, &["--timeout", "1s"], &["x", "hang"]);
+    assert_eq!(outcomes(&jobs), ["ok", "timeout"], "{jobs:?}");
+}
+
+#[test]
+fn the_configuration_lowers_what_a_worker_offers_and_names_what_cannot_be() {
+    let daemon = start(&["--batch", "tile=2/5ms"]);
+    assert!(together(&daemon, &[], &["x"; 4]).iter().all(|job| job["output"] == "2"));
+    let daemon = start(&["--batch", "tile=1"]);
+    assert!(together(&daemon, &[], &["x"; 4]).iter().all(|job| job["output"] == "1"));
+    let task = daemon.run(&["tasks", "--json", "tile"]).ok().json();
+    assert_eq!((&task[0]["task"], &task[0]["batch"]), (&json!("tile"), &Value::Null));
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let path = file.to_str().unwrap();
+    std::fs::write(
+        &file,
+        "[task.\"primes.batch\"]\nbatch = { max = 8, wait = \"1ms\" }\n[task.tile]\nbatch.max = 2\n",
+    )
+    .unwrap();
+    run_offload(&["config", "check", path]).ok();
+    let shown = run_offload(&["config", "show", "--config", path]).ok().text();
+    assert!(shown.contains("primes.batch=8/1ms") && shown.contains("tile=2"), "{shown}");
+    for (wrong, why) in [
+        ("batch = { max = 99 }", "from 1 to 32 jobs, not 99"),
+        ("batch = { wait = \"2min\" }", "no such time"),
+        ("batch = { wait = \"2s\" }", "at most 1 s"),
+        ("batch = { most = 2 }", "\"most\" is unknown"),
+        ("bach = { max = 2 }", "\"bach\" is unknown"),
+        ("batch = 2", "must be a table"),
+    ] {
+        std::fs::write(&file, format!("[task.tile]\n{wrong}\n")).unwrap();
+        let ran = run_offload(&["config", "check", path]);
+        let told = format!("{}{}", String::from_utf8_lossy(&ran.stdout), ran.stderr);
+        assert!(ran.code != 0 && told.contains(why) && told.contains(":2"), "{wrong}: {told}");
+    }
+}
+
+/// With `-- --nocapture` it prints how much faster the same jobs are together.
+#[test]
+fn the_gain_of_running_together_is_measured_on_the_same_jobs() {
+    let time = |batch: &str| {
+        let daemon = Daemon::start(&["--workers", "1", "--batch", batch]);
+        daemon.run(&["submit", "primes.batch", "1000"]).ok();
+        let lines: String = (0..256).map(|number| format!("{}\n", 1_000_000 - number)).collect();
+        let start = Instant::now();
+        let ran = run(&mut daemon.command(&["map", "primes.batch"]), lines.as_bytes()).ok();
+        let outputs: Vec<Value> = ran.json_lines().iter().map(|job| job["output"].clone()).collect();
+        (start.elapsed(), outputs, daemon.status()["workers"]["batched_jobs"].as_u64().unwrap())
+    };
+    let (alone, outputs, none) = time("primes.batch=1");
+    let (together, same, batched) = time("primes.batch=32/2ms");
+    assert_eq!((outputs.len(), outputs == same), (256, true), "the answers are the same");
+    assert!(none == 0 && batched > 0, "{none} and {batched} jobs ran together");
+    let ratio = alone.as_secs_f64() / together.max(Duration::from_nanos(1)).as_secs_f64();
+    println!("256 jobs of primes.batch: {alone:?} alone, {together:?} together, ratio {ratio:.1}");
+}
