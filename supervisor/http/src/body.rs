@@ -2,7 +2,7 @@
 
 use crate::access_log::Logged;
 use crate::limits::PIECE;
-use crate::patience::{Patience, RequestMark};
+use crate::patience::{Patience, RequestMark, Unread};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -15,7 +15,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 /// Why the body of a request did not arrive as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,8 @@ impl RequestBody {
 #[derive(Default)]
 pub struct Body {
     content: Content,
+    /// There is more of it than the client has asked for.
+    unread: Option<Unread>,
     /// The request is under way until this is dropped.
     mark: Option<Rc<RequestMark>>,
     /// Its line in the access log is written when this is dropped.
@@ -202,7 +204,21 @@ impl Body {
     }
 
     pub(crate) fn marked(self, mark: Rc<RequestMark>) -> Body {
-        Body { mark: Some(mark), ..self }
+        let unread = match self.content {
+            Content::Empty => None,
+            Content::Pieces { .. } | Content::Stream(_) => Some(mark.patience().has_unread()),
+        };
+        Body { mark: Some(mark), unread, ..self }
+    }
+
+    /// The client has made room for this, or for the end.
+    fn was_read(&mut self, next: Option<&Bytes>) {
+        match (next, &self.unread, &self.mark) {
+            (None, ..) => self.unread = None,
+            (Some(piece), Some(unread), _) => unread.was_read(piece.len()),
+            (Some(_), None, Some(mark)) => self.unread = Some(mark.patience().has_unread()),
+            (Some(_), None, None) => {}
+        }
     }
 }
 
@@ -270,8 +286,16 @@ impl http_body::Body for Body {
                     Some(Ok(if is_last { self.last(piece) } else { piece }))
                 }
             },
-            Content::Stream(produce) => ready!(produce.poll_next(context)),
+            Content::Stream(produce) => match produce.poll_next(context) {
+                Poll::Ready(next) => next,
+                Poll::Pending => {
+                    // The client has room, and waits.
+                    self.unread = None;
+                    return Poll::Pending;
+                }
+            },
         };
+        self.was_read(next.as_ref().and_then(|next| next.as_ref().ok()));
         if let (Some(logged), Some(Ok(piece))) = (&mut self.logged, &next) {
             logged.count(piece.len());
         }

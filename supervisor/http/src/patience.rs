@@ -86,6 +86,10 @@ pub(crate) struct Patience {
     requests: Cell<usize>,
     body: Cell<Pace>,
     answer: Cell<Pace>,
+    /// Bodies of answers of which there is more than was asked for: over HTTP/2 a client can keep them without the socket being
+    /// full.
+    unread: Cell<usize>,
+    reading: Cell<Pace>,
     /// The body of the request under way did not come in time.
     is_body_late: Cell<bool>,
     /// Woken when a request ends.
@@ -108,6 +112,8 @@ impl Patience {
             requests: Cell::new(0),
             body: Cell::default(),
             answer: Cell::default(),
+            unread: Cell::new(0),
+            reading: Cell::default(),
             is_body_late: Cell::new(false),
             waits_for_end: RefCell::default(),
             is_at_its_end: Cell::new(false),
@@ -200,6 +206,28 @@ impl Patience {
         self.change(&self.answer, |answer, now| answer.count(bytes, now, READ_QUOTA));
     }
 
+    /// There is more of an answer than the client has room for, until this is dropped.
+    pub(crate) fn has_unread(self: &Rc<Patience>) -> Unread {
+        self.unread.set(self.unread.get() + 1);
+        self.change(&self.reading, |reading, now| reading.wait(now));
+        Unread(Rc::clone(self))
+    }
+
+    /// It has made room for so much.
+    fn was_read(&self, bytes: usize) {
+        self.change(&self.reading, |reading, now| {
+            reading.count(bytes, now, READ_QUOTA);
+            reading.wait(now);
+        });
+    }
+
+    fn nothing_is_unread(&self) {
+        self.unread.set(self.unread.get() - 1);
+        if self.unread.get() == 0 {
+            self.reading.set(Pace::default());
+        }
+    }
+
     /// It took everything that there was.
     pub(crate) fn nothing_is_left(&self) {
         self.answer.set(Pace::default());
@@ -241,7 +269,8 @@ impl Patience {
         let head = self.head_since.get().map(|since| (since + HEAD_TIME, Late::Head));
         let body = self.body.get().limit(BODY_TIME).map(|at| (at, Late::Body));
         let reader = self.answer.get().limit(READ_TIME).map(|at| (at, Late::Reader));
-        [idle, head, body, reader].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let reading = self.reading.get().limit(READ_TIME).map(|at| (at, Late::Reader));
+        [idle, head, body, reader, reading].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     fn look_again_at(self: &Rc<Patience>, at: Instant) {
@@ -300,6 +329,21 @@ impl Patience {
 impl Drop for Patience {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// See [`Patience::has_unread`].
+pub(crate) struct Unread(Rc<Patience>);
+
+impl Unread {
+    pub(crate) fn was_read(&self, bytes: usize) {
+        self.0.was_read(bytes);
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.0.nothing_is_unread();
     }
 }
 

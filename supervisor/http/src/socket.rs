@@ -42,6 +42,8 @@ struct Side {
     is_over: Cell<bool>,
     /// Bytes since others had their turn.
     spent: Cell<usize>,
+    /// It goes on in the next turn. There is one such appointment at a time, or each would be a turn of its own.
+    goes_on: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -51,6 +53,7 @@ impl Default for Side {
             is_ready: Cell::new(true),
             is_over: Cell::new(false),
             spent: Cell::new(0),
+            goes_on: Cell::new(false),
             waker: RefCell::new(None),
         }
     }
@@ -201,9 +204,13 @@ impl Socket {
 
     /// Lets the loop handle everything that is ready now.
     fn go_on_later(&self, direction: Direction) {
+        if self.sides.of(direction).goes_on.replace(true) {
+            return;
+        }
         let sides = Rc::clone(&self.sides);
         self.handle.set_immediate(move |_| {
             let side = sides.of(direction);
+            side.goes_on.set(false);
             side.spent.set(0);
             side.wake();
         });

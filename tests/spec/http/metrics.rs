@@ -153,6 +153,8 @@ fn mixture(http: &HttpDaemon) {
 fn the_counters_agree_with_the_status_whatever_jobs_come_to() {
     let http = HttpDaemon::start(&["--workers", "2", "--allow-faults", "--max-payload", "1MiB"]);
     mixture(&http);
+    // Nothing is on its way any more that one of the two would count and the other not.
+    http.daemon.wait_until_whole();
     let families = scrape(&http);
     let status = http.daemon.status();
     let jobs = |word: &str| status["jobs"][word].as_f64().expect("a number");

@@ -107,7 +107,7 @@ fn a_route_without_auth_is_open_and_nothing_else_is() {
     assert_eq!(status_and_text(&answer), (200, "hello".to_owned()), "its preference does not count");
     let job = answer.field("offload-job").expect("its id");
     let jobs = http.daemon.run(&["jobs", "--json"]).ok().json();
-    assert_eq!((&jobs[0]["job"], &jobs[0]["client"]), (&job.into(), &"127.0.0.1".into()), "{jobs}");
+    assert_eq!((&jobs[0]["job"], &jobs[0]["client"]), (&job.into(), &"anonymous 127.0.0.1".into()), "{jobs}");
     for (method, path) in
         [("POST", "/open/echo"), ("GET", "/v1/status"), ("PUT", "/v1/tasks/echo"), ("PUT", "/open")]
     {

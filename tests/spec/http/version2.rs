@@ -360,3 +360,38 @@ fn a_preface_that_is_none_is_no_request_either() {
     peer.stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 505") || answer.starts_with("HTTP/1.1 400"), "{answer:?}");
 }
+
+#[test]
+fn a_client_that_makes_no_room_for_an_answer_is_given_up_with_all_that_is_held_for_it() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::silent(&http);
+    peer.write(PREFACE);
+    // The window of each stream is empty from the start.
+    let no_window = [&4_u16.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
+    peer.write(&frame(SETTINGS, 0, 0, &no_window));
+    let block = peer.request("POST", "/v1/tasks/count", &[]);
+    peer.write(&frame(HEADERS, END_HEADERS, 1, &block));
+    peer.write(&frame(0, END_STREAM, 1, b"100000"));
+    assert_eq!(peer.hear(), Heard::Response(1));
+    assert_ne!(http.daemon.status()["queue"]["bytes"], 0, "the output is held for it");
+    let heard = std::iter::repeat_with(|| peer.hear()).find(|heard| *heard != Heard::PingAck);
+    assert!(matches!(heard, Some(Heard::End | Heard::GoAway(_))), "{heard:?}");
+    until("nothing is held for it", || (http.daemon.status()["queue"]["bytes"] == 0).then_some(()));
+}
+
+#[test]
+fn a_head_has_the_same_bounds_in_both_versions() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let many: Vec<(&str, &str)> = (0..100).map(|_| ("x-many", "1")).collect();
+    let mut curl = std::process::Command::new("curl");
+    curl.args(["-sS", "--http2-prior-knowledge", "-o", "/dev/null", "-w", "%{http_code}"]);
+    curl.args(["-H", &format!("Authorization: Bearer {}", http.token)]);
+    let mut long = std::process::Command::new("curl");
+    long.args(curl.get_args()).arg(format!("http://{}/{}", http.address, "x".repeat(3000)));
+    assert_eq!(tests::harness::run(&mut long, b"").ok().text(), "414");
+    for (name, value) in many {
+        curl.args(["-H", &format!("{name}: {value}")]);
+    }
+    curl.arg(format!("http://{}/healthz", http.address));
+    assert_eq!(tests::harness::run(&mut curl, b"").ok().text(), "431");
+}

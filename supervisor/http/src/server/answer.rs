@@ -11,6 +11,7 @@ use crate::api::NeedsNoToken;
 use crate::body::RequestBody;
 use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
+use crate::limits::{FIELDS_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
 use crate::problem::Problem;
 use crate::request::{Remote, Request, one};
@@ -90,6 +91,9 @@ impl Inner {
         found: Found<Handler>,
         (remote, client): (Remote, Option<IpAddr>),
     ) -> Answering {
+        if let Some(problem) = too_much(&head) {
+            return ready(problem.into_response());
+        }
         let checks = self.checks.borrow().clone();
         if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
             return ready(problem.into_response());
@@ -124,6 +128,20 @@ impl Inner {
         let request = Request { head, parameters, body, remote, client };
         guarded(&self.service, move || handler(request, context))
     }
+}
+
+/// The bounds of a head. Over HTTP/1 the guard has seen to them; over HTTP/2 there is no other place.
+fn too_much(head: &Parts) -> Option<Problem> {
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let (status, detail) = if target > TARGET_MAX {
+        (StatusCode::URI_TOO_LONG, format!("the target is longer than {TARGET_MAX} bytes"))
+    } else if head.headers.len() > FIELDS_MAX {
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        (status, format!("there are more than {FIELDS_MAX} header fields"))
+    } else {
+        return None;
+    };
+    Some(Problem::with_status(status, OutcomeCode::TooLarge, detail))
 }
 
 /// The client as the access log has it: one word.
