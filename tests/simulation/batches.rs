@@ -316,8 +316,8 @@ impl World {
 
     fn apply(&mut self, event: Option<&Event>, actions: Actions) -> Result<(), Failure> {
         self.trace.extend(actions.iter().map(|action| format!("    {action:?}")));
-        self.core.check().map_err(|what| Failure { rule: "check", what })?;
         self.books.see(self.now, event, &actions)?;
+        self.core.check().map_err(|what| Failure { rule: "check", what })?;
         for action in actions {
             match action {
                 Action::Spawn { worker, .. } => {
