@@ -7,6 +7,8 @@ use std::time::Duration;
 const BOUND: Duration = Duration::from_secs(20);
 /// The time limit of jobs that are to run into it.
 const TIME_LIMIT: Duration = Duration::from_millis(200);
+/// The same for jobs that run together with others.
+const TIME_LIMIT_TOGETHER: Duration = Duration::from_secs(1);
 /// How long clients wait for jobs that no worker lives to start.
 const TIME_UNTIL_GIVEN_UP: Duration = Duration::from_secs(2);
 
@@ -26,6 +28,8 @@ pub(crate) struct Case {
     pub(crate) attempts: u32,
     /// Of this many jobs that are all victims.
     pub(crate) victims: usize,
+    /// Jobs of the same task that do nothing wrong, half of them before the victims: all of them can go together.
+    pub(crate) company: usize,
     /// Its output is read in parts, as they come; they are this long together.
     pub(crate) stream: Option<usize>,
     /// Bytes of input that the victim has beside its fault.
@@ -49,6 +53,7 @@ impl Case {
             cause,
             attempts: 1,
             victims: 1,
+            company: 0,
             stream: None,
             padding: 0,
             is_file: false,
@@ -80,6 +85,18 @@ impl Case {
     /// It may run twice, and is not run again.
     pub(crate) const fn idempotent(self) -> Case {
         Case { task: "act", ..self }
+    }
+
+    /// It goes together with seven others that do nothing wrong. If it ends every worker, it does so with 8, 4 and 2 jobs before
+    /// it is alone and blamed. All of them have the same time limit, in which an innocent job is done on any machine.
+    pub(crate) const fn together(self) -> Case {
+        let unblamed = if matches!(self.outcome, OutcomeCode::Poison) { 3 } else { 0 };
+        let (timeout, cause) = match self.timeout {
+            Some(_) => (Some(TIME_LIMIT_TOGETHER), "ran longer than 1 s"),
+            None => (None, self.cause),
+        };
+        let attempts = self.attempts + unblamed;
+        Case { task: "member", company: 7, timeout, cause, attempts, ..self }
     }
 
     pub(crate) const fn task(self, task: &'static str, victims: usize, padding: usize) -> Case {

@@ -4,6 +4,7 @@
 //!
 //! `OFFLOAD_CASES=text` plays only the cases whose name has that text in it.
 
+mod batches;
 mod case;
 mod ends;
 mod segments;
@@ -165,6 +166,13 @@ fn a_worker_that_fails_with_a_full_tray_harms_only_the_job_that_it_ran() {
 fn a_worker_that_misuses_the_memory_that_it_shares_harms_only_the_job_that_it_ran() {
     let _alone = alone();
     let failures = segments::play(table::SEGMENTS);
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_worker_that_fails_with_a_batch_fails_the_guilty_job_and_the_others_get_their_results() {
+    let _alone = alone();
+    let failures = batches::play(table::BATCHES);
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 

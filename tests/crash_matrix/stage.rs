@@ -8,6 +8,7 @@ use offload_supervisor::client::Client;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tests::canary;
@@ -18,6 +19,10 @@ use tests::harness::{Daemon, children_of, descriptors_of, private_folder, proces
 const CANARIES: u64 = 64;
 /// Tickets of victims begin here.
 const VICTIMS: u64 = 1000;
+/// Tickets of those that can go together with them begin here.
+const COMPANY: u64 = 2000;
+/// The most attempts of a job that goes together with seven others of which one is guilty: among 8, 4, 2, and alone.
+const COMPANY_ATTEMPTS_MAX: u32 = 4;
 /// How long the pool may take to be whole again. The contract says 1 s for a machine that does nothing else.
 const WHOLE_WITHIN: Duration = Duration::from_secs(10);
 /// The longest that the loop may have kept the prober waiting, on a machine that does other things as well.
@@ -117,6 +122,12 @@ impl Stage {
         ["prefetched", "taken_back"].map(|name| workers[name].as_u64().unwrap_or(0))
     }
 
+    /// How many batches there were, and how many of them were lost.
+    pub(crate) fn batches(&mut self) -> [u64; 2] {
+        let workers = self.status()["workers"].clone();
+        ["batches", "halved_batches"].map(|name| workers[name].as_u64().unwrap_or(0))
+    }
+
     fn restarts(&mut self) -> u64 {
         self.status()["workers"]["restarts"].as_u64().unwrap_or(0)
     }
@@ -178,6 +189,9 @@ impl Stage {
             judge(case, &victim)?;
             outcome = outcome.max(victim.after);
         }
+        for company in ended.split_off(&COMPANY).values() {
+            judge_company(company)?;
+        }
         for (number, ended) in ended {
             self.judge_canary(case, number, &ended)?;
             if case.victims == 0 {
@@ -233,7 +247,9 @@ impl Stage {
     fn submit_all(&mut self, case: &Case) {
         for number in 0..CANARIES {
             if number == CANARIES / 2 {
+                self.submit_company(case, 0..case.company / 2);
                 (0..case.victims as u64).for_each(|victim| self.submit_victim(case, VICTIMS + victim));
+                self.submit_company(case, case.company / 2..case.company);
             }
             let task = if number.is_multiple_of(2) { "canary" } else { "canary.slow" };
             let input = canary::input(self.round, number);
@@ -241,11 +257,18 @@ impl Stage {
         }
     }
 
+    fn submit_company(&mut self, case: &Case, numbers: Range<usize>) {
+        for number in numbers {
+            let options =
+                SubmitOptions { timeout_ms: milliseconds(case.timeout), ..SubmitOptions::default() };
+            self.submit(COMPANY + number as u64, case.task, options, b"run:nothing".to_vec());
+        }
+    }
+
     fn submit_victim(&mut self, case: &Case, ticket: u64) {
         let mut input = case.fault.as_bytes().to_vec();
         input.resize(input.len() + case.padding, b' ');
-        let timeout_ms = case.timeout.map(|timeout| timeout.as_millis() as u64);
-        let deadline_ms = case.deadline.map(|deadline| deadline.as_millis() as u64);
+        let (timeout_ms, deadline_ms) = (milliseconds(case.timeout), milliseconds(case.deadline));
         let stream = case.stream.is_some();
         let options = SubmitOptions { timeout_ms, deadline_ms, stream, ..SubmitOptions::default() };
         match case.is_file {
@@ -275,11 +298,12 @@ impl Stage {
         let mut ended = BTreeMap::new();
         let mut parts: BTreeMap<u64, usize> = BTreeMap::new();
         let deadline = began + case.bound.max(Duration::from_secs(30));
-        while ended.len() < CANARIES as usize + case.victims {
+        let jobs = CANARIES as usize + case.victims + case.company;
+        while ended.len() < jobs {
             let answer = self.client.receive_until(deadline).map_err(|error| error.to_string())?;
             match answer {
                 None => {
-                    let missing = CANARIES as usize + case.victims - ended.len();
+                    let missing = jobs - ended.len();
                     return Err(format!("P1: {missing} jobs without an outcome: {}", self.status()["jobs"]));
                 }
                 Some((ToClient::Accepted { .. }, _)) => {}
@@ -437,6 +461,18 @@ impl Drop for Stage {
             }
         }
     }
+}
+
+fn milliseconds(time: Option<Duration>) -> Option<u64> {
+    time.map(|time| time.as_millis() as u64)
+}
+
+/// It is right, though it was lost with others.
+fn judge_company(ended: &Ended) -> Result<(), String> {
+    let report = &ended.report;
+    let is_right = report.outcome == OutcomeCode::Ok && ended.output == report.attempts.to_string();
+    let is_fine = is_right && report.attempts <= COMPANY_ATTEMPTS_MAX;
+    if is_fine { Ok(()) } else { Err(format!("P2: an innocent job of the batch: {report:?}")) }
 }
 
 fn judge(case: &Case, victim: &Ended) -> Result<(), String> {

@@ -295,6 +295,30 @@ pub(crate) const FULL_TRAYS: &[Case] = &[
     unharmed("after:kill"),
 ];
 
+/// What becomes of a batch of eight jobs of which one does this.
+pub(crate) const BATCHES: &[Case] = &[
+    allowed("run:nothing").together(),
+    given_back("recv:kill once").together(),
+    given_back("recv:garbage once").together(),
+    poisons("run:kill", "signal 9").together(),
+    poisons("run:segv", "signal 11").together(),
+    poisons("run:exit0", "exit code 0").together(),
+    poisons("run:close", "closed its channel").together(),
+    poisons("run:garbage", "not a frame").together(),
+    retried("run:kill once").together(),
+    times_out("run:sleep").together(),
+    poisons("run:stop", "was stopped for 1 s").together(),
+    poisons("reply:kill", "signal 9").together(),
+    poisons("reply:partial-kill=7", "signal 9").together(),
+    poisons("reply:wrongid", "out of turn").together(),
+    poisons("reply:started", "out of turn").together(),
+    times_out("reply:noreply").together(),
+    given_back("reply:double").together(),
+    allowed("reply:drip").together(),
+    given_back("after:kill").together(),
+    given_back("after:finished").together(),
+];
+
 /// What workers do to the memory that they share with the supervisor. The last one does so until it ends.
 pub(crate) const SEGMENTS: &[Case] = &[
     breaks("outside", "of segment"),

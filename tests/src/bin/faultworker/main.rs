@@ -11,15 +11,17 @@
 //! not look, `tray:shut` shuts it down, `tray:peek` leaves there what it then runs, `tray:keep` never starts the first
 //! job that it takes, and any other act is committed when it has taken one.
 //!
-//! `faultworker [segments] [counted:FILE] [marks:FOLDER] [PHASE:ACT]...`: with `segments` it can use shared memory, and what its
-//! task `shared` does with that is said in [`shared`]; `counted` appends a line to FILE at every start; `marks`
-//! is where one process leaves word for the next, which ` once` needs. Arguments choose acts of the phases `boot` and
-//! `hello`; the others are the input of the tasks `act` (idempotent) and `charge` (not): `PHASE:ACT[=N][@ATTEMPT][ once]`,
+//! `faultworker [segments] [batches] [counted:FILE] [marks:FOLDER] [PHASE:ACT]...`: with `segments` it can use shared memory, and
+//! what its task `shared` does with that is said in [`shared`]; with `batches` it takes several jobs of its task `member` at
+//! once, see [`batches`]; `counted` appends a line to FILE at every start; `marks` is where one process leaves word for the next,
+//! which ` once` needs. Arguments choose acts of the phases `boot` and `hello`; the others are the input of the tasks `act` and
+//! `member` (idempotent) and `charge` (not): `PHASE:ACT[=N][@ATTEMPT][ once]`,
 //! see [`fault::Fault`]. What the acts are called is said in [`acts`], [`wrong`] and [`Worker::speak_wrongly`].
 //!
 //! It speaks the protocol by hand, because the library for workers would not let it misbehave.
 
 mod acts;
+mod batches;
 mod fault;
 mod parts;
 mod peek;
@@ -28,8 +30,9 @@ mod wire;
 mod wrong;
 
 use acts::sleep_for_ever;
+use batches::MEMBER;
 use fault::{Fault, Phase};
-use offload_protocol::messages::{FILES, PARTS, PREFETCH, SEGMENTS};
+use offload_protocol::messages::{BATCHES, FILES, PARTS, PREFETCH, SEGMENTS};
 use offload_protocol::nouns::{FailureKind, MediaType};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,6 +52,7 @@ const TASKS: &[(&str, bool)] = &[
     ("canary.slow", false),
     ("blow", true),
     ("shared", false),
+    (MEMBER, true),
 ];
 
 /// The most that a job of `blow` returns (64 MiB).
@@ -58,8 +62,14 @@ const BLOWN_UP_MAX: usize = 64 << 20;
 const SLOW: Duration = Duration::from_millis(1);
 
 fn main() -> ExitCode {
-    let mut worker =
-        Worker { wire: Wire::new(), marks: None, at_the_end: None, has_segments: false, tray: None };
+    let mut worker = Worker {
+        wire: Wire::new(),
+        marks: None,
+        at_the_end: None,
+        has_segments: false,
+        has_batches: false,
+        tray: None,
+    };
     let mut starts = Vec::new();
     for argument in std::env::args().skip(1) {
         if let Some(file) = argument.strip_prefix("counted:") {
@@ -68,6 +78,8 @@ fn main() -> ExitCode {
             worker.marks = Some(folder.into());
         } else if argument == "segments" {
             worker.has_segments = true;
+        } else if argument == "batches" {
+            worker.has_batches = true;
         } else if matches!(argument.as_str(), "grandchild" | "escape") {
             acts::be_a_grandchild(&argument);
             return ExitCode::SUCCESS;
@@ -113,6 +125,7 @@ struct Worker {
     /// What to do when the supervisor says Drain.
     at_the_end: Option<Fault>,
     has_segments: bool,
+    has_batches: bool,
     /// What to do with its tray, if it has one.
     tray: Option<Fault>,
 }
@@ -124,7 +137,8 @@ impl Worker {
 
     /// Everything until the hello is said.
     fn greet(&mut self, faults: &[Fault]) {
-        let capabilities = [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS)];
+        let capabilities =
+            [(self.tray.is_some(), PREFETCH), (self.has_segments, SEGMENTS), (self.has_batches, BATCHES)];
         let capabilities =
             capabilities.iter().filter(|(has_it, _)| *has_it).fold(PARTS | FILES, |all, (_, bit)| all | bit);
         let hello = wire::introduction(TASKS, capabilities);
@@ -165,6 +179,7 @@ impl Worker {
                 }
             }) {
                 Told::Run(job) if job.task == "shared" => self.wire.given.shared.run(&job),
+                Told::Batch(count) => self.run_batch(count),
                 Told::Run(job) => {
                     self.run(&job);
                     while let Some(job) = self.next_from_tray() {
@@ -275,7 +290,7 @@ impl Worker {
     }
 
     fn fault_of(&self, job: &Job) -> Option<Fault> {
-        if !matches!(job.task.as_str(), "act" | "charge") {
+        if !matches!(job.task.as_str(), "act" | "charge" | MEMBER) {
             return None;
         }
         let mark = self.mark(&format!("job-{}", job.id));

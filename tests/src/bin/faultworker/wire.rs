@@ -1,11 +1,12 @@
 //! The protocol by hand: what the library for workers does, without its manners.
 
+use crate::batches;
 use crate::shared::Shared;
 use offload_protocol::codec::{self, DecodeError};
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_protocol::messages::{
-    FromWorker, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    BATCHES, FromWorker, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{FailureKind, MediaType, TaskDescription, TaskOffer, Usage};
 use rustix::io::{Errno, retry_on_intr, write};
@@ -43,6 +44,8 @@ impl Job {
 /// What the supervisor wants next.
 pub(crate) enum Told {
     Run(Job),
+    /// The next jobs, so many, run together.
+    Batch(u32),
     Drain,
     /// So many more bytes of parts may be sent.
     Credit(u64),
@@ -205,8 +208,7 @@ impl Given {
             }
             // A job that was cancelled may as well be run.
             ToWorker::Cancel { .. } | ToWorker::Resume { .. } | ToWorker::Yield { .. } => None,
-            // It offers none.
-            ToWorker::Batch { .. } => None,
+            ToWorker::Batch { jobs } => Some(Told::Batch(jobs)),
         })
     }
 }
@@ -271,6 +273,9 @@ pub(crate) fn introduction(tasks: &[(&str, bool)], capabilities: u64) -> Vec<u8>
         let (example_length, schema_length) = (0, 0);
         let about = TaskDescription::default();
         bytes.extend(frame(&FromWorker::Offer { task, about, example_length, schema_length }, b""));
+        if *name == batches::MEMBER && capabilities & BATCHES != 0 {
+            bytes.extend(frame(&FromWorker::OfferBatch { batching: batches::OFFER }, b""));
+        }
     }
     bytes.extend(frame(&FromWorker::Ready, b""));
     bytes
