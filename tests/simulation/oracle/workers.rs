@@ -1,7 +1,7 @@
 //! Records of workers and programs: which workers are healthy, which jobs they have, and which have broken a rule.
 
-use super::Oracle;
 use super::duties::Duty;
+use super::{JobBook, Oracle};
 use offload_core::event::Event;
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
@@ -226,8 +226,11 @@ impl Oracle {
                 return mute.map_or(duty, Duty::Refuse);
             }
             Event::Tick if self.drain_ends.is_some_and(|end| end <= now) => {
-                // What is late at this very tick is not cut short: its own deadline comes first.
-                self.stop(|book| !book.is_late(now));
+                // What is late at this very tick is not cut short: its own deadline comes first. That of a run counts if it ends
+                // the job at once, as it does here: a worker has to be asked to end first.
+                let is_over =
+                    |book: &JobBook| book.is_late(now) || book.is_here && book.has_run_too_long(now);
+                self.stop(|book| !is_over(book));
             }
             Event::Tick => {}
             Event::Drain { limit } => {
@@ -446,9 +449,10 @@ impl Oracle {
     }
 
     /// The program of a worker that is ended for its silence, if that program is to be given up: none of its workers ever
-    /// said hello, and one that says nothing is enough.
+    /// said hello, and one that says nothing is enough. One that hung in the kernel was judged when that was found out.
     fn mute_program_of(&self, worker: WorkerId) -> Option<ProgramIndex> {
-        let book = self.workers.get(&worker).filter(|book| book.is_silent && !book.is_liar)?;
+        let is_mute = |book: &&WorkerBook| book.is_silent && !book.is_liar && !book.is_gone;
+        let book = self.workers.get(&worker).filter(is_mute)?;
         let is_final = self.config.max_silent_starts == 1 && !self.reloads.has_been_asked();
         (is_final && !self.programs[book.program].has_said_hello).then_some(book.program)
     }
