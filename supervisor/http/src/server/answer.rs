@@ -73,12 +73,15 @@ impl Inner {
         let asked = head.extensions.get::<Preflight>().map(|Preflight(method)| method.clone());
         let own = asked.map(|method| std::mem::replace(&mut head.method, method));
         let mut found = self.router.borrow().find(&head.method, head.uri.path());
-        let look_ups = self.look_ups.borrow().clone();
-        for look_up in look_ups {
-            if matches!(found, Found::Handler(..)) {
-                break;
+        if !matches!(found, Found::Handler(..)) {
+            let look_ups = self.look_ups.borrow().clone();
+            for look_up in look_ups {
+                found = found.or(look_up(head));
+                // Another one would say of this request what holds for its own routes, such as that it needs no token.
+                if matches!(found, Found::Handler(..)) {
+                    break;
+                }
             }
-            found = found.or(look_up(head));
         }
         head.method = own.unwrap_or_else(|| head.method.clone());
         found
