@@ -36,8 +36,11 @@ pub(crate) trait Answer {
     /// A request, or a whole connection, was refused with this status before it was understood.
     fn refused(&self, status: u16, remote: Remote);
 
-    /// Whether connections are to end when their requests are answered. If not, the task is woken when they are.
-    fn is_draining(&self, connection: u64, waker: &Waker) -> bool;
+    /// Whether connections are to end when their requests are answered.
+    fn is_draining(&self) -> bool;
+
+    /// The task of the connection, which is to be woken when the server begins to drain.
+    fn wakes(&self, connection: u64, waker: &Waker);
 }
 
 /// Serves one connection until it ends.
@@ -54,14 +57,12 @@ pub(crate) async fn serve(
         Some(Protocol::Http1) => {
             let connection = pin!(http1().serve_connection(wire, requests));
             let _end = Ending(&line);
-            until_drained(connection, |it| it.graceful_shutdown(), |waker| answer.is_draining(number, waker))
-                .await;
+            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number)).await;
         }
         Some(Protocol::Http2) => {
             let connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
             let _end = Ending(&line);
-            until_drained(connection, |it| it.graceful_shutdown(), |waker| answer.is_draining(number, waker))
-                .await;
+            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number)).await;
         }
         None => {}
     }
@@ -84,11 +85,16 @@ impl Drop for Ending<'_> {
 async fn until_drained<C: Future>(
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
-    is_draining: impl Fn(&Waker) -> bool,
+    (answer, number): (&dyn Answer, u64),
 ) {
-    let mut is_told = false;
+    let (mut is_told, mut known) = (false, None::<Waker>);
     poll_fn(|context| {
-        if !is_told && is_draining(context.waker()) {
+        let waker = context.waker();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            answer.wakes(number, waker);
+            known = Some(waker.clone());
+        }
+        if !is_told && answer.is_draining() {
             is_told = true;
             shut_down(connection.as_mut());
         }

@@ -94,8 +94,18 @@ impl Incoming {
             self.cleared = self.bytes.len() - self.start;
         } else if self.cleared == 0 {
             self.cleared = self.guard.admit(&self.bytes[self.start..])?;
+            self.clear_body();
         }
         Ok(self.cleared > 0)
+    }
+
+    /// What is there already of a body with a length goes on together with its head: hyper would read into new memory otherwise.
+    fn clear_body(&mut self) {
+        if let (1.., Some(left)) = (self.cleared, self.guard.body_left()) {
+            let there = self.unseen().len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.guard.count(there);
+            self.cleared += there;
+        }
     }
 
     /// Room for the next read: what was handed on makes way first.

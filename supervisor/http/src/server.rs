@@ -6,6 +6,7 @@
 //! ```
 
 mod answer;
+mod crowd;
 
 use crate::access_log::AccessLog;
 use crate::connection::{Answer, serve};
@@ -22,6 +23,7 @@ use crate::respond::{IntoResponse, Response};
 use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
 use crate::traffic::Traffic;
+use crowd::Crowd;
 use http::Method;
 use http::request::Parts;
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
@@ -37,6 +39,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Instant;
 
 /// Decides whether a request is answered.
 type Check = Rc<dyn Fn(&Parts, Remote) -> Result<(), Problem>>;
@@ -59,6 +62,8 @@ struct Inner {
     checks: RefCell<Vec<Check>>,
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
+    /// Those of them that were not cut to make room.
+    crowd: RefCell<Crowd<ClientKey, Instant>>,
     last: Cell<u64>,
     connections_max: Cell<usize>,
     traffic: Rc<Traffic>,
@@ -109,6 +114,7 @@ impl Server {
             checks: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
+            crowd: RefCell::default(),
             last: Cell::new(0),
             connections_max: Cell::new(CONNECTIONS_MAX),
             traffic: Rc::default(),
@@ -306,36 +312,35 @@ impl Inner {
                 inner.disconnected(number);
             }
         });
+        self.crowd.borrow_mut().enter(client_key(remote), number);
         self.connections.borrow_mut().insert(number, Connection { line, remote, waker: None, _task: task });
     }
 
     /// Whether there is room for one more connection, if need be because another gives way.
     fn make_room(&self) -> bool {
+        let mut crowd = self.crowd.borrow_mut();
+        if crowd.count() < self.connections_max.get() {
+            return true;
+        }
         let connections = self.connections.borrow();
-        if connections.len() < self.connections_max.get() {
-            return true;
-        }
-        // Those that have given way go at the end of this turn.
-        let staying = || connections.values().filter(|connection| !connection.line.is_cut());
-        if staying().count() < self.connections_max.get() {
-            return true;
-        }
-        let mut of_client = BTreeMap::new();
-        for connection in staying() {
-            *of_client.entry(client_key(connection.remote)).or_insert(0_usize) += 1;
-        }
-        let waiting = staying().filter_map(|connection| {
-            let since = connection.line.patience().waits_for_a_request_since()?;
-            Some((std::cmp::Reverse(of_client[&client_key(connection.remote)]), since, &connection.line))
-        });
-        let first =
-            waiting.min_by_key(|(most, since, _)| (*most, *since)).map(|(_, _, line)| Rc::clone(line));
-        drop(connections);
-        first.map(|line| line.cut()).is_some()
+        let waits_since = |number| {
+            let line = &connections.get(&number)?.line;
+            line.patience().waits_for_a_request_since().filter(|_| !line.is_cut())
+        };
+        let Some((client, number)) = crowd.first_to_go(waits_since) else { return false };
+        crowd.leave(client, number);
+        let line = connections.get(&number).map(|connection| Rc::clone(&connection.line));
+        drop((crowd, connections));
+        // It is gone at the end of this turn.
+        line.into_iter().for_each(|line| line.cut());
+        true
     }
 
     fn disconnected(&self, number: u64) {
         let gone = self.connections.borrow_mut().remove(&number);
+        if let Some(connection) = &gone {
+            self.crowd.borrow_mut().leave(client_key(connection.remote), number);
+        }
         drop(gone);
         self.finish_if_done();
     }
@@ -371,8 +376,10 @@ impl Inner {
     }
 }
 
+type ClientKey = Result<IpAddr, Option<u32>>;
+
 /// Connections of one machine, or of one process, are those of one client.
-fn client_key(remote: Remote) -> Result<IpAddr, Option<u32>> {
+fn client_key(remote: Remote) -> ClientKey {
     match remote {
         Remote::Address(address) => Ok(address.ip()),
         Remote::Process(process) => Err(process),

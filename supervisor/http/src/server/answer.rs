@@ -55,14 +55,14 @@ impl Answer for Inner {
         }
     }
 
-    fn is_draining(&self, connection: u64, waker: &Waker) -> bool {
-        if let Some(connection) = self.connections.borrow_mut().get_mut(&connection) {
-            match &mut connection.waker {
-                Some(known) if known.will_wake(waker) => {}
-                known => *known = Some(waker.clone()),
-            }
-        }
+    fn is_draining(&self) -> bool {
         self.is_draining.get()
+    }
+
+    fn wakes(&self, connection: u64, waker: &Waker) {
+        if let Some(connection) = self.connections.borrow_mut().get_mut(&connection) {
+            connection.waker = Some(waker.clone());
+        }
     }
 }
 
