@@ -9,24 +9,19 @@
 //! Each request has a future of its own, and all of them together are most of the memory of a busy server. An `async fn` keeps its
 //! arguments twice, so what every request goes through returns an `async move` block instead, and what few go through is boxed.
 
-use crate::body::{Body, BodyError, RequestBody};
-use crate::problem::Problem;
+use crate::body::RequestBody;
+use crate::ended::{Failure, Output, finished};
 use crate::request::Remote;
-use crate::respond::{IntoResponse, Response};
 use crate::rooms::{Allowed, Rooms};
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::HeaderName;
 use offload_event_loop::LoopHandle;
-use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
-use offload_supervisor::service::{
-    Collection, Document, OnReply, Reply, Report, Service, Session, Submission, Ticket,
-};
+use offload_supervisor::service::{Document, OnReply, Reply, Report, Service, Session, Submission, Ticket};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fmt::Write;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -35,9 +30,6 @@ use std::time::Duration;
 
 /// The id of the job, in a response.
 pub(crate) const JOB: HeaderName = HeaderName::from_static("offload-job");
-
-/// Where the time of the job went, in a response.
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// The one ticket of a session for one request.
 pub(crate) const TICKET: u64 = 1;
@@ -201,11 +193,7 @@ impl Offload {
         let mut reply = accepted.session.wait(TICKET, &accepted.job);
         loop {
             match reply {
-                Some(Reply::Report(mut report)) => {
-                    // The client that has waited has it, so it need not be kept for another.
-                    report.collection.take().into_iter().for_each(|collection| collection.complete());
-                    return accepted.finished(*report);
-                }
+                Some(Reply::Report(report)) => return accepted.finished(*report),
                 Some(Reply::Refusal(error)) => return Err(Failure::refused(&error)),
                 _ => reply = Some(accepted.answers.next().await),
             }
@@ -261,135 +249,6 @@ pub(crate) fn documented(reply: Reply) -> Result<Box<Document>, Failure> {
         Reply::Document(document) => Ok(document),
         other => Err(Failure::unexpected(&other)),
     }
-}
-
-pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
-    match &report.finished.report.error {
-        None => Ok(Output { report: Rc::new(report) }),
-        Some(error) => {
-            let attempts = Some(report.finished.report.attempts);
-            let timing = timing(&report.finished.report.receipt);
-            let problem = Problem::of_job(report.finished.report.outcome, error);
-            Err(Failure { problem: Problem { job: Some(job), attempts, ..problem }, timing: Some(timing) })
-        }
-    }
-}
-
-/// How a job ended well: its output, and what is known about the run. Until this and the response are dropped, the output is
-/// counted in the memory of its client.
-#[derive(Clone, Debug)]
-pub struct Output {
-    report: Rc<Report>,
-}
-
-impl Output {
-    /// The bytes that the task returned.
-    pub fn bytes(&self) -> &Bytes {
-        &self.report.finished.output
-    }
-
-    /// What they are.
-    pub fn media_type(&self) -> &MediaType {
-        &self.report.finished.report.media_type
-    }
-
-    /// How it is said that the client has it, if it is kept.
-    pub(crate) fn collection(&self) -> Option<Collection> {
-        self.report.collection.clone()
-    }
-
-    /// Everything else about the job.
-    pub fn report(&self) -> &offload_protocol::nouns::Report {
-        &self.report.finished.report
-    }
-}
-
-impl IntoResponse for Output {
-    fn into_response(self) -> Response {
-        let report = &self.report.finished.report;
-        let (media_type, timing) = (header(report.media_type.as_str()), timing(&report.receipt));
-        let job = header(&report.job);
-        let mut response = Response::new(Body::holding(self.bytes().clone(), Rc::clone(&self.report)));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, media_type);
-        headers.insert(JOB, job);
-        headers.insert(SERVER_TIMING, header(&timing));
-        response
-    }
-}
-
-/// Why there is no output: the job was refused, or it failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    problem: Problem,
-    timing: Option<String>,
-}
-
-impl Failure {
-    /// The same as this error.
-    pub fn refused(error: &ErrorDetail) -> Failure {
-        Failure { problem: Problem::of(error), timing: None }
-    }
-
-    /// An answer that is not the one that was asked for: a refusal, or a mistake of the supervisor.
-    pub(crate) fn unexpected(reply: &Reply) -> Failure {
-        match reply {
-            Reply::Refusal(error) => Failure::refused(error),
-            other => Failure::refused(&ErrorDetail::new(
-                OutcomeCode::Panic,
-                format!("the supervisor gave an answer that nobody asked for: {other:?}"),
-            )),
-        }
-    }
-
-    /// What the client is told.
-    pub fn problem(&self) -> &Problem {
-        &self.problem
-    }
-}
-
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Failure {
-        Failure { problem, timing: None }
-    }
-}
-
-impl From<BodyError> for Failure {
-    fn from(error: BodyError) -> Failure {
-        let status = match error {
-            BodyError::Late => StatusCode::REQUEST_TIMEOUT,
-            BodyError::Broken => StatusCode::BAD_REQUEST,
-        };
-        Failure::from(Problem::with_status(status, OutcomeCode::BadRequest, error.to_string()))
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let job = self.problem.job.as_deref().map(header);
-        let mut response = self.problem.into_response();
-        response.headers_mut().extend(job.map(|job| (JOB, job)));
-        response.headers_mut().extend(self.timing.map(|timing| (SERVER_TIMING, header(&timing))));
-        response
-    }
-}
-
-/// Times in milliseconds, as the header wants them.
-pub(crate) fn timing(receipt: &Receipt) -> String {
-    let Receipt { queued_us, run_us, returned_us, .. } = receipt;
-    let mut text = String::with_capacity(64);
-    for (place, (name, micros)) in
-        [("queue", queued_us), ("run", run_us), ("return", returned_us)].into_iter().enumerate()
-    {
-        let separator = if place == 0 { "" } else { ", " };
-        let _ = write!(text, "{separator}{name};dur={}.{:03}", micros / 1000, micros % 1000);
-    }
-    text
-}
-
-/// The texts that come here are visible ASCII.
-pub(crate) fn header(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// Reads a body into memory, as fast as there is room for it.

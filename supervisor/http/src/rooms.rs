@@ -7,7 +7,7 @@
 //! ```
 
 use crate::body::RequestBody;
-use crate::offload::Failure;
+use crate::ended::Failure;
 use crate::problem::Problem;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::Service;

@@ -53,3 +53,17 @@ fn a_job_that_would_go_on_is_answered_like_any_other_and_leaves_nothing_behind()
     assert_eq!(failed.problem(), (422, "app_error".to_owned()));
     assert_eq!(http.daemon.status()["kept"]["jobs"], 0, "who has waited for it has it");
 }
+
+#[test]
+fn an_output_that_its_client_has_not_read_stays_if_the_job_was_to_go_on() {
+    let http = HttpDaemon::start(&["--workers", "1", "--http-cancel-on-disconnect=false"]);
+    let mut connection = http.connect();
+    connection.send("POST", "/v1/tasks/echo", &[], &vec![b'x'; 30 << 20]);
+    let (status, fields) = connection.head_of_answer().expect("an answer");
+    assert_eq!(status, 200);
+    let job = fields.iter().find(|(name, _)| name == "offload-job").expect("its id").1.clone();
+    assert_eq!(http.daemon.status()["kept"]["jobs"], 1, "most of it was not read");
+    drop(connection);
+    let again = http.ask("GET", &format!("/v1/jobs/{job}/output"), &[], b"");
+    assert_eq!((again.status, again.body.len()), (200, 30 << 20));
+}

@@ -1,7 +1,8 @@
 //! Dead letters as resources: jobs that were given up because they ended their workers.
 
 use super::jobs::{id, list};
-use crate::offload::{Failure, RequestContext, documented};
+use crate::ended::Failure;
+use crate::offload::{RequestContext, documented};
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;

@@ -1,6 +1,7 @@
 //! The supervisor itself: what it offers, how it is, whether it should be given work.
 
-use crate::offload::{Failure, RequestContext, documented};
+use crate::ended::Failure;
+use crate::offload::{RequestContext, documented};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};

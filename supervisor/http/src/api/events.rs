@@ -8,7 +8,8 @@
 //! same again.
 
 use crate::body::{Body, BrokenOff, Produce};
-use crate::offload::{Answers, Failure, RequestContext, TICKET};
+use crate::ended::Failure;
+use crate::offload::{Answers, RequestContext, TICKET};
 use crate::request::Request;
 use crate::respond::Response;
 use crate::server::Server;

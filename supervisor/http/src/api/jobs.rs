@@ -1,7 +1,8 @@
 //! Jobs as resources: their state, their end, their output.
 
 use super::headers::seconds;
-use crate::offload::{Failure, RequestContext, TICKET, documented, finished};
+use crate::ended::{Failure, finished};
+use crate::offload::{RequestContext, TICKET, documented};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
@@ -79,7 +80,10 @@ fn end_of(id: &str, report: &Report) -> serde_json::Map<String, Value> {
 fn output(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
     let id = id(request);
     match context.service().result(&id) {
-        Reply::Report(report) => Ok(finished(*report, id)?.into_response()),
+        Reply::Report(mut report) => {
+            report.collection = None;
+            Ok(finished(*report, id)?.into_response())
+        }
         Reply::Refusal(error) if error.code == OutcomeCode::Unavailable => {
             let detail = "the job has not ended: ask for it with ?wait=N".to_owned();
             let mut problem =

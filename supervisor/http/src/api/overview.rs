@@ -5,8 +5,9 @@
 
 use super::events::{event, events_response};
 use crate::body::{BrokenOff, Produce};
+use crate::ended::Failure;
 use crate::limits::{WATCH_EVERY, WATCHERS_MAX};
-use crate::offload::{Failure, RequestContext};
+use crate::offload::RequestContext;
 use crate::problem::Problem;
 use crate::respond::Response;
 use crate::server::Server;

@@ -13,8 +13,9 @@
 use super::events::{EVENT_STREAM, event, events_response};
 use super::headers::{field, list};
 use crate::body::{Body, BrokenOff, Produce, holding};
+use crate::ended::{Failure, Output, header};
 use crate::limits::PIECE;
-use crate::offload::{Accepted, Failure, JOB, Output, RequestContext, TICKET, header};
+use crate::offload::{Accepted, JOB, RequestContext, TICKET};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::Response;

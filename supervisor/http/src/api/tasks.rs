@@ -9,7 +9,8 @@
 
 use super::headers::{Preference, describe, key, preference};
 use super::parts;
-use crate::offload::{Accepted, Failure, JOB, Offload, RequestContext, header};
+use crate::ended::{Failure, header};
+use crate::offload::{Accepted, JOB, Offload, RequestContext};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
@@ -104,13 +105,7 @@ async fn later(offload: Offload, wait: Duration, context: RequestContext) -> Res
         wait => format!("wait={}", wait.as_secs()),
     };
     let mut response = match end_within(&mut accepted, wait, &context).await {
-        Some(ended) => {
-            let output = ended?;
-            let collection = output.collection();
-            let mut response = output.into_response();
-            response.body_mut().collects(collection);
-            response
-        }
+        Some(ended) => ended?.into_response(),
         None => accepted_response(&accepted.job),
     };
     response.headers_mut().insert(PREFERENCE_APPLIED, header(&applied));
@@ -121,7 +116,7 @@ async fn end_within(
     accepted: &mut Accepted,
     wait: Duration,
     context: &RequestContext,
-) -> Option<Result<crate::offload::Output, Failure>> {
+) -> Option<Result<crate::ended::Output, Failure>> {
     if wait.is_zero() {
         return None;
     }
