@@ -6,17 +6,28 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
 PATIENCE = 60.0
-STARTS = 3
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage",
     "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
     "--no-sandbox",  # The tests run as root in containers, where Chromium has no sandbox.
 )
+
+# Chromium takes its commands from descriptor 3 and answers on 4. The pipes have other numbers, of any size; a shell need not
+# know numbers of two digits.
+ON_3_AND_4 = """
+import fcntl, os, sys
+pipes = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+for number, pipe in enumerate(pipes, 3):
+    os.dup2(pipe, number)
+os.closerange(5, max(map(int, [*pipes, *sys.argv[1:3]])) + 1)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Failed(AssertionError):
@@ -32,16 +43,14 @@ class Browser:
             raise Failed("chromium is needed: apt-get install chromium")
         self.complaints = []
         self.on_event = {}
-        # On a machine without a free core or enough memory it may end while it starts.
-        for attempt in range(STARTS):
-            self._start(program, size)
-            try:
-                tab = self.send("Target.createTarget", url="about:blank")["targetId"]
-                break
-            except Failed:
-                self._end()
-                if attempt + 1 == STARTS:
-                    raise
+        self._start(program, size)
+        try:
+            tab = self.send("Target.createTarget", url="about:blank")["targetId"]
+        except Failed as failed:
+            with open(os.path.join(self.profile, "said"), errors="replace") as said:
+                said = said.read()[-2000:]
+            self._end()
+            raise Failed(f"{failed}; it ended with {self.process.returncode} and said: {said}") from None
         self.session = self.send("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
@@ -51,13 +60,13 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="offload-browser-")
         self.commands, self.rest, self.session = 0, b"", None
         to_read, to_write = os.pipe(), os.pipe()
-        command = 'read=$1 write=$2; shift 2; exec "$@" 3<&$read 4>&$write'
         arguments = [program, *FLAGS, f"--user-data-dir={self.profile}", f"--window-size={size[0]},{size[1]}", "about:blank"]
-        self.process = subprocess.Popen(
-            ["sh", "-c", command, "sh", str(to_read[0]), str(to_write[1]), *arguments],
-            pass_fds=(to_read[0], to_write[1]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, "HOME": self.profile}, start_new_session=True,
-        )
+        with open(os.path.join(self.profile, "said"), "wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", ON_3_AND_4, str(to_read[0]), str(to_write[1]), *arguments],
+                pass_fds=(to_read[0], to_write[1]), stdout=said, stderr=said,
+                env={**os.environ, "HOME": self.profile}, start_new_session=True,
+            )
         os.close(to_read[0])
         os.close(to_write[1])
         self.out, self.back = to_read[1], to_write[0]
