@@ -42,3 +42,4 @@ mod tags;
 mod the_end;
 mod waiting;
 mod wire;
+mod worker_check;

@@ -12,6 +12,7 @@
 //! | `serve` | nobody: it is the supervisor |
 //! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
+//! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
 //! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
 //! | `bench-helper` (hidden) | the `bench pool` that started it |
 //!
@@ -44,6 +45,7 @@ mod text;
 
 mod bench;
 mod cancel;
+mod check;
 mod completions;
 mod config;
 mod configuration;
@@ -132,7 +134,7 @@ fn main() -> ExitCode {
     let (ended, json) = match CommandLine::try_parse() {
         Ok(CommandLine { globals, verb }) => {
             // A worker hides itself when it has said how little it wants: that is written to its own /proc.
-            if !matches!(verb, Verb::Worker(_) | Verb::WorkerExec(_) | Verb::BenchHelper(_)) {
+            if !verb.is_a_worker() {
                 // The kernel does not refuse it.
                 let _ = hide_this_process();
                 output::outlive_file_size_limit();
@@ -185,11 +187,20 @@ pub(crate) fn end_by(signal: i32) -> ! {
 }
 
 impl Verb {
+    /// Whether this process was started by a supervisor, or to measure one.
+    fn is_a_worker(&self) -> bool {
+        match self {
+            Verb::Worker(worker) => worker.is_at_work(),
+            other => matches!(other, Verb::WorkerExec(_) | Verb::BenchHelper(_)),
+        }
+    }
+
     /// Whether the verb is useless without a standard output. All other verbs need no output, check it themselves, or
     /// have an effect. A verb with an effect runs in any case; if it cannot report the effect, it exits with 74.
     fn is_for_its_output(&self) -> bool {
         match self {
-            Verb::Serve(_) | Verb::Worker(_) | Verb::WorkerExec(_) | Verb::BenchHelper(_) => false,
+            Verb::Serve(_) | Verb::WorkerExec(_) | Verb::BenchHelper(_) => false,
+            Verb::Worker(worker) => !worker.is_at_work(),
             Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
             Verb::Cancel(_) | Verb::Reload(_) | Verb::Drain(_) | Verb::Stop(_) => false,
             Verb::Dead(dead) => !dead.has_an_effect(),
@@ -223,7 +234,7 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Config(config) => config.run(globals),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
-        Verb::Worker(worker) => worker.run(),
+        Verb::Worker(worker) => worker.run(globals),
         Verb::WorkerExec(worker_exec) => worker_exec.run(),
         Verb::BenchHelper(helper) => helper.run(),
     }

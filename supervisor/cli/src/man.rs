@@ -44,6 +44,6 @@ mod tests {
     #[test]
     fn each_verb_has_a_page_and_hidden_ones_have_none() {
         assert!(find(None).is_ok() && find(Some("submit")).is_ok());
-        assert!(find(Some("worker")).is_err() && find(Some("nonsense")).is_err());
+        assert!(find(Some("worker-exec")).is_err() && find(Some("nonsense")).is_err());
     }
 }

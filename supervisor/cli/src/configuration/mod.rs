@@ -30,6 +30,7 @@ pub(crate) use environment::{default_socket, read_environment};
 pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::Key;
 pub(crate) use reference::{reference, reference_json};
+pub(crate) use words::split_words;
 
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
 use key::check_socket;

@@ -1,0 +1,106 @@
+//! `offload worker check`: workers that keep the protocol pass, and each way to break it is found and named.
+
+use serde_json::Value;
+use std::path::Path;
+use tests::harness::{offload, private_folder, run_offload, workspace};
+
+fn example() -> String {
+    std::fs::read_to_string(workspace().join("examples/worker.py")).expect("the example")
+}
+
+fn check(command: &str, flags: &[&str]) -> (i32, Value) {
+    let ran = run_offload(&[&["worker", "check", command, "--json"], flags].concat());
+    (ran.code, serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("no report: {ran:?}")))
+}
+
+/// What is wrong with the example when one thing in it is changed.
+fn wrong(folder: &Path, from: &str, to: &str, only: &str) -> Vec<String> {
+    let text = example();
+    assert!(text.contains(from), "the example has changed: {from}");
+    let file = folder.join(format!("{}.py", only.replace(' ', "-")));
+    std::fs::write(&file, text.replace(from, to)).expect("a file");
+    let (code, report) = check(&format!("python3 {}", file.display()), &["--only", only, "--timeout", "3s"]);
+    let fails = report["questions"].as_array().expect("rows").iter().filter(|row| row["verdict"] == "fails");
+    let fails: Vec<String> = fails.map(|row| format!("{}: {}", row["question"], row["detail"])).collect();
+    assert_eq!((code, report["ok"].as_bool()), (1, Some(false)), "{only}: {fails:?}");
+    fails
+}
+
+#[test]
+fn workers_that_keep_the_protocol_pass() {
+    let builtin = format!("{} worker", offload().display());
+    let example = format!("python3 {}", workspace().join("examples/worker.py").display());
+    for command in [builtin, example] {
+        let (code, report) = check(&command, &["--timeout", "60s"]);
+        assert_eq!((code, &report["ok"]), (0, &Value::Bool(true)), "{report:#}");
+        let rows = report["questions"].as_array().expect("rows");
+        assert!(
+            rows.len() > 20 && rows.iter().filter(|row| row["verdict"] == "kept").count() >= 19,
+            "{report:#}"
+        );
+    }
+}
+
+#[test]
+fn each_way_to_break_the_protocol_is_found_and_named() {
+    let folder = private_folder();
+    let holder = "import subprocess; subprocess.Popen(['sleep', '60'])\nchannel = socket";
+    let lock = format!(
+        "lock = socket.socket(socket.AF_UNIX); lock.bind({:?})\nchannel = socket",
+        folder.path().join("lock").display()
+    );
+    let again = "UNKNOWN, output); send(struct.pack(\"<IQI\", STARTED, job, attempt))";
+    let cases: [(&str, &str, &str, &str); 13] = [
+        (
+            "send(struct.pack(\"<IQI\", STARTED, job, attempt))",
+            "pass",
+            "example of each task",
+            "in place of Started",
+        ),
+        ("STARTED, job, attempt)", "STARTED, job, 1)", "number of the attempt", "in place of Started"),
+        ("UNKNOWN, output)", again, "several jobs that come", "it answered Started of job 1"),
+        (
+            "output = run(payload)",
+            "output = run(payload) if payload else exit(5)",
+            "empty input",
+            "exit code 5",
+        ),
+        ("output = run(payload)", "output = payload + b'x'", "longest input", "8388608 are allowed"),
+        ("raise SystemExit(0) ", "time.sleep(60) ", "supervisor is gone while", "when its socket was closed"),
+        ("        break\n", "        continue\n", "exits with 0 on Drain", "had not ended"),
+        ("        break\n", "        raise SystemExit(3)\n", "before it exits on Drain", "exit code 3"),
+        ("channel = socket", holder, "keeps its socket", "holds its socket"),
+        ("channel = socket", &lock, "side by side", "beside others of its kind"),
+        ("b\"OFFLOADW\", 3", "b\"OFFLOADW\", 4", "ready in time", "version 4"),
+        ("b\"[1, 2]\"", "b\"[1, x]\"", "an example of each", "fails with its own example"),
+        (
+            "    if number == DRAIN:",
+            "    if number == 2: raise KeyError('what is a Cancel?')\n    if number == DRAIN:",
+            "comes too late",
+            "what is a Cancel?",
+        ),
+    ];
+    std::thread::scope(|scope| {
+        for (from, to, only, expected) in cases {
+            let folder = folder.path();
+            scope.spawn(move || {
+                let found = wrong(folder, from, to, only);
+                assert!(found.iter().any(|line| line.contains(expected)), "{only}: {found:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_program_that_is_no_worker_is_told_what_it_did() {
+    for (command, expected) in [
+        ("echo hello", "it ended with exit code 0; it printed \"hello\""),
+        ("/nonexistent/program", "it cannot be started"),
+        ("cat", "it said nothing for"),
+    ] {
+        let (code, report) = check(command, &["--timeout", "1s"]);
+        let rows = report["questions"].as_array().expect("rows");
+        assert_eq!((code, rows.len()), (1, 1), "{report:#}");
+        assert!(rows[0]["detail"].as_str().is_some_and(|detail| detail.starts_with(expected)), "{report:#}");
+    }
+}
