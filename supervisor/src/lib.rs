@@ -26,6 +26,7 @@
 //! | [`ComputePool`] | the hub as programs embed it |
 //! | [`Server`] | the service with the front for the local socket, and signals: the main process |
 //! | [`signals`] | signals that end a process, caught to put things in order first |
+//! | [`pauses`] | a clock that stands still while the process does not run |
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
@@ -38,7 +39,7 @@ mod io_tasks;
 mod job;
 pub mod limits;
 mod log;
-mod pauses;
+pub mod pauses;
 mod peer;
 mod pool;
 pub mod printer;

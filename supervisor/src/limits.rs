@@ -292,6 +292,9 @@ pub(crate) const LATE_MIN: Duration = Duration::from_millis(100);
 /// so no time limit and no receipt includes it.
 pub(crate) const GAP_MIN: Duration = Duration::from_secs(1);
 
+/// How often a [`RunningClock`](crate::pauses::RunningClock) looks at the time: a pause is measured up to so much too short.
+pub(crate) const CLOCK_LOOK: Duration = Duration::from_secs(1);
+
 /// The longest time that the others get to catch up after one gap, and after all gaps shorter than [`GAP_MIN`] together.
 pub(crate) const CATCH_UP_MAX: Duration = Duration::from_secs(1);
 

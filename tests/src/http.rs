@@ -231,7 +231,8 @@ impl HttpConnection {
         }
     }
 
-    fn body_of(&mut self, length: usize) -> (Vec<u8>, bool) {
+    /// So many bytes of a body, and whether it broke off before.
+    pub fn body_of(&mut self, length: usize) -> (Vec<u8>, bool) {
         let mut body = vec![0; length];
         let mut came = 0;
         while came < length {

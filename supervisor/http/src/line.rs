@@ -17,6 +17,7 @@ use crate::sys;
 use crate::traffic::Traffic;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use offload_event_loop::{LoopError, LoopHandle};
+use offload_supervisor::pauses::RunningClock;
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -127,12 +128,13 @@ impl Line {
     /// What the loop says, if it cannot watch the socket.
     pub(crate) fn new(
         handle: &LoopHandle,
+        clock: &RunningClock,
         descriptor: OwnedFd,
         traffic: &Rc<Traffic>,
     ) -> Result<Rc<Line>, LoopError> {
         let line = Rc::new(Line {
             socket: Socket::new(handle, descriptor)?,
-            patience: Patience::new(handle),
+            patience: Patience::new(handle, clock),
             traffic: Rc::clone(traffic),
             incoming: RefCell::default(),
             violation: Cell::new(None),
@@ -435,7 +437,7 @@ mod tests {
         full.set_nonblocking(true).unwrap();
         while full.write(&[0; 4096]).is_ok() {}
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").unwrap();
-        let line = Line::new(&handle, server.into(), &Rc::default()).unwrap();
+        let line = Line::new(&handle, &RunningClock::new(&handle), server.into(), &Rc::default()).unwrap();
         let has_ended = Rc::new(Cell::new(false));
         let ended = Rc::clone(&has_ended);
         drop(handle.spawn(async move {

@@ -19,6 +19,7 @@ use offload_event_loop::LoopHandle;
 use offload_protocol::nouns::MediaType;
 use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
+use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::{Document, OnReply, Reply, Report, Service, Session, Submission, Ticket};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -45,6 +46,7 @@ const GROWTH_PATIENCE: Duration = Duration::from_secs(1);
 pub struct RequestContext {
     pub(crate) service: Service,
     pub(crate) handle: LoopHandle,
+    pub(crate) clock: RunningClock,
     pub(crate) remote: Remote,
     pub(crate) client: Rc<str>,
     pub(crate) cancels_on_disconnect: bool,
@@ -296,7 +298,7 @@ async fn room(
     if session.account().has_room(bytes as u64) {
         return Ok(());
     }
-    let mut patience = pin!(context.handle.sleep(longest));
+    let mut patience = pin!(context.clock.sleep(longest));
     loop {
         let mut released = pin!(context.rooms.released(&context.service));
         let is_released = poll_fn(|cx| match released.as_mut().poll(cx) {
@@ -342,8 +344,8 @@ impl Answers {
     }
 
     /// The next answer, if it comes in this time.
-    pub(crate) async fn next_within(&self, handle: &LoopHandle, time: Duration) -> Option<Reply> {
-        let (mut next, mut late) = (pin!(self.next()), pin!(handle.sleep(time)));
+    pub(crate) async fn next_within(&self, clock: &RunningClock, time: Duration) -> Option<Reply> {
+        let (mut next, mut late) = (pin!(self.next()), pin!(clock.sleep(time)));
         poll_fn(|context| match next.as_mut().poll(context) {
             Poll::Ready(reply) => Poll::Ready(Some(reply)),
             Poll::Pending => late.as_mut().poll(context).map(|()| None),

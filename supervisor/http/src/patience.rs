@@ -8,12 +8,13 @@
 //!                                                                                           READ_TIME for each READ_QUOTA
 //! ```
 //!
-//! What counts is the time in which the client kept us waiting, not the time in which we kept the client waiting. A limit that has
-//! passed is looked at again after the loop has read what came meanwhile, so that nobody is blamed for a pause in which this
-//! process did not run.
+//! What counts is the time in which the client kept us waiting, not the time in which we kept the client waiting, and not a time in
+//! which this process did not run: the clock stands still then. A limit that has passed is looked at again after the loop has read
+//! what came meanwhile.
 
 use crate::limits::{BODY_QUOTA, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME};
 use offload_event_loop::{LoopHandle, TimerId};
+use offload_supervisor::pauses::{Running, RunningClock};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
@@ -76,6 +77,8 @@ type OnLate = Box<dyn Fn(Late)>;
 /// What is known of one connection. See the module's documentation.
 pub(crate) struct Patience {
     handle: LoopHandle,
+    clock: RunningClock,
+    _running: Running,
     timer: Cell<Option<(TimerId, Instant)>>,
     on_late: RefCell<Option<OnLate>>,
     /// This limit had passed when it was last looked at.
@@ -99,10 +102,13 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// A connection that was just accepted.
-    pub(crate) fn new(handle: &LoopHandle) -> Rc<Patience> {
-        let now = handle.now();
+    pub(crate) fn new(handle: &LoopHandle, clock: &RunningClock) -> Rc<Patience> {
+        let running = clock.hold();
+        let now = clock.now();
         Rc::new(Patience {
             handle: handle.clone(),
+            clock: clock.clone(),
+            _running: running,
             timer: Cell::new(None),
             on_late: RefCell::new(None),
             warned: Cell::new(None),
@@ -123,7 +129,7 @@ impl Patience {
     /// Calls `on_late` when a limit has passed, as often as that happens.
     pub(crate) fn watch(self: &Rc<Patience>, on_late: impl Fn(Late) + 'static) {
         self.on_late.replace(Some(Box::new(on_late)));
-        self.look_again_at(self.handle.now() + HEAD_TIME);
+        self.look_again_at(self.clock.now() + HEAD_TIME);
     }
 
     /// The first byte of a head has come, if that is not known yet.
@@ -131,7 +137,7 @@ impl Patience {
         if self.head_since.get().is_some() {
             return;
         }
-        let now = self.handle.now();
+        let now = self.clock.now();
         self.head_since.set(Some(now));
         if self.timer.get().is_none_or(|(_, at)| at > now + HEAD_TIME) {
             self.look_again_at(now + HEAD_TIME);
@@ -141,7 +147,7 @@ impl Patience {
     /// The head is complete.
     pub(crate) fn head_is_there(&self) {
         self.head_since.set(None);
-        self.idle_since.set(self.handle.now());
+        self.idle_since.set(self.clock.now());
     }
 
     /// A request is under way until the mark is dropped.
@@ -231,12 +237,12 @@ impl Patience {
     /// It took everything that there was.
     pub(crate) fn nothing_is_left(&self) {
         self.answer.set(Pace::default());
-        self.idle_since.set(self.handle.now());
+        self.idle_since.set(self.clock.now());
     }
 
     /// Everything is written, and the connection is to end.
     pub(crate) fn lingers(self: &Rc<Patience>) {
-        let now = self.handle.now();
+        let now = self.clock.now();
         self.linger_since.set(Some(now));
         self.look_again_at(now + LINGER_TIME);
     }
@@ -256,7 +262,7 @@ impl Patience {
 
     fn change(&self, pace: &Cell<Pace>, deed: impl FnOnce(&mut Pace, Instant)) {
         let mut changed = pace.get();
-        deed(&mut changed, self.handle.now());
+        deed(&mut changed, self.clock.now());
         pace.set(changed);
     }
 
@@ -275,7 +281,7 @@ impl Patience {
 
     fn look_again_at(self: &Rc<Patience>, at: Instant) {
         self.stop();
-        let (me, delay) = (Rc::downgrade(self), at.saturating_duration_since(self.handle.now()));
+        let (me, delay) = (Rc::downgrade(self), at.saturating_duration_since(self.clock.now()));
         let timer = self.handle.set_timeout(delay, move |_| Patience::look(&me));
         self.handle.unref(timer);
         self.timer.set(Some((timer, at)));
@@ -285,7 +291,7 @@ impl Patience {
     fn look(me: &Weak<Patience>) {
         let Some(patience) = me.upgrade() else { return };
         patience.timer.set(None);
-        let now = patience.handle.now();
+        let now = patience.clock.now();
         let next_look = now + HEAD_TIME.min(BODY_TIME).min(READ_TIME);
         match patience.first_limit() {
             Some((at, late)) if at <= now => {
@@ -320,7 +326,7 @@ impl Patience {
     fn request_ends(&self) {
         self.requests.set(self.requests.get() - 1);
         self.body.set(Pace::default());
-        self.idle_since.set(self.handle.now());
+        self.idle_since.set(self.clock.now());
         let waker = self.waits_for_end.take();
         waker.into_iter().for_each(Waker::wake);
     }
@@ -372,7 +378,7 @@ mod tests {
         let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
         let mut event_loop = EventLoop::with(config).unwrap();
         let handle = event_loop.handle().clone();
-        let patience = Patience::new(&handle);
+        let patience = Patience::new(&handle, &RunningClock::new(&handle));
         let (start, late) = (handle.now(), Rc::new(RefCell::new(Vec::new())));
         let (told, clock) = (Rc::clone(&late), handle.clone());
         patience.watch(move |late| told.borrow_mut().push(((clock.now() - start).as_secs(), late)));

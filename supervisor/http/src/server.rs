@@ -28,6 +28,7 @@ use http::Method;
 use http::request::Parts;
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
 use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::Service;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -57,6 +58,8 @@ pub struct Server(Rc<Inner>);
 struct Inner {
     service: Service,
     handle: LoopHandle,
+    /// For all limits on what clients do.
+    clock: RunningClock,
     router: RefCell<Router<Handler>>,
     look_ups: RefCell<Vec<LookUp>>,
     checks: RefCell<Vec<Check>>,
@@ -109,6 +112,7 @@ impl Server {
         let server = Server(Rc::new(Inner {
             service: service.clone(),
             handle: handle.clone(),
+            clock: RunningClock::new(handle),
             router: RefCell::default(),
             look_ups: RefCell::default(),
             checks: RefCell::default(),
@@ -291,7 +295,7 @@ impl Server {
 
 impl Inner {
     fn connect(self: Rc<Self>, socket: OwnedFd, remote: Remote) {
-        let line = match Line::new(&self.handle, socket, &self.traffic) {
+        let line = match Line::new(&self.handle, &self.clock, socket, &self.traffic) {
             Ok(line) => line,
             Err(error) => {
                 return self.service.log().warn(format_args!("an HTTP client was turned away: {error}"));

@@ -15,6 +15,7 @@ mod jobs;
 mod metrics;
 mod openapi;
 mod page;
+mod paused;
 mod pressure;
 mod proxies;
 mod routes;

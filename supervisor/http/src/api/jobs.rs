@@ -37,7 +37,7 @@ async fn show(request: &Request, context: &RequestContext) -> Result<Response, F
         match session.wait(TICKET, &id) {
             Some(Reply::Refusal(error)) => return Err(Failure::refused(&error)),
             Some(_) => {}
-            None => drop(answers.next_within(context.event_loop(), wait).await),
+            None => drop(answers.next_within(&context.clock, wait).await),
         }
     }
     Ok(Json(document(&id, context)?).into_response())

@@ -123,7 +123,7 @@ async fn end_within(
     let now = accepted.session.wait(crate::offload::TICKET, &accepted.job);
     let reply = match now {
         Some(reply) => reply,
-        None => accepted.answers.next_within(context.event_loop(), wait).await?,
+        None => accepted.answers.next_within(&context.clock, wait).await?,
     };
     match reply {
         Reply::Report(report) => Some(accepted.finished(*report)),

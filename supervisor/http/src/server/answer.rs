@@ -123,6 +123,7 @@ impl Inner {
         let context = RequestContext {
             service: self.service.clone(),
             handle: self.handle.clone(),
+            clock: self.clock.clone(),
             remote,
             client: name,
             cancels_on_disconnect: self.edge.borrow().cancels_on_disconnect,
