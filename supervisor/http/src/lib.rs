@@ -42,6 +42,7 @@ mod body;
 mod connection;
 mod cors;
 mod ended;
+mod frames;
 pub mod guard;
 pub mod limits;
 mod line;

@@ -32,7 +32,8 @@ pub const TRAILERS_MAX: usize = 8;
 pub const TRAILER_BYTES_MAX: usize = 4 << 10;
 
 /// How long the head of a request may take, from its first byte to its last one. A new connection has as long for its first
-/// request.
+/// request. Over HTTP/2 it holds for each frame but DATA, and for all frames of a head together; a new connection has as long for its
+/// settings.
 pub const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// How long a connection may stay without a request.
@@ -49,6 +50,10 @@ pub const READ_TIME: Duration = Duration::from_secs(10);
 
 /// See [`READ_TIME`]. Below 16 KiB/s on average over 10 s the client is disconnected.
 pub const READ_QUOTA: u64 = 160 << 10;
+
+/// How long a client may have sent more than [`HEAD_MAX`] bytes of further requests while one of its requests is answered. After that
+/// they are thrown away, and the connection ends with that answer.
+pub const AHEAD_TIME: Duration = Duration::from_secs(10);
 
 /// How long the end of a connection is awaited after an answer that ends it, so that the client can read that.
 pub const LINGER_TIME: Duration = Duration::from_secs(2);

@@ -9,6 +9,7 @@
 //! hyper sees a head only when all of it is there and sound. To hyper a violation is the end of what the client sends; the answer
 //! to it is written here, when hyper has written all others.
 
+use crate::frames::Frames;
 use crate::guard::{Guard, Violation};
 use crate::limits::{HEAD_COST, HEAD_FIRST, HEAD_MAX};
 use crate::patience::{Late, Patience};
@@ -49,12 +50,15 @@ pub(crate) struct Line {
     violation: Cell<Option<Violation>>,
     /// Nothing more is read, because the client ended or because it is to end.
     is_over: Cell<bool>,
+    /// The client has sent so much ahead for so long that nothing more is understood, so that its end is seen.
+    is_deaf: Cell<bool>,
 }
 
 #[derive(Default)]
 struct Incoming {
     guard: Guard,
-    is_raw: bool,
+    /// Over HTTP/2.
+    frames: Option<Frames>,
     bytes: Vec<u8>,
     /// So many of them were handed on, and so many more may be.
     start: usize,
@@ -91,7 +95,7 @@ impl Incoming {
 
     /// Lets the guard look at what has come. True if something may be handed on.
     fn clear(&mut self) -> Result<bool, Violation> {
-        if self.is_raw {
+        if self.frames.is_some() {
             self.cleared = self.bytes.len() - self.start;
         } else if self.cleared == 0 {
             self.cleared = self.guard.admit(&self.bytes[self.start..])?;
@@ -139,6 +143,7 @@ impl Line {
             incoming: RefCell::default(),
             violation: Cell::new(None),
             is_over: Cell::new(false),
+            is_deaf: Cell::new(false),
         });
         traffic.open();
         let me = Rc::downgrade(&line);
@@ -169,8 +174,12 @@ impl Line {
             let mut incoming = self.incoming.borrow_mut();
             let bytes = incoming.unseen();
             if bytes.starts_with(PREFACE) {
-                incoming.is_raw = true;
-                self.patience.head_is_there();
+                let (mut frames, more) = (Frames::default(), &bytes[PREFACE.len()..]);
+                frames.pass(more);
+                if !frames.is_unfinished() {
+                    self.patience.head_is_there();
+                }
+                incoming.frames = Some(frames);
                 return Poll::Ready(Some(Protocol::Http2));
             }
             if !PREFACE.starts_with(bytes) {
@@ -200,7 +209,9 @@ impl Line {
     pub(crate) async fn end(&self) {
         self.patience.lingers();
         if let Some(violation) = self.violation.take() {
-            let answer = crate::problem::raw(violation);
+            let goodbye = |frames: &Frames| frames.goodbye(violation.reason);
+            let goodbye = self.incoming.borrow().frames.as_ref().map(goodbye);
+            let answer = goodbye.unwrap_or_else(|| crate::problem::raw(violation));
             let mut rest = answer.as_slice();
             while !rest.is_empty() {
                 match poll_fn(|context| self.socket.poll_write(context, &[IoSlice::new(rest)])).await {
@@ -226,7 +237,7 @@ impl Line {
 
     /// Whether the client has closed the connection, or it was cut.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.is_over.get() || self.violation.get().is_some()
+        self.is_over.get() || self.is_deaf.get() || self.violation.get().is_some()
     }
 
     /// Answers a connection for which there is no room, as far as the socket takes that at once.
@@ -245,20 +256,67 @@ impl Line {
     }
 
     fn be_late(&self, late: Late) {
+        let is_http1 = self.incoming.borrow().frames.is_none();
         match late {
-            Late::Head if !self.incoming.borrow().is_raw => {
+            Late::Head => {
                 self.violation.set(Some(Violation { status: 408, reason: late.reason() }));
                 self.socket.wake_reader();
             }
-            Late::Idle if !self.incoming.borrow().is_raw => {
+            Late::Ahead => {
+                self.is_deaf.set(true);
+                self.socket.wake_reader();
+            }
+            Late::Idle if is_http1 => {
                 self.is_over.set(true);
                 self.socket.wake_reader();
             }
-            Late::Body if !self.incoming.borrow().is_raw => {
+            Late::Body if is_http1 => {
                 self.patience.body_is_late();
                 self.socket.wake_reader();
             }
-            Late::Head | Late::Idle | Late::Body | Late::Reader | Late::Linger => self.socket.cut(),
+            Late::Idle | Late::Body | Late::Reader | Late::Linger => self.socket.cut(),
+        }
+    }
+
+    /// Reads without looking at what comes, but for its frames.
+    fn poll_read_directly(
+        &self,
+        context: &Context<'_>,
+        incoming: &mut Incoming,
+        cursor: &mut ReadBufCursor<'_>,
+        most: usize,
+    ) -> Poll<io::Result<()>> {
+        let (frames, patience) = (&mut incoming.frames, &self.patience);
+        let seen = |bytes: &[u8]| {
+            let Some(frames) = frames else { return };
+            if frames.pass(bytes) {
+                patience.head_is_there();
+            }
+            if frames.is_unfinished() {
+                patience.head_begins();
+            }
+        };
+        let read = |socket: BorrowedFd<'_>| sys::read(socket, cursor, most, seen);
+        let count = ready!(self.socket.poll_read(context, most, read))?;
+        self.traffic.receive(count);
+        self.is_over.set(count == 0);
+        incoming.came_directly(count);
+        self.patience.body_came(count);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Throws away what comes, until the client is gone.
+    fn poll_until_gone(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut scratch = Vec::with_capacity(HEAD_MAX);
+        loop {
+            scratch.clear();
+            let count =
+                ready!(self.socket.poll_read(context, HEAD_MAX, |socket| read(socket, &mut scratch)))?;
+            self.traffic.receive(count);
+            if count == 0 {
+                self.is_over.set(true);
+                return Poll::Ready(Ok(()));
+            }
         }
     }
 
@@ -271,7 +329,7 @@ impl Line {
         self.traffic.receive(count);
         self.is_over.set(count == 0);
         if count > 0 {
-            match !incoming.is_raw && incoming.guard.awaits_head() {
+            match incoming.frames.is_none() && incoming.guard.awaits_head() {
                 // The time for the next head begins when this request is answered.
                 true if self.patience.is_answering() => {}
                 true => self.patience.head_begins(),
@@ -288,9 +346,10 @@ impl Line {
                 incoming.hand_over(cursor);
                 return Poll::Ready(Ok(()));
             }
-            if self.violation.get().is_some() && self.patience.has_request(context) {
-                // What was passed on before the violation is answered first.
-                return Poll::Pending;
+            if (self.violation.get().is_some() || self.is_deaf.get()) && self.patience.owes_answer(context) {
+                // What was passed on before is answered first.
+                drop(incoming);
+                return self.poll_until_gone(context);
             }
             if self.is_at_end() {
                 return Poll::Ready(Ok(()));
@@ -298,19 +357,17 @@ impl Line {
             if incoming.is_empty()
                 && let Some(most) = incoming.most_to_read_directly(cursor.remaining())
             {
-                let read = |socket: BorrowedFd<'_>| sys::read(socket, cursor, most);
-                let count = ready!(self.socket.poll_read(context, most, read))?;
-                self.traffic.receive(count);
-                self.is_over.set(count == 0);
-                incoming.came_directly(count);
-                self.patience.body_came(count);
-                return Poll::Ready(Ok(()));
+                return self.poll_read_directly(context, &mut incoming, cursor, most);
             }
             let is_head = incoming.guard.awaits_head();
-            if is_head && !incoming.is_raw && self.patience.has_request(context) {
+            if is_head && incoming.frames.is_none() && self.patience.has_request(context) {
                 // The next request waits here until this one is answered, so that hyper goes on looking for the client's end.
                 if incoming.length() >= HEAD_MAX {
-                    return Poll::Pending;
+                    // The end of a client that has sent more than that may not be seen: it has limited time to hide in.
+                    self.patience.much_is_ahead();
+                    ready!(self.socket.poll_hang_up(context));
+                    self.is_over.set(true);
+                    return Poll::Ready(Ok(()));
                 }
                 drop(incoming);
                 ready!(self.poll_fill(context))?;
@@ -320,7 +377,7 @@ impl Line {
                 ready!(self.socket.poll_turn(context, HEAD_COST));
             }
             match incoming.clear() {
-                Ok(true) if is_head => self.patience.head_is_there(),
+                Ok(true) if is_head && incoming.frames.is_none() => self.patience.head_is_there(),
                 Ok(true) => {}
                 Err(violation) if is_head => self.violation.set(Some(violation)),
                 // The answer to this request is hyper's, if it is still to be given.
@@ -346,14 +403,14 @@ impl Drop for Line {
 impl Incoming {
     /// How many bytes may be read without being looked at, if any.
     fn most_to_read_directly(&self, room: usize) -> Option<usize> {
-        if self.is_raw {
+        if self.frames.is_some() {
             return Some(room);
         }
         self.guard.body_left().map(|left| room.min(usize::try_from(left).unwrap_or(usize::MAX)))
     }
 
     fn came_directly(&mut self, count: usize) {
-        if !self.is_raw && count > 0 {
+        if self.frames.is_none() && count > 0 {
             self.guard.count(count);
         }
     }

@@ -5,14 +5,18 @@
 //!    ^  within IDLE_TIME                        |  within HEAD_TIME                     |-- a body that is waited for:
 //!    |                                          '--> 408                                |   BODY_TIME for each BODY_QUOTA
 //!    '--------------------------- the last answer is written ---------------------------|-- an answer that is not taken:
-//!                                                                                           READ_TIME for each READ_QUOTA
+//!                                                                                       |   READ_TIME for each READ_QUOTA
+//!                                                                                       '-- more is sent ahead than there is
+//!                                                                                           room for: AHEAD_TIME
 //! ```
 //!
 //! What counts is the time in which the client kept us waiting, not the time in which we kept the client waiting, and not a time in
 //! which this process did not run: the clock stands still then. A limit that has passed is looked at again after the loop has read
 //! what came meanwhile.
 
-use crate::limits::{BODY_QUOTA, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME};
+use crate::limits::{
+    AHEAD_TIME, BODY_QUOTA, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME,
+};
 use offload_event_loop::{LoopHandle, TimerId};
 use offload_supervisor::pauses::{Running, RunningClock};
 use std::cell::{Cell, RefCell};
@@ -27,6 +31,8 @@ pub(crate) enum Late {
     Idle,
     Body,
     Reader,
+    /// The next requests did not find room in time.
+    Ahead,
     /// The connection was to end, and the client did not close it.
     Linger,
 }
@@ -39,6 +45,7 @@ impl Late {
             Late::Idle => "no request came in time",
             Late::Body => "the body of the request did not come in time",
             Late::Reader => "the answer was not read in time",
+            Late::Ahead => "too many requests were sent ahead",
             Late::Linger => "the connection was not closed in time",
         }
     }
@@ -86,6 +93,8 @@ pub(crate) struct Patience {
     idle_since: Cell<Instant>,
     head_since: Cell<Option<Instant>>,
     linger_since: Cell<Option<Instant>>,
+    /// Since when there has been no room for requests that are sent ahead of an answer.
+    ahead_since: Cell<Option<Instant>>,
     requests: Cell<usize>,
     body: Cell<Pace>,
     answer: Cell<Pace>,
@@ -95,7 +104,9 @@ pub(crate) struct Patience {
     reading: Cell<Pace>,
     /// The body of the request under way did not come in time.
     is_body_late: Cell<bool>,
-    /// Woken when a request ends.
+    /// The end of an answer may still be with hyper.
+    is_unwritten: Cell<bool>,
+    /// Woken when a request ends, and when its answer is written.
     waits_for_end: RefCell<Option<Waker>>,
     is_at_its_end: Cell<bool>,
 }
@@ -115,12 +126,14 @@ impl Patience {
             idle_since: Cell::new(now),
             head_since: Cell::new(Some(now)),
             linger_since: Cell::new(None),
+            ahead_since: Cell::new(None),
             requests: Cell::new(0),
             body: Cell::default(),
             answer: Cell::default(),
             unread: Cell::new(0),
             reading: Cell::default(),
             is_body_late: Cell::new(false),
+            is_unwritten: Cell::new(false),
             waits_for_end: RefCell::default(),
             is_at_its_end: Cell::new(false),
         })
@@ -158,6 +171,11 @@ impl Patience {
         RequestMark(Rc::clone(self))
     }
 
+    /// There is no room for more requests until the one under way is answered.
+    pub(crate) fn much_is_ahead(&self) {
+        self.ahead_since.set(self.ahead_since.get().or(Some(self.clock.now())));
+    }
+
     /// From now on nothing more is written.
     pub(crate) fn connection_ends(&self) {
         self.is_at_its_end.set(true);
@@ -177,10 +195,28 @@ impl Patience {
     pub(crate) fn has_request(&self, context: &Context<'_>) -> bool {
         let has_request = self.is_answering();
         if has_request {
-            let before = self.waits_for_end.replace(Some(context.waker().clone()));
-            drop(before);
+            self.wait_for_end(context);
         }
         has_request
+    }
+
+    /// Whether one is, or its answer has not been written as far as the client takes it. If so, the task is woken when that changes.
+    pub(crate) fn owes_answer(&self, context: &Context<'_>) -> bool {
+        let owes_answer = self.is_answering() || self.is_unwritten.get();
+        if owes_answer {
+            self.wait_for_end(context);
+        }
+        owes_answer
+    }
+
+    fn wait_for_end(&self, context: &Context<'_>) {
+        let before = self.waits_for_end.replace(Some(context.waker().clone()));
+        drop(before);
+    }
+
+    fn wake_at_end(&self) {
+        let waker = self.waits_for_end.take();
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// Somebody waits for more of a body.
@@ -238,6 +274,9 @@ impl Patience {
     pub(crate) fn nothing_is_left(&self) {
         self.answer.set(Pace::default());
         self.idle_since.set(self.clock.now());
+        if self.is_unwritten.replace(false) {
+            self.wake_at_end();
+        }
     }
 
     /// Everything is written, and the connection is to end.
@@ -276,7 +315,8 @@ impl Patience {
         let body = self.body.get().limit(BODY_TIME).map(|at| (at, Late::Body));
         let reader = self.answer.get().limit(READ_TIME).map(|at| (at, Late::Reader));
         let reading = self.reading.get().limit(READ_TIME).map(|at| (at, Late::Reader));
-        [idle, head, body, reader, reading].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let ahead = self.ahead_since.get().map(|since| (since + AHEAD_TIME, Late::Ahead));
+        [idle, head, body, reader, reading, ahead].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     fn look_again_at(self: &Rc<Patience>, at: Instant) {
@@ -292,7 +332,7 @@ impl Patience {
         let Some(patience) = me.upgrade() else { return };
         patience.timer.set(None);
         let now = patience.clock.now();
-        let next_look = now + HEAD_TIME.min(BODY_TIME).min(READ_TIME);
+        let next_look = now + HEAD_TIME.min(BODY_TIME).min(READ_TIME).min(AHEAD_TIME);
         match patience.first_limit() {
             Some((at, late)) if at <= now => {
                 if patience.warned.replace(Some(late)) != Some(late) {
@@ -300,6 +340,7 @@ impl Patience {
                     return patience.look_again_at(now + Duration::from_millis(1));
                 }
                 patience.warned.set(None);
+                patience.forget(late);
                 patience.look_again_at(next_look);
                 let on_late = patience.on_late.borrow();
                 if let Some(on_late) = &*on_late {
@@ -309,6 +350,15 @@ impl Patience {
             Some((at, Late::Idle)) => patience.put_off(at),
             Some((at, _)) => patience.put_off(at.min(next_look)),
             None => patience.put_off(next_look),
+        }
+    }
+
+    /// What ends only once must not hide the limits behind it.
+    fn forget(&self, late: Late) {
+        match late {
+            Late::Head => self.head_since.set(None),
+            Late::Ahead => self.ahead_since.set(None),
+            Late::Idle | Late::Body | Late::Reader | Late::Linger => {}
         }
     }
 
@@ -325,10 +375,11 @@ impl Patience {
 
     fn request_ends(&self) {
         self.requests.set(self.requests.get() - 1);
+        self.ahead_since.set(None);
         self.body.set(Pace::default());
         self.idle_since.set(self.clock.now());
-        let waker = self.waits_for_end.take();
-        waker.into_iter().for_each(Waker::wake);
+        self.is_unwritten.set(true);
+        self.wake_at_end();
     }
 }
 
@@ -369,111 +420,4 @@ impl Drop for RequestMark {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use offload_event_loop::{EventLoop, LoopConfig, Time};
-
-    /// After how many seconds of the loop's time each limit was found to have passed.
-    fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Late)> {
-        let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
-        let mut event_loop = EventLoop::with(config).unwrap();
-        let handle = event_loop.handle().clone();
-        let patience = Patience::new(&handle, &RunningClock::new(&handle));
-        let (start, late) = (handle.now(), Rc::new(RefCell::new(Vec::new())));
-        let (told, clock) = (Rc::clone(&late), handle.clone());
-        patience.watch(move |late| told.borrow_mut().push(((clock.now() - start).as_secs(), late)));
-        prepare(&patience, &handle);
-        // Nothing but this keeps the loop alive.
-        event_loop.set_timeout(Duration::from_secs(65), |cx| cx.stop());
-        event_loop.run().unwrap();
-        late.take()
-    }
-
-    fn in_order(patience: &Rc<Patience>) -> RequestMark {
-        patience.head_is_there();
-        patience.request_begins()
-    }
-
-    #[test]
-    fn a_head_that_does_not_come_is_late() {
-        assert_eq!(late_after(|_, _| ())[0], (10, Late::Head));
-    }
-
-    #[test]
-    fn a_second_head_has_its_own_time() {
-        let late = late_after(|patience, handle| {
-            drop(in_order(patience));
-            let patience = Rc::clone(patience);
-            handle.set_timeout(Duration::from_secs(30), move |_| patience.head_begins());
-        });
-        assert_eq!(late[0], (40, Late::Head));
-    }
-
-    #[test]
-    fn who_asks_for_nothing_is_idle() {
-        assert_eq!(late_after(|patience, _| drop(in_order(patience)))[0], (60, Late::Idle));
-    }
-
-    #[test]
-    fn a_request_may_take_as_long_as_it_likes() {
-        let late = late_after(|patience, _| std::mem::forget(in_order(patience)));
-        assert_eq!(late, []);
-    }
-
-    /// The client sends, or takes, so many bytes each second.
-    fn trickle(bytes: usize, wait: fn(&Patience), count: fn(&Patience, usize)) -> Vec<(u64, Late)> {
-        late_after(move |patience, handle| {
-            let mark = in_order(patience);
-            wait(patience);
-            handle.set_interval(Duration::from_secs(1), move |_| {
-                count(mark.patience(), bytes);
-                wait(mark.patience());
-            });
-        })
-    }
-
-    #[test]
-    fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
-        let late = |bytes| trickle(bytes, Patience::body_is_awaited, Patience::body_came);
-        assert_eq!(late(1)[0], (10, Late::Body));
-        let enough = usize::try_from(BODY_QUOTA / 9).unwrap();
-        assert_eq!(late(enough / 2)[0], (10, Late::Body));
-        assert_eq!(late(enough), []);
-    }
-
-    #[test]
-    fn an_answer_that_is_not_taken_is_late() {
-        let late = |bytes| trickle(bytes, Patience::answer_waits, Patience::answer_was_taken);
-        assert_eq!(late(1)[0], (10, Late::Reader));
-        assert_eq!(late(usize::try_from(READ_QUOTA / 9).unwrap()), []);
-    }
-
-    #[test]
-    fn much_that_was_taken_at_once_is_no_credit() {
-        let late = late_after(|patience, handle| {
-            let mark = in_order(patience);
-            patience.answer_was_taken(100 << 20);
-            patience.answer_waits();
-            handle.set_timeout(Duration::from_secs(1), move |_| std::mem::forget(mark));
-        });
-        assert_eq!(late[0], (10, Late::Reader));
-    }
-
-    #[test]
-    fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
-        let late = late_after(|patience, handle| {
-            let mark = in_order(patience);
-            patience.body_is_awaited();
-            let clock = handle.clone();
-            handle.set_timeout(Duration::from_secs(5), move |_| {
-                mark.patience().body_came(1);
-                // There is no room for more, for 30 s.
-                clock.set_timeout(Duration::from_secs(30), move |_| {
-                    mark.patience().body_is_awaited();
-                    std::mem::forget(mark);
-                });
-            });
-        });
-        assert_eq!(late[0], (40, Late::Body), "5 s of the 10 were used up before");
-    }
-}
+mod tests;

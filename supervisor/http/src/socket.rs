@@ -140,6 +140,16 @@ impl Socket {
         Poll::Ready(())
     }
 
+    /// Waits until the client ends or is gone, as far as that shows while nothing is read.
+    pub(crate) fn poll_hang_up(&self, context: &Context<'_>) -> Poll<()> {
+        let side = &self.sides.reading;
+        if side.is_over.get() || self.sides.cut.get() {
+            return Poll::Ready(());
+        }
+        side.wait(context);
+        Poll::Pending
+    }
+
     /// Writes the pieces as far as the socket takes them, and says how many bytes those were.
     pub(crate) fn poll_write(
         &self,

@@ -4,7 +4,8 @@
 use hyper::rt::ReadBufCursor;
 use std::os::fd::BorrowedFd;
 
-/// Reads once, at most `most` bytes and what the cursor has room for, and says how many came. 0 is the end, or there was no room.
+/// Reads once, at most `most` bytes and what the cursor has room for, shows them to `seen`, and says how many came. 0 is the end, or
+/// there was no room.
 ///
 /// # Errors
 /// What the system says; `EAGAIN` if nothing has come.
@@ -12,12 +13,14 @@ pub(crate) fn read(
     socket: BorrowedFd<'_>,
     cursor: &mut ReadBufCursor<'_>,
     most: usize,
+    seen: impl FnOnce(&[u8]),
 ) -> Result<usize, rustix::io::Errno> {
     // SAFETY: the memory is only handed to `read`, which writes to it and takes no value away.
     let room = unsafe { cursor.as_mut() };
     let length = room.len().min(most);
     let (read, _) = rustix::io::read(socket, &mut room[..length])?;
     let count = read.len();
+    seen(read);
     // SAFETY: `read` has filled the first `count` bytes.
     unsafe { cursor.advance(count) };
     Ok(count)
@@ -38,9 +41,13 @@ mod tests {
         theirs.write_all(b"hello").unwrap();
         let mut memory = [MaybeUninit::uninit(); 4];
         let mut buffer = ReadBuf::uninit(&mut memory);
-        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 3), Ok(3));
-        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 3), Ok(1), "there is room for one more");
-        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 3), Ok(0), "there is no room");
+        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 3, |_| ()), Ok(3));
+        assert_eq!(
+            read(ours.as_fd(), &mut buffer.unfilled(), 3, |_| ()),
+            Ok(1),
+            "there is room for one more"
+        );
+        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 3, |_| ()), Ok(0), "there is no room");
         assert_eq!(buffer.filled(), b"hell");
     }
 
@@ -50,8 +57,8 @@ mod tests {
         ours.set_nonblocking(true).unwrap();
         let mut memory = [MaybeUninit::uninit(); 4];
         let mut buffer = ReadBuf::uninit(&mut memory);
-        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 4), Err(rustix::io::Errno::AGAIN));
+        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 4, |_| ()), Err(rustix::io::Errno::AGAIN));
         drop(theirs);
-        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 4), Ok(0));
+        assert_eq!(read(ours.as_fd(), &mut buffer.unfilled(), 4, |_| ()), Ok(0));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use tests::harness::{Daemon, private_folder, run_offload, until};
-use tests::http::HttpDaemon;
+use tests::http::{HttpConnection, HttpDaemon};
 
 #[test]
 fn a_file_that_is_no_socket_is_not_replaced_by_one() {
@@ -104,6 +104,40 @@ fn who_goes_away_is_missed_even_if_it_has_sent_another_request() {
     connection.socket().flush().expect("a socket");
     drop(connection);
     until("it is cancelled", || (http.daemon.status()["jobs"]["cancelled"] == 1).then_some(()));
+}
+
+#[test]
+fn who_goes_away_is_missed_however_much_it_has_sent_ahead() {
+    let http = HttpDaemon::start(&["--workers", "2"]);
+    let ahead = |connection: &HttpConnection| connection.head("GET", "/healthz", &[]).repeat(1000);
+    let mut gone = http.connect();
+    gone.send("POST", "/v1/tasks/sleep", &[], b"3600000");
+    gone.write(ahead(&gone).as_bytes());
+    let mut full = http.connect();
+    full.send("POST", "/v1/tasks/sleep", &[], b"3600000");
+    until("both run", || (http.daemon.status()["jobs"]["running"] == 2).then_some(()));
+    // As much as fits, so that its end does not get through.
+    full.socket().set_nonblocking(true).expect("a socket");
+    let requests = ahead(&full);
+    while full.try_write(requests.as_bytes()).is_ok() {}
+    drop((gone, full));
+    until("both are cancelled", || (http.daemon.status()["jobs"]["cancelled"] == 2).then_some(()));
+}
+
+#[test]
+fn who_sends_much_ahead_is_answered_and_who_does_so_for_long_gets_the_answer_under_way() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut quick = http.connect();
+    let requests = quick.head("GET", "/healthz", &[]).repeat(1000);
+    quick.write(requests.as_bytes());
+    for _ in 0..1000 {
+        assert_eq!(quick.answer().expect("an answer to each").status, 200);
+    }
+    let mut slow = http.connect();
+    slow.send("POST", "/v1/tasks/sleep", &[], b"15000");
+    slow.write(requests.as_bytes());
+    assert_eq!(slow.answer().expect("an answer").text(), "null");
+    assert_eq!(slow.ends(), b"", "the others are to be sent again");
 }
 
 #[test]

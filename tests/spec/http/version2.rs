@@ -352,6 +352,31 @@ fn a_head_without_end_ends_the_connection() {
 }
 
 #[test]
+fn half_a_head_has_as_little_time_as_over_http1() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let began = std::time::Instant::now();
+    let mut no_settings = Peer::silent(&http);
+    no_settings.write(PREFACE);
+    let mut half_a_frame = Peer::greeted(&http);
+    half_a_frame.write(&frame(PING, 0, 0, &[0; 8])[..12]);
+    let mut no_end = Peer::greeted(&http);
+    no_end.write(&open(&no_end, 0, &[]));
+    let mut beside_another = Peer::greeted(&http);
+    let request = beside_another.request("POST", "/v1/tasks/sleep", &[]);
+    beside_another.write(&frame(HEADERS, END_HEADERS, 1, &request));
+    beside_another.write(&frame(DATA, END_STREAM, 1, b"15000"));
+    beside_another.write(&frame(HEADERS, 0, 3, &request));
+    for peer in [&mut no_settings, &mut half_a_frame, &mut no_end] {
+        assert_eq!(peer.hear(), Heard::GoAway(ENHANCE_YOUR_CALM));
+        assert_eq!(peer.hear(), Heard::End);
+    }
+    // Those that wait for a request have a minute.
+    assert!(began.elapsed().as_secs() < 50, "{:?}", began.elapsed());
+    assert_eq!(beside_another.hear(), Heard::Response(1), "what came before is answered");
+    assert_eq!(beside_another.hear(), Heard::GoAway(ENHANCE_YOUR_CALM));
+}
+
+#[test]
 fn a_preface_that_is_none_is_no_request_either() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut peer = Peer::silent(&http);

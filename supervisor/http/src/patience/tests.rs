@@ -1,0 +1,122 @@
+//! Each limit, in virtual time.
+
+use super::*;
+use offload_event_loop::{EventLoop, LoopConfig, Time};
+
+/// After how many seconds of the loop's time each limit was found to have passed.
+fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Late)> {
+    let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
+    let mut event_loop = EventLoop::with(config).unwrap();
+    let handle = event_loop.handle().clone();
+    let patience = Patience::new(&handle, &RunningClock::new(&handle));
+    let (start, late) = (handle.now(), Rc::new(RefCell::new(Vec::new())));
+    let (told, clock) = (Rc::clone(&late), handle.clone());
+    patience.watch(move |late| told.borrow_mut().push(((clock.now() - start).as_secs(), late)));
+    prepare(&patience, &handle);
+    // Nothing but this keeps the loop alive.
+    event_loop.set_timeout(Duration::from_secs(65), |cx| cx.stop());
+    event_loop.run().unwrap();
+    late.take()
+}
+
+fn in_order(patience: &Rc<Patience>) -> RequestMark {
+    patience.head_is_there();
+    patience.request_begins()
+}
+
+#[test]
+fn a_head_that_does_not_come_is_late() {
+    assert_eq!(late_after(|_, _| ())[0], (10, Late::Head));
+}
+
+#[test]
+fn a_second_head_has_its_own_time() {
+    let late = late_after(|patience, handle| {
+        drop(in_order(patience));
+        let patience = Rc::clone(patience);
+        handle.set_timeout(Duration::from_secs(30), move |_| patience.head_begins());
+    });
+    assert_eq!(late[0], (40, Late::Head));
+}
+
+#[test]
+fn who_asks_for_nothing_is_idle() {
+    assert_eq!(late_after(|patience, _| drop(in_order(patience)))[0], (60, Late::Idle));
+}
+
+#[test]
+fn a_request_may_take_as_long_as_it_likes() {
+    let late = late_after(|patience, _| std::mem::forget(in_order(patience)));
+    assert_eq!(late, []);
+}
+
+/// The client sends, or takes, so many bytes each second.
+fn trickle(bytes: usize, wait: fn(&Patience), count: fn(&Patience, usize)) -> Vec<(u64, Late)> {
+    late_after(move |patience, handle| {
+        let mark = in_order(patience);
+        wait(patience);
+        handle.set_interval(Duration::from_secs(1), move |_| {
+            count(mark.patience(), bytes);
+            wait(mark.patience());
+        });
+    })
+}
+
+#[test]
+fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
+    let late = |bytes| trickle(bytes, Patience::body_is_awaited, Patience::body_came);
+    assert_eq!(late(1)[0], (10, Late::Body));
+    let enough = usize::try_from(BODY_QUOTA / 9).unwrap();
+    assert_eq!(late(enough / 2)[0], (10, Late::Body));
+    assert_eq!(late(enough), []);
+}
+
+#[test]
+fn an_answer_that_is_not_taken_is_late() {
+    let late = |bytes| trickle(bytes, Patience::answer_waits, Patience::answer_was_taken);
+    assert_eq!(late(1)[0], (10, Late::Reader));
+    assert_eq!(late(usize::try_from(READ_QUOTA / 9).unwrap()), []);
+}
+
+#[test]
+fn a_head_that_is_late_hides_no_other_limit() {
+    let late = late_after(|patience, handle| {
+        std::mem::forget(in_order(patience));
+        patience.head_begins();
+        patience.much_is_ahead();
+        let patience = Rc::clone(patience);
+        handle.set_timeout(Duration::from_secs(5), move |_| patience.answer_waits());
+    });
+    let first = |wanted| late.iter().find(|(_, late)| *late == wanted).map(|(at, _)| *at);
+    assert_eq!([Late::Head, Late::Ahead].map(first), [Some(10), Some(20)], "{late:?}");
+    assert!(first(Late::Reader).is_some(), "{late:?}");
+}
+
+#[test]
+fn much_that_was_taken_at_once_is_no_credit() {
+    let late = late_after(|patience, handle| {
+        let mark = in_order(patience);
+        patience.answer_was_taken(100 << 20);
+        patience.answer_waits();
+        handle.set_timeout(Duration::from_secs(1), move |_| std::mem::forget(mark));
+    });
+    assert_eq!(late[0], (10, Late::Reader));
+}
+
+#[test]
+fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
+    let late = late_after(|patience, handle| {
+        let mark = in_order(patience);
+        patience.body_is_awaited();
+        let clock = handle.clone();
+        handle.set_timeout(Duration::from_secs(5), move |_| {
+            mark.patience().body_came(1);
+            // There is no room for more, for 30 s.
+            clock.set_timeout(Duration::from_secs(30), move |_| {
+                mark.patience().body_is_awaited();
+                std::mem::forget(mark);
+            });
+        });
+    });
+    assert_eq!(late[0], (40, Late::Body), "5 s of the 10 were used up before");
+}
