@@ -4,6 +4,8 @@ use crate::access_log::Logged;
 use crate::limits::PIECE;
 use crate::patience::{Patience, RequestMark, Unread};
 use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use offload_protocol::nouns::MediaType;
@@ -43,11 +45,23 @@ pub struct RequestBody {
     media_type: MediaType,
     mark: Rc<RequestMark>,
     max: Option<u64>,
+    is_encoded: bool,
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, media_type: MediaType, mark: Rc<RequestMark>) -> RequestBody {
-        RequestBody { incoming, media_type, mark, max: None }
+    /// The body behind this head.
+    pub(crate) fn new(head: &Parts, incoming: Incoming, mark: Rc<RequestMark>) -> RequestBody {
+        let media_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
+        let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
+        let is_encoded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+        RequestBody { incoming, media_type, mark, max: None, is_encoded }
+    }
+
+    /// Whether it has a `Content-Encoding`, such as `gzip`: what comes is not what its media type says. As the input of a job it is
+    /// refused.
+    pub fn is_encoded(&self) -> bool {
+        self.is_encoded
     }
 
     /// Its length in bytes, if the client has stated it.

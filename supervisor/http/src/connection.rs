@@ -10,13 +10,11 @@ use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFF
 use crate::line::{Line, Protocol, Wire};
 use crate::request::Remote;
 use crate::respond::Response;
-use http::header::CONTENT_TYPE;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service as HyperService;
 use offload_event_loop::LoopHandle;
-use offload_protocol::nouns::MediaType;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -150,9 +148,7 @@ impl HyperService<http::Request<Incoming>> for Requests {
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let mark = Rc::new(self.line.patience().request_begins());
         let (head, incoming) = request.into_parts();
-        let media_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
-        let body = RequestBody::new(incoming, media_type, Rc::clone(&mark));
+        let body = RequestBody::new(&head, incoming, Rc::clone(&mark));
         let mut answer = self.answer.answer(head, body, self.remote);
         let line = Rc::clone(&self.line);
         Box::pin(poll_fn(move |context| {

@@ -134,11 +134,11 @@ impl From<Problem> for Failure {
 
 impl From<BodyError> for Failure {
     fn from(error: BodyError) -> Failure {
-        let status = match error {
-            BodyError::Late => StatusCode::REQUEST_TIMEOUT,
-            BodyError::Broken => StatusCode::BAD_REQUEST,
+        let (status, code) = match error {
+            BodyError::Late => (StatusCode::REQUEST_TIMEOUT, OutcomeCode::Timeout),
+            BodyError::Broken => (StatusCode::BAD_REQUEST, OutcomeCode::BadRequest),
         };
-        Failure::from(Problem::with_status(status, OutcomeCode::BadRequest, error.to_string()))
+        Failure::from(Problem::with_status(status, code, error.to_string()))
     }
 }
 

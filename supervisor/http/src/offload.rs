@@ -12,7 +12,7 @@
 use crate::body::RequestBody;
 use crate::ended::{Failure, Output, finished};
 use crate::request::Remote;
-use crate::rooms::{Allowed, Rooms};
+use crate::rooms::{Allowed, Rooms, check_coding};
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderName;
 use offload_event_loop::LoopHandle;
@@ -259,6 +259,7 @@ async fn collect(
     session: &Session,
     mut body: RequestBody,
 ) -> Result<Bytes, Failure> {
+    check_coding(&body, &context.service)?;
     let allowed = Allowed::to(&body, &context.service);
     let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     allowed.check(announced.unwrap_or(0), &context.service)?;

@@ -3,14 +3,21 @@
 
 use crate::body::Body;
 use crate::guard::Violation;
+use crate::protection::FIELDS;
 use crate::respond::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
 
 /// The media type of a problem document.
 pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The `code` of a request for a path at which there is nothing. No job ends so, so it is no [`OutcomeCode`].
+pub const NOT_FOUND: &str = "not_found";
+
+/// The `code` of a request whose path has other methods than its own.
+pub const METHOD_NOT_ALLOWED: &str = "method_not_allowed";
 
 /// When to come back if nothing is known of when it will be better.
 const RETRY_MS: u64 = 1000;
@@ -28,7 +35,8 @@ pub struct Problem {
     pub status: u16,
     /// What happened, in one line.
     pub detail: String,
-    /// The outcome of the job, or why the request was refused.
+    /// The outcome of the job, or why the request was refused: the word of an [`OutcomeCode`], [`NOT_FOUND`] or
+    /// [`METHOD_NOT_ALLOWED`].
     pub code: &'static str,
     /// What ended the last attempt, if the job had several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,8 +127,10 @@ pub fn status_of(code: OutcomeCode) -> StatusCode {
     }
 }
 
-fn title(status: StatusCode) -> &'static str {
-    status.canonical_reason().unwrap_or("Client Closed Request")
+/// What a status means, in words: those that are registered, or those that are used for it.
+pub(crate) fn title(status: StatusCode) -> &'static str {
+    let unregistered = if status.as_u16() == 499 { "Client Closed Request" } else { "Unregistered" };
+    status.canonical_reason().unwrap_or(unregistered)
 }
 
 impl IntoResponse for Problem {
@@ -133,6 +143,9 @@ impl IntoResponse for Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if self.status == 401 {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == 415 {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if let Some(millis) = self.retry_after_ms {
             headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
@@ -158,8 +171,9 @@ pub(crate) fn raw(violation: Violation) -> Vec<u8> {
     let retry_after = problem.retry_after_ms.map_or(String::new(), |millis| {
         format!("retry-after: {}\r\n{RETRY_AFTER_MS}: {millis}\r\n", millis.div_ceil(1000))
     });
+    let protection: String = FIELDS.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     format!(
-        "HTTP/1.1 {} {title}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {length}\r\ncache-control: no-store\r\n\
+        "HTTP/1.1 {} {title}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {length}\r\n{protection}\
          {retry_after}connection: close\r\n\r\n{json}",
         problem.status
     )

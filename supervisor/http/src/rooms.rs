@@ -79,6 +79,20 @@ impl Drop for Released {
     }
 }
 
+/// Only a body that comes as it is becomes an input: what is packed could be any size.
+///
+/// # Errors
+/// What the client is told.
+pub(crate) fn check_coding(body: &RequestBody, service: &Service) -> Result<(), Failure> {
+    if !body.is_encoded() {
+        return Ok(());
+    }
+    service.count_refused(OutcomeCode::Unsupported);
+    let detail =
+        "a body is taken as it is: send it without Content-Encoding, or call the task `gunzip` with it";
+    Err(Problem::new(OutcomeCode::Unsupported, detail).into())
+}
+
 /// How long a body may be.
 pub(crate) struct Allowed {
     by_supervisor: usize,

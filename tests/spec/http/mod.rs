@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod answers;
 mod attacked;
 mod calls;
 mod clients;

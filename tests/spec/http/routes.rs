@@ -12,7 +12,7 @@ path = "/albums/{album}/hash"
 task = "sha256"
 max_body = 8
 accepts = ["image/*", "text/plain"]
-headers = { Cache-Control = "no-store", Content-Type = "text/x-hash" }
+headers = { Cache-Control = "max-age=60", Content-Type = "text/x-hash" }
 
 [[route]]
 method = "PUT"
@@ -54,7 +54,7 @@ fn a_route_runs_its_task_and_its_parameters_become_metadata() {
     let jpeg = [("Content-Type", "image/jpeg"), ("Offload-Meta-Tenant", "blue")];
     let answer = http.ask("POST", "/albums/summer%202026/hash", &jpeg, b"abc");
     assert!(answer.status == 200 && answer.text().starts_with("ba7816bf"), "{answer:?}");
-    assert_eq!(answer.field("cache-control"), Some("no-store"));
+    assert_eq!(answer.field("cache-control"), Some("max-age=60"));
     assert_eq!(answer.field("content-type"), Some("text/x-hash"));
     let job = answer.field("offload-job").expect("its id");
     assert_eq!(http.daemon.run(&["explain", job, "--json"]).ok().json()["task"], "sha256");
@@ -79,7 +79,11 @@ fn what_a_route_does_not_take_is_refused_before_anything_runs() {
     let refused = http.ask("POST", "/albums/a/hash", &[("Content-Type", "video/mp4")], b"abc");
     assert_eq!(refused.problem(), (415, "unsupported".to_owned()));
     assert_eq!(refused.field("accept"), Some("image/*, text/plain"));
-    assert_eq!(refused.field("cache-control"), None, "the fields of a route are for what it returns");
+    assert_eq!(
+        refused.field("cache-control"),
+        Some("no-store"),
+        "the fields of a route are for what it returns"
+    );
     let text = [("Content-Type", "text/plain")];
     assert_eq!(
         http.ask("POST", "/albums/a/hash", &text, b"123456789").problem(),

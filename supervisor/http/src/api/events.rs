@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::respond::Response;
 use crate::server::Server;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use offload_supervisor::service::{Reply, Session};
 use serde_json::{Value, json};
 use std::future::Future;
@@ -45,7 +45,6 @@ pub(super) fn event(name: &str, id: Option<&str>, data: &Value) -> Bytes {
 pub(super) fn events_response(produce: impl Produce + 'static) -> Response {
     let mut response = Response::new(Body::stream(produce));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

@@ -1,7 +1,7 @@
 //! `/openapi.json`: this interface as OpenAPI 3.1. What is always the same is in `openapi/base.json`; the tasks come from what
 //! workers offer at this moment, each with its media types, its schema and its example.
 
-use crate::problem::status_of;
+use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, status_of};
 use crate::respond::Json;
 use crate::server::Server;
 use http::StatusCode;
@@ -64,7 +64,8 @@ fn describe(tasks: &[TaskView]) -> Value {
 
 /// All words that say how a job ended, or why it was refused.
 fn codes() -> Value {
-    json!({ "enum": OutcomeCode::ALL.iter().map(|code| code.as_str()).collect::<Vec<_>>() })
+    let own = [NOT_FOUND, METHOD_NOT_ALLOWED];
+    json!({ "enum": OutcomeCode::ALL.iter().map(|code| code.as_str()).chain(own).collect::<Vec<_>>() })
 }
 
 /// A problem for each status that the end of a job, or its refusal, can have.

@@ -14,8 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Method;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
 };
 use sha2::{Digest, Sha256};
 use std::future::ready;
@@ -69,11 +68,8 @@ impl Page {
         headers.insert(CONTENT_SECURITY_POLICY, policy);
         let others = [
             (CONTENT_TYPE, "text/html; charset=utf-8"),
-            (CACHE_CONTROL, "no-store"),
-            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (REFERRER_POLICY, "no-referrer"),
             (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         ];
         headers.extend(others.map(|(name, value)| (name, HeaderValue::from_static(value))));
         Page { document: document.into(), headers }

@@ -13,13 +13,15 @@ use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
 use crate::limits::{FIELDS_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
-use crate::problem::Problem;
+use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
+use crate::protection::protect;
 use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::router::Found;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
+use hyper::ext::ReasonPhrase;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Service, is_client_name};
 use std::future::{Future, poll_fn};
@@ -106,8 +108,9 @@ impl Inner {
             Found::OtherMethods(methods) => return ready(other_methods(&head, &methods)),
             Found::Nothing => {
                 let detail = format!("there is nothing at {}", head.uri.path());
-                let problem = Problem::with_status(StatusCode::NOT_FOUND, OutcomeCode::BadRequest, detail);
-                return ready(problem.into_response());
+                let status = StatusCode::NOT_FOUND;
+                let problem = Problem::with_status(status, OutcomeCode::BadRequest, detail);
+                return ready(Problem { code: NOT_FOUND, ..problem }.into_response());
             }
         };
         if let Some(Preflight(method)) = head.extensions.get::<Preflight>() {
@@ -157,15 +160,15 @@ fn name_in_log(client: Option<IpAddr>, remote: Remote) -> String {
     }
 }
 
-/// Adds to the response what is for pages, and lets the access log have it.
-fn finished(answering: Answering, logged: Option<Logged>, grant: Option<(Grant, bool)>) -> Answering {
+/// Adds to the response what every one has and what is for pages, and lets the access log have it.
+fn finished(mut answering: Answering, logged: Option<Logged>, grant: Option<(Grant, bool)>) -> Answering {
     if logged.is_none() && grant.is_none() {
-        return answering;
+        return Box::pin(poll_fn(move |context| answering.as_mut().poll(context).map(completed)));
     }
     Box::pin(async move {
         // Dropped here if the client is gone before there is a response.
         let logged = logged;
-        let mut response = answering.await;
+        let mut response = completed(answering.await);
         if let Some((grant, is_preflight)) = grant {
             grant.add_to(&mut response, is_preflight);
         }
@@ -177,6 +180,17 @@ fn finished(answering: Answering, logged: Option<Logged>, grant: Option<(Grant, 
             None => response,
         }
     })
+}
+
+/// The response with what every one has: fields for browsers and caches, and words beside its status.
+fn completed(mut response: Response) -> Response {
+    protect(response.headers_mut());
+    if response.status().canonical_reason().is_none() && response.extensions().get::<ReasonPhrase>().is_none()
+    {
+        let words = ReasonPhrase::from_static(title(response.status()).as_bytes());
+        response.extensions_mut().insert(words);
+    }
+    response
 }
 
 /// The name under which the client's jobs are charged: its own, or its address. Who has shown no token has no name.
@@ -211,8 +225,9 @@ fn other_methods(head: &Parts, methods: &[Method]) -> Response {
         true => StatusCode::NO_CONTENT.into_response(),
         false => {
             let detail = format!("{} allows {}, not {}", head.uri.path(), names.join(", "), head.method);
-            Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, OutcomeCode::BadRequest, detail)
-                .into_response()
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            let problem = Problem::with_status(status, OutcomeCode::BadRequest, detail);
+            Problem { code: METHOD_NOT_ALLOWED, ..problem }.into_response()
         }
     };
     response.headers_mut().insert(ALLOW, allow);
