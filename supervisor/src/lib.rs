@@ -62,7 +62,12 @@ pub use offload_core::config::CoreConfig;
 pub use offload_event_loop as event_loop;
 pub use offload_event_loop::{Context, EventLoop, io_pool};
 pub use offload_protocol as protocol;
-pub use pool::{Call, ComputePool, OutputStream};
+pub use pool::{
+    Call, ComputePool, HandleLimits, OutputStream, PendingJob, PoolEnded, PoolHandle, Reservation, Reserved,
+    WaitError,
+};
+#[cfg(feature = "tower")]
+pub use pool::{PoolService, ServiceCall, ServiceError};
 pub use server::{Ready, Server, ServerConfig, ServerStartError};
 pub use service::{Configuration, FixedSetting, Ignored, Reload, ServerEnd};
 pub use workers::Program;

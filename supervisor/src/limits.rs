@@ -7,6 +7,15 @@ use offload_core::limits::{DEAD_BYTES_MAX, KEPT_BYTES_MAX_DEFAULT, QUEUED_BYTES_
 use offload_protocol::limits::{PART_MAX, PAYLOAD_MAX_DEFAULT, READ_CHUNK};
 use std::time::Duration;
 
+/// Most jobs that one [`PoolHandle`](crate::PoolHandle) and its clones have under way, unless it is told otherwise.
+pub const HANDLE_JOBS_MAX: usize = 4096;
+
+/// Most bytes of their inputs, and of outputs that nobody has taken, unless it is told otherwise (64 MiB).
+pub const HANDLE_BYTES_MAX: u64 = 64 << 20;
+
+/// What other threads have asked for, and the loop does before everything else has its turn.
+pub(crate) const HANDLE_ORDERS_PER_TURN: usize = 64;
+
 /// A start of a worker that was given up hangs if it began longer ago than this. Its process is killed if possible,
 /// and further starts of its program are refused until it is over.
 pub const LAUNCH_HANGS_AFTER: Duration = Duration::from_secs(1);

@@ -1,14 +1,21 @@
 //! The pool of worker processes for programs that embed this library.
 
+mod handle;
 mod stream;
+#[cfg(feature = "tower")]
+mod tower;
 
+pub use handle::{HandleLimits, PendingJob, PoolEnded, PoolHandle, Reservation, Reserved, WaitError};
 pub use stream::OutputStream;
+#[cfg(feature = "tower")]
+pub use tower::{PoolService, ServiceCall, ServiceError};
 
 use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber};
 use crate::job::{Finished, Job};
 use crate::log::Log;
 use crate::views::{IoPoolView, Status, TaskView, WorkerView};
 use crate::workers::orphans::new_generation;
+use handle::Doors;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle};
 use rustix::process::{Resource, getrlimit};
@@ -22,12 +29,13 @@ use std::time::Duration;
 /// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone. Dropping the last
 /// clone kills the workers, and awaited jobs end as cancelled.
 ///
-/// A pool must be created and used on the event loop's thread. The event loop stays alive while a job is awaited; idle
+/// A pool must be created and used on the event loop's thread; other threads have a [handle](ComputePool::handle). The event loop stays alive while a job is awaited; idle
 /// workers do not keep it alive.
 #[derive(Clone)]
 pub struct ComputePool {
     hub: HubRef,
     handle: LoopHandle,
+    doors: Rc<Doors>,
 }
 
 impl ComputePool {
@@ -43,7 +51,10 @@ impl ComputePool {
         let io_pool =
             || IoPool::new(handle, IoPoolConfig::default()).map(Rc::new).map_err(StartError::Threads);
         let hub = Hub::start(core, config.into_hub(new_generation(), io_pool)?, log, handle.clone())?;
-        Ok(ComputePool { hub, handle: handle.clone() })
+        let doors = Rc::new(Doors::default());
+        let all = Rc::clone(&doors);
+        hub.borrow_mut().when_over(Box::new(move |_| all.close()));
+        Ok(ComputePool { hub, handle: handle.clone(), doors })
     }
 
     /// Submits a job. `done` is called on the event loop, later, exactly once: with the result, with what went wrong,

@@ -36,6 +36,11 @@
 //! | [`api`] | the supervisor's own interface, `/v1/...` |
 //! | [`limits`] | every bound in one table |
 
+/// The programs in the README of the project are compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod access_log;
 pub mod api;
 mod body;

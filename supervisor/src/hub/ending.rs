@@ -42,14 +42,25 @@ impl Hub {
     }
 
     fn end(&mut self, event: Event, then: Then) {
-        if self.core.phase() == Phase::Over {
+        if self.is_over() {
             return self.handle.set_pending(then);
         }
         let hold = self.handle.hold();
-        self.callbacks.on_ended(Box::new(move |cx| {
+        self.when_over(Box::new(move |cx| {
             drop(hold);
             then(cx);
         }));
         self.handle_event(event);
+    }
+
+    /// Whether the hub was drained or stopped, and no job and no worker is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.core.phase() == Phase::Over
+    }
+
+    /// Calls `then` when the hub was drained or stopped, and no job and no worker is left. This wait does not keep the event
+    /// loop alive.
+    pub(crate) fn when_over(&mut self, then: Then) {
+        self.callbacks.on_ended(then);
     }
 }
