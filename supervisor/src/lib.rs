@@ -24,6 +24,7 @@
 //! | `hub.rs` | the hub: carries events to the core and does what it says |
 //! | [`service`] | everything that a front (the local socket, or another one) may ask of the supervisor |
 //! | [`ComputePool`] | the hub as programs embed it |
+//! | [`PoolHandle`] | the way to a pool for other threads and other runtimes; with the feature `tower`, `PoolService` |
 //! | [`Server`] | the service with the front for the local socket, and signals: the main process |
 //! | [`signals`] | signals that end a process, caught to put things in order first |
 //! | [`pauses`] | a clock that stands still while the process does not run |

@@ -132,3 +132,42 @@ fn a_drain_finishes_what_was_accepted_and_refuses_what_comes_later() {
     thread.join().expect("the loop has ended, and a handle is left");
     nothing_is_taken_any_more(&handle);
 }
+
+/// Until there is no pool any more. Says when it has had an answer.
+fn ask_on(handle: &PoolHandle, answers: &mpsc::Sender<()>) {
+    for number in 0_u32.. {
+        let Ok(place) = block_on(handle.reserve()) else { return };
+        match number % 3 {
+            0 => drop(place.submit(endless())),
+            1 => drop(handle.submit(echo("dropped"))),
+            _ => match end_of(place.submit(echo("answered"))) {
+                finished if finished.report.outcome == OutcomeCode::Ok => {
+                    assert_eq!(finished.output, "answered");
+                    let _ = answers.send(());
+                }
+                finished => assert_eq!(finished.report.outcome, OutcomeCode::Unavailable, "{finished:?}"),
+            },
+        }
+    }
+}
+
+#[test]
+fn the_loop_ends_in_the_middle_of_a_storm_and_every_thread_is_told() {
+    for round in 0..5 {
+        let running = Running::with_places(2, 16);
+        let (send, answers) = mpsc::channel();
+        let threads: Vec<_> = (0..6)
+            .map(|thread| {
+                let (handle, send) = (running.handle.client(&format!("client {}", thread % 2)), send.clone());
+                std::thread::spawn(move || ask_on(&handle, &send))
+            })
+            .collect();
+        for _ in 0..20 * round {
+            answers.recv_timeout(PATIENCE).expect("answers come");
+        }
+        running.remote.stop();
+        running.thread.join().expect("the loop was stopped");
+        threads.into_iter().for_each(|thread| thread.join().expect("it was told"));
+        nothing_is_taken_any_more(&running.handle);
+    }
+}

@@ -235,7 +235,8 @@ pub struct PendingJob {
 }
 
 impl PendingJob {
-    /// Blocks this thread until the job has ended, but for no longer than this.
+    /// Blocks this thread until the job has ended, but for no longer than this. In an async runtime, await the job instead: a
+    /// blocked thread runs no other task.
     ///
     /// # Errors
     /// [`WaitError`], with the job, which goes on: to drop the error is to cancel the job.
