@@ -70,7 +70,9 @@ impl Job {
         Job { task: task.into(), ..Job::default() }
     }
 
-    /// Sets the input: bytes that only the task interprets. They are shared, not copied, while the job lives.
+    /// Sets the input: bytes that only the task interprets, at most
+    /// [`CoreConfig::max_payload`](offload_core::config::CoreConfig::max_payload) of them; with more, the job is refused as
+    /// `too_large`. They are shared, not copied, while the job lives.
     pub fn input(self, input: impl Into<Bytes>) -> Job {
         Job { input: Input::Bytes(input.into()), ..self }
     }
@@ -112,14 +114,15 @@ impl Job {
         Job { options, ..self }
     }
 
-    /// Sets the time limit for one attempt, to the millisecond. The default is the pool's.
+    /// Sets the time limit for one attempt, to the millisecond. The default is the pool's,
+    /// [`CoreConfig::run_timeout`](offload_core::config::CoreConfig::run_timeout). A job that takes longer ends as `timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Job {
         self.options.timeout_ms = Some(millis(timeout));
         self
     }
 
-    /// Sets the time limit from submission to the result, waiting included, to the millisecond. By default there is
-    /// none.
+    /// Sets the time limit from submission to the result, waiting included, to the millisecond. A job that takes longer ends as
+    /// `timeout`, whether it has run or not. By default there is none.
     pub fn deadline(mut self, deadline: Duration) -> Job {
         self.options.deadline_ms = Some(millis(deadline));
         self
@@ -165,7 +168,8 @@ impl Job {
         self
     }
 
-    /// Sets that the output is taken in parts as they come. Such a job can neither be detached nor have an idempotency key.
+    /// Sets that the output is taken in parts as they come, by a front. [`ComputePool::stream`](crate::ComputePool::stream) needs
+    /// no such sign, and methods that return a whole output ignore it. Such a job can neither be detached nor have an idempotency key.
     pub fn stream(mut self) -> Job {
         self.options.stream = true;
         self

@@ -57,14 +57,16 @@ impl ComputePool {
         Ok(ComputePool { hub, handle: handle.clone(), doors })
     }
 
-    /// Submits a job. `done` is called on the event loop, later, exactly once: with the result, with what went wrong,
-    /// or with the reason why the job was refused.
+    /// Submits a job, and never blocks. `done` is called on the event loop, later, exactly once: with the result, with what went
+    /// wrong, or with the reason why the job was refused, such as `overloaded`. How many jobs may wait, and how many bytes they may
+    /// hold, is in the field `core` of [`PoolConfig`]. If the loop is dropped first, `done` is dropped without a call.
     #[track_caller]
     pub fn submit(&self, job: Job, done: impl FnOnce(Finished, &mut Context) + 'static) {
         self.start_job(job, Subscriber::new(done));
     }
 
-    /// Submits a job and awaits its end. Dropping the future cancels the job.
+    /// Submits a job and awaits its end, on the event loop. The job is submitted now, not when the future is polled first. Dropping
+    /// the future cancels the job, queued or running. A refusal is an end as any other: see [`Finished::into_output`].
     #[track_caller]
     pub fn call(&self, job: Job) -> Call {
         let state = Rc::new(RefCell::new(CallState::default()));
@@ -103,14 +105,15 @@ impl ComputePool {
         self.hub.borrow_mut().when_ready(Box::new(ready));
     }
 
-    /// Graceful shutdown: refuses new jobs, finishes the accepted ones for at most the drain timeout, ends the
-    /// workers, then calls `done`.
+    /// Graceful shutdown: refuses new jobs as `unavailable`, finishes the accepted ones for at most
+    /// [`CoreConfig::drain_timeout`](crate::CoreConfig::drain_timeout), cancels what has not ended by then, ends the workers, then
+    /// calls `done`. If the pool has ended already, `done` is called soon. The event loop stays alive until then.
     pub fn drain(&self, done: impl FnOnce(&mut Context) + 'static) {
         let limit = self.hub.borrow().config().drain_timeout;
         self.hub.borrow_mut().drain(Some(limit), Box::new(done));
     }
 
-    /// Immediate shutdown: cancels all jobs, ends the workers, then calls `done`.
+    /// Immediate shutdown: cancels all jobs, ends the workers, then calls `done`, as [`ComputePool::drain`] does.
     pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
         self.hub.borrow_mut().stop(Box::new(done));
     }
@@ -125,7 +128,7 @@ impl ComputePool {
         self.hub.borrow().tasks()
     }
 
-    /// The state of each slot that exists.
+    /// The state of each slot that exists, by number.
     pub fn workers(&self) -> Vec<WorkerView> {
         self.hub.borrow().workers()
     }

@@ -11,7 +11,8 @@ use offload_protocol::limits::{PAYLOAD_MAX_CEILING, PAYLOAD_MAX_DEFAULT};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The configuration of the core.
+/// The configuration of the core. The defaults are those of the command line: `offload config reference` prints each setting with its
+/// default and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreConfig {
     /// Number of slots: worker processes that run jobs. 1 to [`WORKERS_MAX`].

@@ -45,7 +45,7 @@ impl AccessLogFormat {
     }
 }
 
-/// Where lines about requests go.
+/// Where lines about requests go. Texts of clients are cut at [`LOGGED_FIELD_MAX`] bytes and escaped.
 #[derive(Clone)]
 pub struct AccessLog {
     lines: PrinterHandle,

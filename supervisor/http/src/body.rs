@@ -84,7 +84,8 @@ impl RequestBody {
         &self.media_type
     }
 
-    /// The next bytes of it, as many as have come; None at its end.
+    /// The next bytes of it, as many as have come; None at its end. A handler that reads a body itself has to limit how many bytes it
+    /// keeps: [`RequestBody::set_max`] does not count here, but the time limits do.
     ///
     /// # Errors
     /// A [`BodyError`]; nothing more will come.
@@ -162,7 +163,7 @@ pub trait Produce {
 }
 
 impl Body {
-    /// No bytes.
+    /// No bytes. Whatever becomes [`Bytes`] becomes a body of known length, too: `Body::from("text")`.
     pub fn empty() -> Body {
         Body::default()
     }
@@ -173,7 +174,8 @@ impl Body {
         Body::of_pieces(bytes, Some(&held))
     }
 
-    /// What `produce` returns.
+    /// What `produce` returns, of a length that nobody has to know. It is asked only when the client has room, so a client that
+    /// reads slowly costs no memory; it is dropped when the client is gone.
     pub fn stream(produce: impl Produce + 'static) -> Body {
         Body { content: Content::Stream(Box::new(produce)), ..Body::default() }
     }

@@ -16,6 +16,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # What holds for every server
+//!
+//! - **Everything happens on the thread of the event loop**, handlers included: their futures need not be `Send`. A handler that
+//!   computes holds up all clients; `cx.offload` is there for that. A handler that panics costs its own request, which is answered
+//!   with status 500.
+//! - **Whoever reaches the server may use it**, until [`Server::check`] says otherwise: also other users of this machine and, through
+//!   a browser, any web page. [`api::Access`] checks tokens, hosts and origins.
+//! - **What goes wrong is a [`Problem`]**, a document of RFC 9457 whose status belongs to its code ([`status_of`]). A handler that
+//!   returns a `Result` sends it as it is: `?` on `cx.offload(...).await` is enough.
+//! - **All is bounded**, in bytes and in time: heads (16 KiB, 64 fields, 10 s), bodies (as many bytes as the supervisor allows for an
+//!   input, 16 KiB/s at least), answers that nobody reads (16 KiB/s at least), connections (1,024). [`limits`] has all of it.
+//! - **When its client is gone**, the future of a handler is dropped, and with it a job that it awaits is cancelled.
+//! - **It ends with the supervisor**: then it stops listening, answers what it has begun, and closes its connections.
+//!   [`Server::close`] does the same for one server.
+//!
 //! # From the socket to the job
 //!
 //! ```text

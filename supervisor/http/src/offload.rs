@@ -94,17 +94,24 @@ impl From<Vec<u8>> for Input {
 impl RequestContext {
     /// Runs a task on an input in a worker process: await it. Dropping the future, as it happens when the client is gone, cancels
     /// the job, unless it has an idempotency key.
+    ///
+    /// The job is charged to the request's client. The body of a request is read when there is room for it, which is awaited for a
+    /// limited time; it may have as many bytes as the supervisor allows for an input ([`RequestBody::set_max`] lowers that).
+    ///
+    /// # Errors
+    /// Awaiting it gives a [`Failure`]: the job was refused, its input did not come, or it did not end well. Returned by a handler,
+    /// it is the response that its client should get.
     pub fn offload(&self, task: impl Into<String>, input: impl Into<Input>) -> Offload {
         let is_cancelled = self.cancels_on_disconnect;
         Offload { context: self.clone(), job: Job::new(task), input: input.into(), key: None, is_cancelled }
     }
 
-    /// The loop on which the handler runs.
+    /// The loop on which the handler runs, for timers and other futures.
     pub fn event_loop(&self) -> &LoopHandle {
         &self.handle
     }
 
-    /// The supervisor.
+    /// The supervisor, for everything else: its state, its tasks, other jobs.
     pub fn service(&self) -> &Service {
         &self.service
     }

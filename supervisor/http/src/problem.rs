@@ -101,7 +101,8 @@ impl Problem {
     }
 }
 
-/// The status of a response for a job that ended so, or a request that was refused so.
+/// The status of a response for a job that ended so, or a request that was refused so: 200 for `ok`, 422 for `app_error`, 502 if the
+/// worker is to blame, 504 for `timeout`, 503 for `overloaded` and `unavailable`, 429 for `quota`, and so on.
 pub fn status_of(code: OutcomeCode) -> StatusCode {
     use OutcomeCode::*;
     match code {

@@ -47,7 +47,8 @@ pub(crate) fn visible<'a>(name: &str, value: &'a HeaderValue) -> Result<&'a str,
     value.to_str().map_err(|_| format!("the field {name} has other characters than visible ASCII"))
 }
 
-/// A request.
+/// A request. Its head has at most [`HEAD_MAX`](crate::limits::HEAD_MAX) bytes and [`FIELDS_MAX`](crate::limits::FIELDS_MAX)
+/// fields; its body has not been read yet.
 pub struct Request {
     pub(crate) head: Parts,
     pub(crate) parameters: Parameters,
@@ -77,12 +78,13 @@ impl Request {
         one(&self.head.headers, name).ok().flatten()
     }
 
-    /// A parameter of the path: of `/v1/jobs/{id}`, what stands for `id`.
+    /// A parameter of the path, decoded: of `/v1/jobs/{id}`, what stands for `id`. None if the route has no such name.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name)
     }
 
-    /// A parameter of the query, decoded: of `?wait=30`, what stands for `wait`. The first one of this name.
+    /// A parameter of the query, decoded: of `?wait=30`, what stands for `wait`. The first one of this name; empty if it has no value.
+    /// `+` is a space, and bytes that are no UTF-8 are replaced.
     pub fn query(&self, name: &str) -> Option<String> {
         let decode = |text: &str| {
             let text = text.replace('+', " ");
@@ -92,7 +94,7 @@ impl Request {
         pairs.into_iter().find(|(known, _)| decode(known) == name).map(|(_, value)| decode(value))
     }
 
-    /// Who sent it.
+    /// Who is at the other end of the connection: a proxy, if one has passed the request on.
     pub fn remote(&self) -> Remote {
         self.remote
     }
@@ -102,7 +104,8 @@ impl Request {
         self.client
     }
 
-    /// The body, to be read or handed on.
+    /// The body, to be read or handed on to [`RequestContext::offload`](crate::RequestContext::offload), with the media type that the
+    /// client has stated.
     pub fn body(self) -> RequestBody {
         self.body
     }

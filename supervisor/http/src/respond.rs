@@ -10,6 +10,17 @@ use serde::Serialize;
 pub type Response = http::Response<Body>;
 
 /// What can be sent as a response.
+///
+/// | value | response |
+/// |---|---|
+/// | `&'static str`, `String` | 200, `text/plain; charset=utf-8` |
+/// | [`Bytes`] | 200, `application/octet-stream` |
+/// | [`Json`] | 200, `application/json` |
+/// | [`Output`](crate::Output) | 200, the media type of the output, the id and the times of its job |
+/// | [`Problem`](crate::Problem), [`Failure`](crate::Failure), [`BodyError`](crate::BodyError) | its status, `application/problem+json` |
+/// | [`StatusCode`], `(StatusCode, value)` | this status, without a body or with that of the value |
+/// | [`Response`] | as it is |
+/// | `Result` of two of these | the one that it has |
 pub trait IntoResponse {
     /// The response.
     fn into_response(self) -> Response;

@@ -70,9 +70,9 @@ pub struct Route {
     pub method: Method,
     /// A path in which `{name}` stands for one segment. What a client has there becomes metadata of the job, under this name.
     pub path: String,
-    /// The task.
+    /// The task, a name of 1 to 64 visible bytes. It need not be offered yet.
     pub task: String,
-    /// The run timeout of the job, whatever its client says; None leaves it to the client, or to the supervisor.
+    /// The run timeout of the job, at least one millisecond, whatever its client says; None leaves it to the client, or to the supervisor.
     pub timeout: Option<Duration>,
     /// The longest body, in bytes, if it is to be shorter than the supervisor's limit.
     pub max_body: Option<u64>,

@@ -107,7 +107,8 @@ struct Connection {
 }
 
 impl Server {
-    /// A server whose handlers reach this supervisor. It has no routes yet, and listens nowhere.
+    /// A server whose handlers reach this supervisor. It has no routes yet, listens nowhere, and checks nothing: see
+    /// [`Server::check`]. `handle` is the loop of the service. A service may have several servers.
     pub fn new(service: &Service, handle: &LoopHandle) -> Server {
         let server = Server(Rc::new(Inner {
             service: service.clone(),
@@ -140,7 +141,9 @@ impl Server {
     /// ([`Request::parameter`]). A handler for GET answers HEAD, too. A later handler replaces an earlier one.
     ///
     /// A handler runs on the event loop: while it does not await, nothing else happens there. Its future is dropped when the
-    /// client is gone.
+    /// client is gone. If it panics, the client gets a problem with status 500, and the log says so.
+    ///
+    /// A path without a route is answered with 404, one with routes for other methods only with 405 (OPTIONS with 204).
     ///
     /// # Errors
     /// [`BadPattern`], if `path` is not a valid pattern.
@@ -187,7 +190,8 @@ impl Server {
         self.route(Method::POST, path, handler).expect("the path of a route");
     }
 
-    /// Answers requests by a callback, which gets the loop and may reply at once or later, from anywhere on the loop.
+    /// Answers requests by a callback, which gets the loop and may reply at once or later, from anywhere on the loop. It is called
+    /// as a tick. Unlike the future of a handler, it is not told when the client is gone: its reply goes nowhere then.
     ///
     /// # Panics
     /// If `path` is not a valid pattern.
@@ -213,12 +217,15 @@ impl Server {
         self.0.look_ups.borrow_mut().push(Rc::new(look_up));
     }
 
-    /// Asks `check` about each request before its body is read, whatever its path is. The first problem is the answer.
+    /// Asks `check` about each request before its body is read, whatever its path is, also if there is no route for it. Checks are
+    /// asked in the order in which they were added; the first problem is the answer. Without any, every request is answered.
     pub fn check(&self, check: impl Fn(&Parts, Remote) -> Result<(), Problem> + 'static) {
         self.0.checks.borrow_mut().push(Rc::new(check));
     }
 
-    /// Listens there, too, and returns where that is: with port 0, the port that the system chose.
+    /// Listens there, too, and returns where that is: with port 0, the port that the system chose. While it listens, the event loop
+    /// stays alive. An address that other machines reach is no error: whoever wants none asks
+    /// [`Address::is_beyond_this_machine`] before.
     ///
     /// # Errors
     /// What the system says, such as that the address is in use.
@@ -244,7 +251,7 @@ impl Server {
         Ok(address)
     }
 
-    /// Sets how many connections there may be; the default is [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). When there are
+    /// Sets how many connections there may be, at least 1; the default is [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). When there are
     /// as many, one that waits for a request gives way to a new one: of the client that has most, the one that has waited longest.
     /// If none waits, the new one is answered with status 503.
     pub fn set_connections_max(&self, most: usize) {
@@ -278,7 +285,8 @@ impl Server {
         change(Rc::make_mut(&mut edge));
     }
 
-    /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended.
+    /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended, or when this is
+    /// called again. There is no time limit of its own for that: those of requests and answers hold.
     pub fn close(&self, done: impl Any) {
         self.0.drain(done);
     }
@@ -416,7 +424,7 @@ impl Slot {
 }
 
 impl Replier {
-    /// Sends the response.
+    /// Sends the response, which goes nowhere if the client is gone. Never blocks.
     pub fn send(self, response: impl IntoResponse) {
         self.0.response.replace(Some(response.into_response()));
     }

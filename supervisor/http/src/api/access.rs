@@ -110,10 +110,12 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Pro
 }
 
 impl Access {
-    /// Whether this request may be answered.
+    /// Whether this request may be answered. One that came over a Unix socket always may: the file's directory decides who
+    /// connects. Over TCP it has to name this server, come from no page of another site that is not in `cors`, and show a token; `/healthz` and
+    /// `/readyz` need none, and neither do routes with [`RouteAuth::None`](crate::RouteAuth::None).
     ///
     /// # Errors
-    /// What its client is told.
+    /// What its client is told: status 400, 401 or 403.
     pub fn check(&self, head: &Parts, remote: Remote) -> Result<(), Problem> {
         let Remote::Address(_) = remote else { return Ok(()) };
         let host = self.check_host(head)?;
