@@ -75,6 +75,11 @@ impl RequestBody {
         self.max = Some(bytes);
     }
 
+    /// Of its connection.
+    pub(crate) fn patience(&self) -> &Rc<Patience> {
+        self.mark.patience()
+    }
+
     pub(crate) fn max(&self) -> Option<u64> {
         self.max
     }

@@ -55,12 +55,12 @@ pub(crate) async fn serve(
         Some(Protocol::Http1) => {
             let connection = pin!(http1().serve_connection(wire, requests));
             let _end = Ending(&line);
-            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number)).await;
+            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line).await;
         }
         Some(Protocol::Http2) => {
             let connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
             let _end = Ending(&line);
-            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number)).await;
+            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line).await;
         }
         None => {}
     }
@@ -79,11 +79,12 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Drives a connection of hyper to its end, which `shut_down` begins when the server is draining.
+/// Drives a connection of hyper to its end, which `shut_down` begins when it is to end.
 async fn until_drained<C: Future>(
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
     (answer, number): (&dyn Answer, u64),
+    line: &Line,
 ) {
     let (mut is_told, mut known) = (false, None::<Waker>);
     poll_fn(|context| {
@@ -92,7 +93,7 @@ async fn until_drained<C: Future>(
             answer.wakes(number, waker);
             known = Some(waker.clone());
         }
-        if !is_told && answer.is_draining() {
+        if !is_told && (answer.is_draining() || line.is_ending()) {
             is_told = true;
             shut_down(connection.as_mut());
         }

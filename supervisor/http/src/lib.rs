@@ -64,6 +64,7 @@ mod cors;
 mod ended;
 mod frames;
 pub mod guard;
+mod guesses;
 pub mod limits;
 mod line;
 mod listen;

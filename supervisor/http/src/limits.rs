@@ -55,6 +55,16 @@ pub const READ_QUOTA: u64 = 160 << 10;
 /// they are thrown away, and the connection ends with that answer.
 pub const AHEAD_TIME: Duration = Duration::from_secs(10);
 
+/// Wrong tokens that are shown on one connection, before it ends.
+pub const GUESSES_MAX: u32 = 10;
+
+/// Wrong tokens of all connections of a server that are answered at once, in a second. The answers to others wait for
+/// [`GUESS_DELAY`].
+pub const GUESSES_PER_SECOND: u32 = 100;
+
+/// See [`GUESSES_PER_SECOND`].
+pub const GUESS_DELAY: Duration = Duration::from_secs(1);
+
 /// How long the end of a connection is awaited after an answer that ends it, so that the client can read that.
 pub const LINGER_TIME: Duration = Duration::from_secs(2);
 

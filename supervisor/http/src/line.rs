@@ -52,6 +52,8 @@ pub(crate) struct Line {
     is_over: Cell<bool>,
     /// The client has sent so much ahead for so long that nothing more is understood, so that its end is seen.
     is_deaf: Cell<bool>,
+    /// No further request is answered.
+    is_ending: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -144,6 +146,7 @@ impl Line {
             violation: Cell::new(None),
             is_over: Cell::new(false),
             is_deaf: Cell::new(false),
+            is_ending: Cell::new(false),
         });
         traffic.open();
         let me = Rc::downgrade(&line);
@@ -235,6 +238,11 @@ impl Line {
         }
     }
 
+    /// Whether the connection is to end when its requests are answered.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.get()
+    }
+
     /// Whether the client has closed the connection, or it was cut.
     pub(crate) fn is_at_end(&self) -> bool {
         self.is_over.get() || self.is_deaf.get() || self.violation.get().is_some()
@@ -264,6 +272,10 @@ impl Line {
             }
             Late::Ahead => {
                 self.is_deaf.set(true);
+                self.socket.wake_reader();
+            }
+            Late::Guesses => {
+                self.is_ending.set(true);
                 self.socket.wake_reader();
             }
             Late::Idle if is_http1 => {
@@ -477,34 +489,4 @@ impl Write for Wire {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use offload_event_loop::{EventLoop, LoopConfig, Time};
-    use std::io::Write as _;
-    use std::os::unix::net::UnixStream;
-    use std::time::Duration;
-
-    #[test]
-    fn an_answer_to_a_violation_is_not_offered_for_ever_to_a_client_that_reads_nothing() {
-        let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
-        let mut event_loop = EventLoop::with(config).unwrap();
-        let handle = event_loop.handle().clone();
-        let (mut client, server) = UnixStream::pair().unwrap();
-        let mut full = server.try_clone().unwrap();
-        full.set_nonblocking(true).unwrap();
-        while full.write(&[0; 4096]).is_ok() {}
-        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").unwrap();
-        let line = Line::new(&handle, &RunningClock::new(&handle), server.into(), &Rc::default()).unwrap();
-        let has_ended = Rc::new(Cell::new(false));
-        let ended = Rc::clone(&has_ended);
-        drop(handle.spawn(async move {
-            assert!(line.greet().await.is_none(), "there is nothing to be served");
-            line.end().await;
-            ended.set(true);
-        }));
-        event_loop.set_timeout(Duration::from_secs(60), |cx| cx.stop());
-        event_loop.run().unwrap();
-        assert!(has_ended.get());
-        drop(client);
-    }
-}
+mod tests;

@@ -15,7 +15,7 @@
 //! what came meanwhile.
 
 use crate::limits::{
-    AHEAD_TIME, BODY_QUOTA, BODY_TIME, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME,
+    AHEAD_TIME, BODY_QUOTA, BODY_TIME, GUESSES_MAX, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME,
 };
 use offload_event_loop::{LoopHandle, TimerId};
 use offload_supervisor::pauses::{Running, RunningClock};
@@ -33,6 +33,8 @@ pub(crate) enum Late {
     Reader,
     /// The next requests did not find room in time.
     Ahead,
+    /// It has shown too many wrong tokens: no limit of time, but of patience all the same.
+    Guesses,
     /// The connection was to end, and the client did not close it.
     Linger,
 }
@@ -46,6 +48,7 @@ impl Late {
             Late::Body => "the body of the request did not come in time",
             Late::Reader => "the answer was not read in time",
             Late::Ahead => "too many requests were sent ahead",
+            Late::Guesses => "too many wrong tokens were shown",
             Late::Linger => "the connection was not closed in time",
         }
     }
@@ -96,6 +99,9 @@ pub(crate) struct Patience {
     /// Since when there has been no room for requests that are sent ahead of an answer.
     ahead_since: Cell<Option<Instant>>,
     requests: Cell<usize>,
+    /// Wrong tokens, and how many of the requests are kept waiting for that.
+    guesses: Cell<u32>,
+    delayed: Cell<usize>,
     body: Cell<Pace>,
     answer: Cell<Pace>,
     /// Bodies of answers of which there is more than was asked for: over HTTP/2 a client can keep them without the socket being
@@ -128,6 +134,8 @@ impl Patience {
             linger_since: Cell::new(None),
             ahead_since: Cell::new(None),
             requests: Cell::new(0),
+            guesses: Cell::new(0),
+            delayed: Cell::new(0),
             body: Cell::default(),
             answer: Cell::default(),
             unread: Cell::new(0),
@@ -174,6 +182,22 @@ impl Patience {
     /// There is no room for more requests until the one under way is answered.
     pub(crate) fn much_is_ahead(&self) {
         self.ahead_since.set(self.ahead_since.get().or(Some(self.clock.now())));
+    }
+
+    /// A wrong token was shown. True if it was the last one: the connection is about to end.
+    pub(crate) fn guess_was_wrong(&self) -> bool {
+        self.guesses.set(self.guesses.get() + 1);
+        let is_last = self.guesses.get() == GUESSES_MAX;
+        if is_last && let Some(on_late) = &*self.on_late.borrow() {
+            on_late(Late::Guesses);
+        }
+        is_last
+    }
+
+    /// A request is kept waiting on purpose until this is dropped.
+    pub(crate) fn delay(self: &Rc<Patience>) -> Delayed {
+        self.delayed.set(self.delayed.get() + 1);
+        Delayed(Rc::clone(self))
     }
 
     /// From now on nothing more is written.
@@ -291,9 +315,9 @@ impl Patience {
         self.requests.get() == 0 && self.head_since.get().is_none() && self.answer.get().since.is_none()
     }
 
-    /// Since when it has waited for a request, or for the rest of its head; None while one is under way.
+    /// Since when it has waited for a request, or for the rest of its head; None while one is under way that is not kept waiting.
     pub(crate) fn waits_for_a_request_since(&self) -> Option<Instant> {
-        match (self.requests.get(), self.answer.get().since) {
+        match (self.requests.get() - self.delayed.get(), self.answer.get().since) {
             (0, None) => Some(self.head_since.get().unwrap_or(self.idle_since.get())),
             _ => None,
         }
@@ -358,7 +382,7 @@ impl Patience {
         match late {
             Late::Head => self.head_since.set(None),
             Late::Ahead => self.ahead_since.set(None),
-            Late::Idle | Late::Body | Late::Reader | Late::Linger => {}
+            Late::Idle | Late::Body | Late::Reader | Late::Guesses | Late::Linger => {}
         }
     }
 
@@ -401,6 +425,15 @@ impl Unread {
 impl Drop for Unread {
     fn drop(&mut self) {
         self.0.nothing_is_unread();
+    }
+}
+
+/// See [`Patience::delay`].
+pub(crate) struct Delayed(Rc<Patience>);
+
+impl Drop for Delayed {
+    fn drop(&mut self) {
+        self.0.delayed.set(self.0.delayed.get() - 1);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::access_log::AccessLog;
 use crate::connection::{Answer, serve};
 use crate::cors::Cors;
 use crate::guard::Violation;
+use crate::guesses::Guesses;
 use crate::limits::CONNECTIONS_MAX;
 use crate::line::Line;
 use crate::listen::{Address, Bound, Listener};
@@ -71,6 +72,7 @@ struct Inner {
     connections_max: Cell<usize>,
     traffic: Rc<Traffic>,
     is_draining: Cell<bool>,
+    guesses: Guesses,
     edge: RefCell<Rc<Edge>>,
     /// For bodies that wait for memory.
     rooms: Rc<Rooms>,
@@ -124,6 +126,7 @@ impl Server {
             connections_max: Cell::new(CONNECTIONS_MAX),
             traffic: Rc::default(),
             is_draining: Cell::new(false),
+            guesses: Guesses::default(),
             edge: RefCell::default(),
             rooms: Rc::default(),
             until_done: RefCell::default(),

@@ -12,6 +12,7 @@ mod dead;
 mod endings;
 mod framing;
 mod going_away;
+mod guesses;
 mod jobs;
 mod metrics;
 mod openapi;

@@ -40,6 +40,22 @@ fn a_second_head_has_its_own_time() {
 }
 
 #[test]
+fn who_is_kept_waiting_for_wrong_tokens_gives_way_like_one_that_asks_for_nothing() {
+    let event_loop = EventLoop::new().unwrap();
+    let handle = &event_loop.handle();
+    let patience = Patience::new(handle, &RunningClock::new(handle));
+    let _guess = in_order(&patience);
+    let waits = || patience.waits_for_a_request_since().is_some();
+    assert!(!waits());
+    let delayed = patience.delay();
+    assert!(waits());
+    let other = patience.request_begins();
+    assert!(!waits(), "another request is answered over the same connection");
+    drop((other, delayed));
+    assert!(!waits());
+}
+
+#[test]
 fn who_asks_for_nothing_is_idle() {
     assert_eq!(late_after(|patience, _| drop(in_order(patience)))[0], (60, Late::Idle));
 }

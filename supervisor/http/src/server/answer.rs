@@ -11,14 +11,14 @@ use crate::api::NeedsNoToken;
 use crate::body::RequestBody;
 use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
-use crate::limits::{FIELDS_MAX, TARGET_MAX};
+use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
 use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::router::Found;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::ext::ReasonPhrase;
@@ -101,7 +101,12 @@ impl Inner {
         }
         let checks = self.checks.borrow().clone();
         if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
-            return ready(problem.into_response());
+            let is_guess = problem.status == 401 && head.headers.contains_key(AUTHORIZATION);
+            return if is_guess {
+                self.refuse_guess(problem, &body, remote)
+            } else {
+                ready(problem.into_response())
+            };
         }
         let (handler, parameters) = match found {
             Found::Handler(handler, parameters) => (handler, parameters),
@@ -134,6 +139,27 @@ impl Inner {
         };
         let request = Request { head, parameters, body, remote, client };
         guarded(&self.service, move || handler(request, context))
+    }
+}
+
+impl Inner {
+    /// The answer to a wrong token, perhaps later.
+    fn refuse_guess(&self, problem: Problem, body: &RequestBody, remote: Remote) -> Answering {
+        let patience = Rc::clone(body.patience());
+        if patience.guess_was_wrong() {
+            let log = self.service.log();
+            log.warn(format_args!("{remote} has shown {GUESSES_MAX} wrong tokens over one HTTP connection"));
+        }
+        let delay = self.guesses.delay(self.clock.now());
+        if delay.is_zero() {
+            return ready(problem.into_response());
+        }
+        let clock = self.clock.clone();
+        Box::pin(async move {
+            let _delayed = patience.delay();
+            clock.sleep(delay).await;
+            problem.into_response()
+        })
     }
 }
 
