@@ -356,7 +356,7 @@ fn all_failures_of_a_run_are_told_at_its_end() {
 
 #[test]
 fn tests_of_the_documentation_that_fail_are_told_too() {
-    let cargo = format!("{CARGO_THAT_BUILDS}run*) echo '{FOUND}' ;;\ntest*) exit 101 ;;\nesac\n");
+    let cargo = format!("{CARGO_THAT_BUILDS}run*) echo '{FOUND}' ;;\n\"test --doc\"*) exit 101 ;;\nesac\n");
     let (end, code) = all_tests_with(&cargo, FINE, FINE);
     let expected = "failed\ntests\n  documentation: ended without a word, exit code 101\n";
     assert_eq!((end.as_str(), code), (expected, Some(1)));

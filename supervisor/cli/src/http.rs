@@ -3,8 +3,12 @@
 //! ```text
 //!   --http ADDR, LISTEN_FDS ---> listeners --.
 //!   the token file (made if need be) --------+--> offload_http::Server with the routes of its own interface
-//!   --http-host, --http-cors, routes, log ---'
+//!   --http-host, --http-cors, routes, log ---|
+//!   certificate and key, for TLS ------------'
 //! ```
+
+mod private_file;
+mod tls;
 
 use super::failure::Failure;
 use super::sys;
@@ -17,12 +21,13 @@ use offload_http::{
 };
 use offload_supervisor::printer::{Printer, PrinterHandle};
 use offload_supervisor::service::Service;
-use rustix::fs::{Mode, OFlags, fstat, open};
-use rustix::process::geteuid;
+use private_file::{Links, read_private};
+use rustix::fs::{Mode, OFlags, open};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use tls::LiveTls;
 
 /// Longest token file that is read, in bytes.
 const TOKEN_FILE_MAX: u64 = 4096;
@@ -52,23 +57,29 @@ pub(crate) struct Live {
     /// Where clients find the token.
     pub(crate) token_file: PathBuf,
     routes: SharedRoutes,
+    tls: Option<LiveTls>,
     /// The file of the access log is opened again, because it may have been renamed.
     access_log: Option<(PathBuf, PrinterHandle)>,
 }
 
 impl Live {
-    /// Reads the token file again, opens the access log again, and takes this configuration. If something is wrong, nothing changes.
+    /// Reads the token file and the files for TLS again, opens the access log again, and takes this configuration. If something is
+    /// wrong, nothing changes.
     ///
     /// # Errors
     /// What is wrong.
     pub(crate) fn exchange(&self, values: &Values) -> Result<(), String> {
         let tokens = read_tokens(&self.token_file)?;
         let routes = table(values)?;
+        let tls = self.tls.as_ref().map(|tls| tls.read_again().map(|read| (tls, read))).transpose()?;
         if let Some((path, lines)) = &self.access_log {
             lines.continue_in(open_log(path)?);
         }
         self.tokens.replace(tokens);
         self.routes.replace(routes);
+        if let Some((tls, read)) = tls {
+            tls.exchange(&read);
+        }
         Ok(())
     }
 }
@@ -139,12 +150,14 @@ impl Interface {
         bound.iter().try_for_each(|bound| check_reach(bound, values.is_public))?;
         let token_file = values.token_file.clone().unwrap_or_else(|| socket.with_file_name(TOKEN_FILE));
         let tokens = read_or_make_tokens(&token_file).map_err(Failure::Usage)?;
+        let tls = LiveTls::read(&values.tls).map_err(Failure::Usage)?;
         let access_log = access_log(values)?;
         let lines = access_log.as_ref().map(|(_, printer)| printer.handle());
         let live = Live {
             tokens: SharedTokens::new(tokens),
             token_file,
             routes,
+            tls,
             access_log: values.access_log.clone().zip(lines),
         };
         let access = Access {
@@ -169,6 +182,11 @@ impl Interface {
         &self.live
     }
 
+    /// Whether connections over TCP speak TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.live.tls.is_some()
+    }
+
     /// Connections that are to be set aside.
     pub(crate) fn connections(&self) -> usize {
         self.connections
@@ -190,6 +208,9 @@ impl Interface {
         server.set_cancel_on_disconnect(self.cancels_on_disconnect);
         let (log, printer) = self.access_log.unzip();
         log.into_iter().for_each(|log| server.set_access_log(log));
+        if let Some(tls) = &self.live.tls {
+            server.set_tls(tls.in_use());
+        }
         server.mount_api(self.access);
         if self.has_page {
             server.mount_page();
@@ -269,19 +290,8 @@ fn write_token(path: &Path) -> io::Result<()> {
 /// Reads a token file that nobody else can have read or written.
 fn read_tokens(path: &Path) -> Result<Tokens, String> {
     let told = |reason: String| format!("the token file {}: {reason}", path.display());
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(
-        open(path, flags, Mode::empty()).map_err(|error| told(io::Error::from(error).to_string()))?,
-    );
-    let about = fstat(file.as_fd()).map_err(|error| told(io::Error::from(error).to_string()))?;
-    if !file.metadata().is_ok_and(|about| about.is_file()) {
-        return Err(told("it is no regular file".to_owned()));
-    }
-    if about.st_mode & 0o077 != 0 || about.st_uid != geteuid().as_raw() {
-        return Err(told("it must be yours alone: `chmod 600` it".to_owned()));
-    }
-    let mut text = String::new();
-    file.take(TOKEN_FILE_MAX).read_to_string(&mut text).map_err(|error| told(error.to_string()))?;
+    let bytes = read_private(path, TOKEN_FILE_MAX, Links::Refused).map_err(told)?;
+    let text = String::from_utf8(bytes).map_err(|_| told("it is no text".to_owned()))?;
     Tokens::parse(&text).map_err(told)
 }
 

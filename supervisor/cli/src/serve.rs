@@ -92,12 +92,12 @@ impl Serve {
             Server::start(config, &mut event_loop, move |ready, _| on_ready(ready)).map_err(refused)?;
         let mut access_log = None;
         if let Some(http) = http {
-            let token_file = http.live().token_file.clone();
+            let (token_file, has_tls) = (http.live().token_file.clone(), http.has_tls());
             let (addresses, printer) = http
                 .start(&server.service(), &event_loop)
                 .map_err(|error| Failure::internal("cannot answer HTTP", error))?;
             access_log = printer;
-            listening.replace(Listening { addresses, token_file: Some(token_file) });
+            listening.replace(Listening { addresses, token_file: Some(token_file), has_tls });
         }
         panic_into(server.warner());
         event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
@@ -171,6 +171,25 @@ fn conclude(end: ServerEnd, is_json: bool, stdout: &Printer) -> ExitCode {
 struct Listening {
     addresses: Vec<Address>,
     token_file: Option<PathBuf>,
+    /// Those over TCP speak TLS.
+    has_tls: bool,
+}
+
+impl Listening {
+    fn scheme(&self, address: &Address) -> &'static str {
+        if self.has_tls && matches!(address, Address::Tcp(_)) { "https" } else { "http" }
+    }
+
+    /// As the line for people has it: `http ADDRESS...`, `https ADDRESS...`, or one after the other.
+    fn for_people(&self) -> String {
+        let of = |scheme: &str| {
+            let addresses = self.addresses.iter().filter(|address| self.scheme(address) == scheme);
+            addresses.map(|address| format!(" {address}")).collect::<String>()
+        };
+        let schemes = ["https", "http"].map(|scheme| (scheme, of(scheme)));
+        let parts = schemes.iter().filter(|(_, addresses)| !addresses.is_empty());
+        parts.map(|(scheme, addresses)| format!(", {scheme}{addresses}")).collect()
+    }
 }
 
 fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
@@ -179,7 +198,7 @@ fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
     match is_json {
         true => json!({
             "ready": true, "socket": socket, "http": addresses.first(), "http_addresses": addresses,
-            "http_token_file": http.token_file, "workers": workers, "pid": pid
+            "http_tls": http.has_tls, "http_token_file": http.token_file, "workers": workers, "pid": pid
         })
         .to_string(),
         false => {
@@ -188,7 +207,7 @@ fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
             let http = match &http.token_file {
                 Some(file) => {
                     let file = text::printable(&file.to_string_lossy()).into_owned();
-                    format!(", http {}, token in {file}", addresses.join(" "))
+                    format!("{}, token in {file}", http.for_people())
                 }
                 None => String::new(),
             };

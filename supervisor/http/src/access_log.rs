@@ -12,6 +12,7 @@
 use crate::limits::LOGGED_FIELD_MAX;
 use crate::offload::JOB;
 use crate::respond::Response;
+use crate::tls::TlsVersion;
 use http::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
 use http::request::Parts;
 use offload_supervisor::calendar::{combined_time, utc};
@@ -31,7 +32,7 @@ pub enum AccessLogFormat {
     /// The same with the page that the client comes from, and the name of its program.
     #[default]
     Combined,
-    /// A JSON document, which also has the duration and the id of the job.
+    /// A JSON document, which also has the duration, the id of the job and the version of TLS.
     Json,
 }
 
@@ -67,6 +68,7 @@ impl AccessLog {
             version: format!("{:?}", head.version),
             referer: field(&head.headers, &REFERER),
             agent: field(&head.headers, &USER_AGENT),
+            tls: head.extensions.get().copied(),
             ..Line::now()
         };
         Logged { log: self.clone(), line: request, since: Instant::now() }
@@ -129,6 +131,7 @@ struct Line {
     agent: Vec<u8>,
     took: Duration,
     job: Option<String>,
+    tls: Option<TlsVersion>,
 }
 
 impl Line {
@@ -145,6 +148,7 @@ impl Line {
             agent: Vec::new(),
             took: Duration::ZERO,
             job: None,
+            tls: None,
         }
     }
 
@@ -174,6 +178,7 @@ impl Line {
             "time": utc(self.time), "client": self.client, "method": self.method, "target": text(&self.target),
             "version": self.version, "status": self.status, "bytes": self.bytes, "referer": text(&self.referer),
             "agent": text(&self.agent), "took_us": u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX), "job": self.job,
+            "tls": self.tls.map(TlsVersion::as_str),
         })
         .to_string()
     }

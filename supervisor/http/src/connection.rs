@@ -148,7 +148,10 @@ impl HyperService<http::Request<Incoming>> for Requests {
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let mark = Rc::new(self.line.patience().request_begins());
-        let (head, incoming) = request.into_parts();
+        let (mut head, incoming) = request.into_parts();
+        if let Some(version) = self.line.tls_version() {
+            head.extensions.insert(version);
+        }
         let body = RequestBody::new(&head, incoming, Rc::clone(&mark));
         let mut answer = self.answer.answer(head, body, self.remote);
         let line = Rc::clone(&self.line);

@@ -35,14 +35,16 @@
 //!
 //! ```text
 //!   socket --> guard --> hyper --> checks, router --> handler --> cx.offload --> job
-//!   (socket.rs, line.rs,  (connection.rs)  (server.rs, router.rs)    (offload.rs)
-//!    guard.rs, patience.rs)
+//!   (socket.rs, tls.rs,   (connection.rs)  (server.rs, router.rs)    (offload.rs)
+//!    line.rs, guard.rs,
+//!    patience.rs)
 //! ```
 //!
 //! | read | for |
 //! |---|---|
 //! | `guard.rs` | what a client may send over HTTP/1: whatever is ambiguous is refused |
-//! | `socket.rs`, `line.rs` | a connection as bytes |
+//! | `socket.rs`, `transport.rs`, `line.rs` | a connection as bytes |
+//! | [`Tls`] | TLS below HTTP, with the feature `tls` |
 //! | `patience.rs` | how long a client may take |
 //! | `connection.rs` | hyper on the loop |
 //! | [`Server`], [`Request`], [`IntoResponse`] | routes and handlers |
@@ -81,7 +83,9 @@ mod router;
 mod server;
 mod socket;
 mod sys;
+mod tls;
 mod traffic;
+mod transport;
 
 pub use access_log::{AccessLog, AccessLogFormat};
 pub use body::{Body, BodyError, BrokenOff, Produce, RequestBody};
@@ -97,3 +101,4 @@ pub use respond::{IntoResponse, Json, Response};
 pub use route_table::{BadRoute, Route, RouteAuth, RouteMode, RouteTable, SharedRoutes};
 pub use router::BadPattern;
 pub use server::{Replier, Server};
+pub use tls::{BadTls, Tls, TlsVersion};

@@ -36,6 +36,23 @@ pub const TRAILER_BYTES_MAX: usize = 4 << 10;
 /// settings.
 pub const HEAD_TIME: Duration = Duration::from_secs(10);
 
+/// Bytes that a client may send before its TLS handshake is complete. The handshake counts as part of the first head: together they
+/// have [`HEAD_TIME`].
+pub const HANDSHAKE_MAX: usize = 16 << 10;
+
+/// Time of one turn of the loop in which TLS handshakes are computed, for all connections of a server together. A step that has begun
+/// is finished.
+pub const HANDSHAKE_TIME: Duration = Duration::from_millis(1);
+
+/// Steps of TLS handshakes in one turn of the loop, however short they are. A handshake has two or three.
+pub const HANDSHAKE_STEPS: usize = 8;
+
+/// TLS sessions that clients may continue with a new connection, without the dear part of a handshake. The oldest ones are forgotten.
+pub const TLS_SESSIONS: usize = 256;
+
+/// Bytes of answers that are encrypted and not written yet, of one connection.
+pub const TLS_WRITE: usize = 16 << 10;
+
 /// How long a connection may stay without a request.
 pub const IDLE_TIME: Duration = Duration::from_secs(60);
 

@@ -1,9 +1,9 @@
 //! One connection as bytes: what comes in passes the [`Guard`], and what goes out is written as far as the client reads.
 //!
 //! ```text
-//!   socket --> buffer (heads, and what came with them) --> Guard --> hyper
-//!      |                                                               ^
-//!      '-------- the rest of a body with a length, directly -----------'
+//!   transport --> buffer (heads, and what came with them) --> Guard --> hyper
+//!      |                                                                  ^
+//!      '-------- the rest of a body with a length, directly --------------'
 //! ```
 //!
 //! hyper sees a head only when all of it is there and sound. To hyper a violation is the end of what the client sends; the answer
@@ -14,22 +14,25 @@ use crate::guard::{Guard, Violation};
 use crate::limits::{HEAD_COST, HEAD_FIRST, HEAD_MAX};
 use crate::patience::{Late, Patience};
 use crate::socket::Socket;
-use crate::sys;
+use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
+use crate::transport::{Security, Transport};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use offload_event_loop::{LoopError, LoopHandle};
 use offload_supervisor::pauses::RunningClock;
-use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const NOT_TLS: Violation =
+    Violation { status: 400, reason: "this port speaks TLS: write https:// in place of http://" };
 
 /// A memory that has grown beyond this is given back when it is empty.
 const KEPT_MAX: usize = 4 << 10;
@@ -43,7 +46,7 @@ pub(crate) enum Protocol {
 
 /// See the module's documentation.
 pub(crate) struct Line {
-    socket: Socket,
+    transport: Transport,
     patience: Rc<Patience>,
     traffic: Rc<Traffic>,
     incoming: RefCell<Incoming>,
@@ -130,16 +133,19 @@ impl Incoming {
 }
 
 impl Line {
+    /// A connection that was just accepted, with TLS if there is a session for it.
+    ///
     /// # Errors
     /// What the loop says, if it cannot watch the socket.
     pub(crate) fn new(
         handle: &LoopHandle,
         clock: &RunningClock,
         descriptor: OwnedFd,
+        tls: Option<Session>,
         traffic: &Rc<Traffic>,
     ) -> Result<Rc<Line>, LoopError> {
         let line = Rc::new(Line {
-            socket: Socket::new(handle, descriptor)?,
+            transport: Transport::new(Socket::new(handle, descriptor)?, tls),
             patience: Patience::new(handle, clock),
             traffic: Rc::clone(traffic),
             incoming: RefCell::default(),
@@ -167,9 +173,18 @@ impl Line {
         &self.traffic
     }
 
+    /// The version of TLS, if there is any.
+    pub(crate) fn tls_version(&self) -> Option<TlsVersion> {
+        if let Security::Secure(version) = self.transport.security() { Some(version) } else { None }
+    }
+
     /// Waits until it is clear what the client speaks. None if it says nothing that could be answered.
     pub(crate) async fn greet(&self) -> Option<Protocol> {
-        poll_fn(|context| self.poll_greet(context)).await
+        let protocol = poll_fn(|context| self.poll_greet(context)).await;
+        if let (Some(_), Some(version)) = (protocol, self.tls_version()) {
+            self.traffic.complete_handshake(version);
+        }
+        protocol
     }
 
     fn poll_greet(&self, context: &Context<'_>) -> Poll<Option<Protocol>> {
@@ -197,6 +212,9 @@ impl Line {
             }
             drop(incoming);
             if self.is_at_end() || ready!(self.poll_fill(context)).is_err() {
+                if self.transport.security() == Security::OtherProtocol {
+                    self.violation.set(Some(NOT_TLS));
+                }
                 return Poll::Ready(None);
             }
         }
@@ -211,13 +229,13 @@ impl Line {
     /// answer. All of this has its time, or a client that reads nothing could keep the connection for ever.
     pub(crate) async fn end(&self) {
         self.patience.lingers();
-        if let Some(violation) = self.violation.take() {
+        if let Some(violation) = self.violation.take().filter(|_| self.transport.can_answer()) {
             let goodbye = |frames: &Frames| frames.goodbye(violation.reason);
             let goodbye = self.incoming.borrow().frames.as_ref().map(goodbye);
             let answer = goodbye.unwrap_or_else(|| crate::problem::raw(violation));
             let mut rest = answer.as_slice();
             while !rest.is_empty() {
-                match poll_fn(|context| self.socket.poll_write(context, &[IoSlice::new(rest)])).await {
+                match poll_fn(|context| self.transport.poll_write(context, &[IoSlice::new(rest)])).await {
                     Ok(written) => {
                         self.traffic.send(written);
                         rest = &rest[written..];
@@ -226,15 +244,13 @@ impl Line {
                 }
             }
         }
-        self.socket.shut_down();
+        self.transport.close();
+        if poll_fn(|context| self.transport.poll_flush(context)).await.is_err() {
+            return;
+        }
+        self.transport.socket().shut_down();
         let mut scratch = Vec::with_capacity(HEAD_MAX);
-        loop {
-            scratch.clear();
-            let drained =
-                poll_fn(|context| self.socket.poll_read(context, HEAD_MAX, |it| read(it, &mut scratch)));
-            if !matches!(drained.await, Ok(1..)) {
-                return;
-            }
+        while matches!(poll_fn(|context| self.transport.poll_discard(context, &mut scratch)).await, Ok(1..)) {
         }
     }
 
@@ -248,19 +264,22 @@ impl Line {
         self.is_over.get() || self.is_deaf.get() || self.violation.get().is_some()
     }
 
-    /// Answers a connection for which there is no room, as far as the socket takes that at once.
+    /// Answers a connection for which there is no room, as far as the socket takes that at once. With TLS nothing can be told without
+    /// a handshake.
     pub(crate) fn refuse(&self, violation: Violation) {
-        self.socket.write_at_once(&crate::problem::raw(violation));
+        if self.transport.can_answer() {
+            self.transport.socket().write_at_once(&crate::problem::raw(violation));
+        }
     }
 
     /// From now on the connection is of no use.
     pub(crate) fn cut(&self) {
-        self.socket.cut();
+        self.transport.socket().cut();
     }
 
     /// Whether it is of no use any more, and about to be gone.
     pub(crate) fn is_cut(&self) -> bool {
-        self.socket.is_cut()
+        self.transport.socket().is_cut()
     }
 
     fn be_late(&self, late: Late) {
@@ -268,25 +287,25 @@ impl Line {
         match late {
             Late::Head => {
                 self.violation.set(Some(Violation { status: 408, reason: late.reason() }));
-                self.socket.wake_reader();
+                self.transport.socket().wake_reader();
             }
             Late::Ahead => {
                 self.is_deaf.set(true);
-                self.socket.wake_reader();
+                self.transport.socket().wake_reader();
             }
             Late::Guesses => {
                 self.is_ending.set(true);
-                self.socket.wake_reader();
+                self.transport.socket().wake_reader();
             }
             Late::Idle if is_http1 => {
                 self.is_over.set(true);
-                self.socket.wake_reader();
+                self.transport.socket().wake_reader();
             }
             Late::Body if is_http1 => {
                 self.patience.body_is_late();
-                self.socket.wake_reader();
+                self.transport.socket().wake_reader();
             }
-            Late::Idle | Late::Body | Late::Reader | Late::Linger => self.socket.cut(),
+            Late::Idle | Late::Body | Late::Reader | Late::Linger => self.transport.socket().cut(),
         }
     }
 
@@ -308,8 +327,7 @@ impl Line {
                 patience.head_begins();
             }
         };
-        let read = |socket: BorrowedFd<'_>| sys::read(socket, cursor, most, seen);
-        let count = ready!(self.socket.poll_read(context, most, read))?;
+        let count = ready!(self.transport.poll_read_into(context, most, cursor, seen))?;
         self.traffic.receive(count);
         self.is_over.set(count == 0);
         incoming.came_directly(count);
@@ -321,9 +339,7 @@ impl Line {
     fn poll_until_gone(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         let mut scratch = Vec::with_capacity(HEAD_MAX);
         loop {
-            scratch.clear();
-            let count =
-                ready!(self.socket.poll_read(context, HEAD_MAX, |socket| read(socket, &mut scratch)))?;
+            let count = ready!(self.transport.poll_discard(context, &mut scratch))?;
             self.traffic.receive(count);
             if count == 0 {
                 self.is_over.set(true);
@@ -337,7 +353,7 @@ impl Line {
         let mut incoming = self.incoming.borrow_mut();
         let room = incoming.make_room();
         let bytes = &mut incoming.bytes;
-        let count = ready!(self.socket.poll_read(context, room, |socket| read(socket, bytes)))?;
+        let count = ready!(self.transport.poll_read(context, room, bytes))?;
         self.traffic.receive(count);
         self.is_over.set(count == 0);
         if count > 0 {
@@ -377,7 +393,7 @@ impl Line {
                 if incoming.length() >= HEAD_MAX {
                     // The end of a client that has sent more than that may not be seen: it has limited time to hide in.
                     self.patience.much_is_ahead();
-                    ready!(self.socket.poll_hang_up(context));
+                    ready!(self.transport.socket().poll_hang_up(context));
                     self.is_over.set(true);
                     return Poll::Ready(Ok(()));
                 }
@@ -386,7 +402,7 @@ impl Line {
                 continue;
             }
             if is_head && !incoming.is_empty() {
-                ready!(self.socket.poll_turn(context, HEAD_COST));
+                ready!(self.transport.socket().poll_turn(context, HEAD_COST));
             }
             match incoming.clear() {
                 Ok(true) if is_head && incoming.frames.is_none() => self.patience.head_is_there(),
@@ -408,6 +424,9 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
+        if matches!(self.transport.security(), Security::Handshake | Security::OtherProtocol) {
+            self.traffic.fail_handshake();
+        }
         self.traffic.close();
     }
 }
@@ -428,10 +447,6 @@ impl Incoming {
     }
 }
 
-fn read(socket: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize, Errno> {
-    rustix::io::read(socket, rustix::buffer::spare_capacity(bytes))
-}
-
 /// The line as hyper uses it.
 pub(crate) struct Wire(pub(crate) Rc<Line>);
 
@@ -450,10 +465,15 @@ impl Write for Wire {
         self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper has written all that it had.
-        self.0.patience.nothing_is_left();
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.0.transport.poll_flush(context);
+        match &flushed {
+            // hyper has written all that it had.
+            Poll::Ready(Ok(())) => self.0.patience.nothing_is_left(),
+            Poll::Ready(Err(_)) => self.0.patience.connection_ends(),
+            Poll::Pending => self.0.patience.answer_waits(),
+        }
+        flushed
     }
 
     /// The line itself ends the connection, when a violation was answered.
@@ -470,7 +490,7 @@ impl Write for Wire {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.0.socket.poll_write(context, pieces) {
+        match self.0.transport.poll_write(context, pieces) {
             Poll::Ready(Ok(count)) => {
                 self.0.traffic.send(count);
                 self.0.patience.answer_was_taken(count);

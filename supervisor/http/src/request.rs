@@ -2,6 +2,7 @@
 
 use crate::body::RequestBody;
 use crate::router::Parameters;
+use crate::tls::TlsVersion;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use std::fmt;
@@ -102,6 +103,11 @@ impl Request {
     /// The address of the client: as a trusted proxy tells it, or else where the connection comes from. None over a Unix socket.
     pub fn client(&self) -> Option<IpAddr> {
         self.client
+    }
+
+    /// The version of TLS that it came over; None if it came in plain text. What a proxy says of its own clients is not asked.
+    pub fn tls(&self) -> Option<TlsVersion> {
+        self.head.extensions.get().copied()
     }
 
     /// The body, to be read or handed on to [`RequestContext::offload`](crate::RequestContext::offload), with the media type that the

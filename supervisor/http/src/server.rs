@@ -23,6 +23,7 @@ use crate::request::{Remote, Request};
 use crate::respond::{IntoResponse, Response};
 use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
+use crate::tls::{Acceptor, BadTls, Session, Tls};
 use crate::traffic::Traffic;
 use crowd::Crowd;
 use http::Method;
@@ -34,6 +35,7 @@ use offload_supervisor::service::Service;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
@@ -74,6 +76,7 @@ struct Inner {
     is_draining: Cell<bool>,
     guesses: Guesses,
     edge: RefCell<Rc<Edge>>,
+    tls: RefCell<Option<Acceptor>>,
     /// For bodies that wait for memory.
     rooms: Rc<Rooms>,
     /// Dropped when it is draining and the last connection has ended.
@@ -128,6 +131,7 @@ impl Server {
             is_draining: Cell::new(false),
             guesses: Guesses::default(),
             edge: RefCell::default(),
+            tls: RefCell::default(),
             rooms: Rc::default(),
             until_done: RefCell::default(),
         }));
@@ -283,6 +287,12 @@ impl Server {
         self.change_edge(|edge| edge.cancels_on_disconnect = cancels);
     }
 
+    /// From now on connections over TCP speak TLS 1.2 or 1.3, with `h2` or `http/1.1` by ALPN. Unix sockets stay as they are: what goes
+    /// over them leaves no machine. To exchange the certificate, tell its [`Tls::replace`].
+    pub fn set_tls(&self, tls: &Tls) {
+        self.0.tls.replace(Some(Acceptor::new(tls, &self.0.handle)));
+    }
+
     fn change_edge(&self, change: impl FnOnce(&mut Edge)) {
         let mut edge = self.0.edge.borrow_mut();
         change(Rc::make_mut(&mut edge));
@@ -306,11 +316,16 @@ impl Server {
 
 impl Inner {
     fn connect(self: Rc<Self>, socket: OwnedFd, remote: Remote) {
-        let line = match Line::new(&self.handle, &self.clock, socket, &self.traffic) {
+        let turned_away = |error: &dyn fmt::Display| {
+            self.service.log().warn(format_args!("an HTTP client was turned away: {error}"));
+        };
+        let session = match self.session(remote) {
+            Ok(session) => session,
+            Err(error) => return turned_away(&error),
+        };
+        let line = match Line::new(&self.handle, &self.clock, socket, session, &self.traffic) {
             Ok(line) => line,
-            Err(error) => {
-                return self.service.log().warn(format_args!("an HTTP client was turned away: {error}"));
-            }
+            Err(error) => return turned_away(&error),
         };
         if !self.make_room() {
             self.refused(503, remote);
@@ -329,6 +344,14 @@ impl Inner {
         });
         self.crowd.borrow_mut().enter(client_key(remote), number);
         self.connections.borrow_mut().insert(number, Connection { line, remote, waker: None, _task: task });
+    }
+
+    /// For a connection that is to speak TLS.
+    fn session(&self, remote: Remote) -> Result<Option<Session>, BadTls> {
+        match (remote, &*self.tls.borrow()) {
+            (Remote::Address(_), Some(acceptor)) => acceptor.accept().map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Whether there is room for one more connection, if need be because another gives way.

@@ -1,5 +1,6 @@
 //! What has gone over the connections of one server, for monitoring.
 
+use crate::tls::TlsVersion;
 use http::StatusCode;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,6 +13,8 @@ pub(crate) struct Traffic {
     opened: Cell<u64>,
     closed: Cell<u64>,
     answers: RefCell<BTreeMap<u16, u64>>,
+    handshakes: RefCell<BTreeMap<TlsVersion, u64>>,
+    failed_handshakes: Cell<u64>,
 }
 
 fn add(counter: &Cell<u64>, more: usize) {
@@ -40,6 +43,16 @@ impl Traffic {
         *self.answers.borrow_mut().entry(status.as_u16()).or_default() += 1;
     }
 
+    /// The handshake of a TLS connection is complete, and a request has come.
+    pub(crate) fn complete_handshake(&self, version: TlsVersion) {
+        *self.handshakes.borrow_mut().entry(version).or_default() += 1;
+    }
+
+    /// A TLS connection ends before its handshake is complete.
+    pub(crate) fn fail_handshake(&self) {
+        add(&self.failed_handshakes, 1);
+    }
+
     /// The counts as they are now.
     pub(crate) fn counts(&self) -> Counts {
         Counts {
@@ -48,6 +61,8 @@ impl Traffic {
             opened: self.opened.get(),
             open: self.opened.get() - self.closed.get(),
             answers: self.answers.borrow().iter().map(|(status, count)| (*status, *count)).collect(),
+            handshakes: self.handshakes.borrow().iter().map(|(version, count)| (*version, *count)).collect(),
+            failed_handshakes: self.failed_handshakes.get(),
         }
     }
 }
@@ -65,4 +80,8 @@ pub(crate) struct Counts {
     pub(crate) open: u64,
     /// Answers to requests, by their status.
     pub(crate) answers: Vec<(u16, u64)>,
+    /// TLS connections with a request, by version.
+    pub(crate) handshakes: Vec<(TlsVersion, u64)>,
+    /// TLS connections that ended before.
+    pub(crate) failed_handshakes: u64,
 }

@@ -21,5 +21,6 @@ mod paused;
 mod pressure;
 mod proxies;
 mod routes;
+mod tls;
 mod verdicts;
 mod version2;

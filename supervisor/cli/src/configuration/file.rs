@@ -269,7 +269,8 @@ fn place_of(table: &str) -> String {
     match table.split_once('.') {
         None if table == POOL || table == ROUTE => format!("in [[{table}]]"),
         None => format!("in [{table}]"),
-        Some((outer, inner)) => format!("in {inner} of [[{outer}]]"),
+        Some((POOL, inner)) => format!("in {inner} of [[{POOL}]]"),
+        Some((outer, inner)) => format!("in {inner} of [{outer}]"),
     }
 }
 

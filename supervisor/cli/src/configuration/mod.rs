@@ -16,6 +16,7 @@ pub(crate) mod arguments;
 mod batches;
 mod environment;
 mod file;
+mod http_checks;
 mod key;
 mod reference;
 mod routes;
@@ -95,8 +96,19 @@ pub(crate) struct HttpValues {
     pub(crate) access_log: Option<PathBuf>,
     /// How its lines are written.
     pub(crate) access_log_format: String,
+    /// The files for TLS.
+    pub(crate) tls: TlsValues,
     /// Whether a client that goes away cancels the job that it waits for.
     pub(crate) cancels_on_disconnect: bool,
+}
+
+/// Two files in PEM. There is no TLS without them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsValues {
+    /// The certificate, with those that sign it.
+    pub(crate) certificate: Option<PathBuf>,
+    /// Its key.
+    pub(crate) key: Option<PathBuf>,
 }
 
 impl Default for HttpValues {
@@ -112,6 +124,7 @@ impl Default for HttpValues {
             trusted_proxies: Vec::new(),
             access_log: None,
             access_log_format: "combined".to_owned(),
+            tls: TlsValues::default(),
             cancels_on_disconnect: true,
         }
     }

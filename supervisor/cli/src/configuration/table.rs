@@ -6,13 +6,13 @@
 //! show`.
 
 use super::Values;
+use super::http_checks::{addresses_are_of_this_machine, routes_go_together};
 use super::key::ValueKind::{
     Batches, Bytes, Commands, Count, File, Path, Routes, Switch, Texts, Time, Weights, Word,
 };
 use super::key::{ANY, Access, Group, Key, TextKind, key};
 use crate::limits::{CONFIGURED_JOBS_MAX, HTTP_CONNECTIONS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
-use offload_http::{Address, RouteTable};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
 use offload_supervisor::units::{show_duration, show_size};
 
@@ -31,8 +31,8 @@ pub(crate) const SPARES: &str = "pool.spares";
 pub(crate) const ACCESS_LOG_FORMATS: [&str; 3] = ["common", "combined", "json"];
 
 /// The tables of the file, in its order.
-pub(crate) const FILE_TABLES: [&str; 8] =
-    ["supervisor", "clients", "task", "pool", "pool.restart", "io", "http", ROUTE];
+pub(crate) const FILE_TABLES: [&str; 9] =
+    ["supervisor", "clients", "task", "pool", "pool.restart", "io", "http", "http.tls", ROUTE];
 
 /// The table of a route over HTTP, of which there may be several.
 pub(super) const ROUTE: &str = "route";
@@ -313,7 +313,7 @@ pub(crate) static TABLE: &[Key] = &[
         "http-public",
         Switch,
         field!(http.is_public),
-        "Allow HTTP addresses that other machines can reach; there is no TLS",
+        "Allow HTTP addresses that other machines can reach; without TLS, anybody on the way can read the token",
     )
     .that_needs_a_restart(),
     key(
@@ -388,6 +388,25 @@ pub(crate) static TABLE: &[Key] = &[
         field!(http.cancels_on_disconnect),
         "Cancel the job if its HTTP client disconnects before the answer; `false` lets it finish",
     )
+    .that_needs_a_restart(),
+    key(
+        "http.tls.certificate",
+        "http-tls-certificate",
+        File,
+        field!(http.tls.certificate),
+        "PEM file with the certificate of this server and those that sign it: HTTP over TCP is then HTTPS; a reload reads \
+         it and its key again",
+    )
+    .for_example("/etc/offload/tls.crt")
+    .that_needs_a_restart(),
+    key(
+        "http.tls.key",
+        "http-tls-key",
+        File,
+        field!(http.tls.key),
+        "PEM file of mode 0600 with the key of the certificate, without a passphrase",
+    )
+    .for_example("/etc/offload/tls.key")
     .that_needs_a_restart(),
     key(
         ROUTE,
@@ -468,22 +487,6 @@ fn backoff_min_is_within_max(values: &Values) -> Result<(), String> {
 fn long_jobs_have_a_slot(values: &Values) -> Result<(), String> {
     let (slots, workers) = (values.pool.core.short_slots.unwrap_or(0), values.pool.core.workers);
     goes(slots < workers, || format!("{slots} of {workers} workers: none would be left for long jobs"))
-}
-
-/// Whoever reaches the port can try tokens, so it takes a second setting to let other machines try.
-fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
-    let is_beyond =
-        |text: &&String| text.parse::<Address>().is_ok_and(|address| address.is_beyond_this_machine());
-    match values.http.listen.iter().find(is_beyond).filter(|_| !values.http.is_public) {
-        Some(address) => Err(format!(
-            "{address} can be reached from other machines: use 127.0.0.1, or say --http-public if you mean it"
-        )),
-        None => Ok(()),
-    }
-}
-
-fn routes_go_together(values: &Values) -> Result<(), String> {
-    RouteTable::new(values.routes.clone()).map(drop).map_err(|error| error.to_string())
 }
 
 fn goes(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), String> {

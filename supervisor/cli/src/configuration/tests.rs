@@ -361,7 +361,8 @@ fn settings_that_need_a_restart_are_those_that_no_reload_reads() {
     let fixed: Vec<_> = resolve(&[]).unwrap().fixed().into_iter().map(|setting| setting.key).collect();
     let (http, others): (Vec<_>, Vec<_>) = fixed.into_iter().partition(|key| key.starts_with("http."));
     assert_eq!(others, ["supervisor.socket", "pool.linger", "pool.affinity", "io.threads", "io.root"]);
-    assert!(http.iter().eq(in_table("http").map(|key| &key.name)), "{http:?}");
+    let all_of_http = in_table("http").chain(in_table("http.tls"));
+    assert!(http.iter().eq(all_of_http.map(|key| &key.name)), "{http:?}");
 }
 
 #[test]

@@ -200,7 +200,17 @@ impl Scrape {
         let answers: Vec<_> =
             self.http.answers.iter().map(|(status, count)| (status.to_string(), *count)).collect();
         let answers = answers.iter().map(|(status, count)| (&**status, *count));
-        to.counters(("http_requests", NONE), "HTTP requests, by the status of the answer", "status", answers)
+        to.counters(
+            ("http_requests", NONE),
+            "HTTP requests, by the status of the answer",
+            "status",
+            answers,
+        )?;
+        let help = "TLS connections with a request, by version";
+        let handshakes = self.http.handshakes.iter().map(|(version, count)| (version.as_str(), *count));
+        to.counters(("http_tls_handshakes", NONE), help, "version", handshakes)?;
+        let help = "TLS connections that ended before their handshake was complete";
+        to.counter(("http_tls_handshakes_failed", NONE), help, self.http.failed_handshakes)
     }
 }
 

@@ -1,0 +1,166 @@
+//! How much of each turn of the loop handshakes may have, all connections of a server together.
+//!
+//! ```text
+//!   a step of a handshake --- nobody waits, and there is time left ---> it is computed, and what it took is spent
+//!      |                                                                     |
+//!      '--- otherwise ---> waits, first come, first served <-----------------' the next one, while there is time left
+//!                             ^
+//!                             '--- the next turn of the loop: nothing is spent yet
+//! ```
+
+use crate::limits::{HANDSHAKE_STEPS, HANDSHAKE_TIME};
+use offload_event_loop::LoopHandle;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// See the module's documentation.
+pub(super) struct Turns {
+    handle: LoopHandle,
+    /// In this turn of the loop.
+    steps: Cell<usize>,
+    time: Cell<Duration>,
+    /// At most one place for each connection, and some of connections that are gone.
+    waiting: RefCell<VecDeque<Weak<Place>>>,
+    is_renewed_later: Cell<bool>,
+}
+
+/// Of one connection among those that wait.
+#[derive(Default)]
+pub(super) struct Place {
+    /// While it waits.
+    waker: RefCell<Option<Waker>>,
+    /// It need not wait any longer.
+    is_called: Cell<bool>,
+}
+
+impl Turns {
+    pub(super) fn new(handle: &LoopHandle) -> Rc<Turns> {
+        Rc::new(Turns {
+            handle: handle.clone(),
+            steps: Cell::new(0),
+            time: Cell::new(Duration::ZERO),
+            waiting: RefCell::default(),
+            is_renewed_later: Cell::new(false),
+        })
+    }
+
+    /// Whether this connection may compute one step now; then [`Turns::spend`] is told what it took. If not, its task is woken when it
+    /// may.
+    pub(super) fn poll(self: &Rc<Turns>, place: &Rc<Place>, context: &Context<'_>) -> Poll<()> {
+        if place.is_called.take() {
+            return Poll::Ready(());
+        }
+        let is_waiting = place.waker.replace(Some(context.waker().clone())).is_some();
+        if is_waiting {
+            return Poll::Pending;
+        }
+        if self.waiting.borrow().is_empty() && self.has_time() {
+            place.waker.take();
+            return Poll::Ready(());
+        }
+        self.waiting.borrow_mut().push_back(Rc::downgrade(place));
+        self.renew_later();
+        Poll::Pending
+    }
+
+    /// A step took so long.
+    pub(super) fn spend(self: &Rc<Turns>, time: Duration) {
+        self.steps.set(self.steps.get() + 1);
+        self.time.set(self.time.get() + time);
+        self.renew_later();
+        if self.has_time() {
+            self.call_next();
+        }
+    }
+
+    fn has_time(&self) -> bool {
+        self.steps.get() < HANDSHAKE_STEPS && self.time.get() < HANDSHAKE_TIME
+    }
+
+    /// Calls the connection that has waited longest.
+    fn call_next(&self) {
+        let next = {
+            let mut waiting = self.waiting.borrow_mut();
+            std::iter::from_fn(|| waiting.pop_front()).find_map(|place| place.upgrade())
+        };
+        if let Some(place) = next {
+            place.is_called.set(true);
+            let waker = place.waker.take();
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// A connection that was called and is gone before it computes anything costs the others one turn, because each turn calls one.
+    fn renew_later(self: &Rc<Turns>) {
+        if self.is_renewed_later.replace(true) {
+            return;
+        }
+        let turns = Rc::clone(self);
+        self.handle.set_immediate(move |_| {
+            turns.is_renewed_later.set(false);
+            turns.steps.set(0);
+            turns.time.set(Duration::ZERO);
+            turns.call_next();
+            if !turns.waiting.borrow().is_empty() {
+                turns.renew_later();
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use offload_event_loop::EventLoop;
+    use std::future::poll_fn;
+
+    /// So many connections ask for one step each, which takes `time`. Returns in which turn of the loop each of them had it, in the
+    /// order in which they asked; those that `leave` says are gone before.
+    fn turns_of(count: usize, time: Duration, leave: impl Fn(usize) -> bool) -> Vec<Option<u64>> {
+        let mut event_loop = EventLoop::new().unwrap();
+        let handle = event_loop.handle().clone();
+        let turns = Turns::new(&handle);
+        let had = Rc::new(RefCell::new(vec![None; count]));
+        let mut leaving = Vec::new();
+        for number in 0..count {
+            let (turns, had, clock) = (Rc::clone(&turns), Rc::clone(&had), handle.clone());
+            let task = handle.spawn(async move {
+                let place = Rc::new(Place::default());
+                poll_fn(|context| turns.poll(&place, context)).await;
+                had.borrow_mut()[number] = Some(clock.metrics().iterations);
+                turns.spend(time);
+            });
+            match leave(number) {
+                true => leaving.push(task),
+                false => drop(task),
+            }
+        }
+        handle.set_immediate(move |_| leaving.iter().for_each(|task| task.cancel()));
+        event_loop.run().unwrap();
+        had.take()
+    }
+
+    fn most_in_one_turn(turns: &[Option<u64>]) -> usize {
+        let count = |turn: &Option<u64>| turns.iter().filter(|other| *other == turn).count();
+        turns.iter().filter(|turn| turn.is_some()).map(count).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn cheap_steps_are_counted_and_dear_ones_come_one_by_one() {
+        assert_eq!(most_in_one_turn(&turns_of(100, Duration::ZERO, |_| false)), HANDSHAKE_STEPS);
+        assert_eq!(most_in_one_turn(&turns_of(20, HANDSHAKE_TIME, |_| false)), 1);
+        assert_eq!(most_in_one_turn(&turns_of(20, HANDSHAKE_TIME / 2, |_| false)), 2);
+    }
+
+    #[test]
+    fn each_has_its_step_in_the_order_of_asking_and_those_that_left_hold_nobody_up() {
+        let had = turns_of(60, HANDSHAKE_TIME, |number| number % 3 == 2);
+        let stayed: Vec<_> = had.iter().enumerate().filter(|(number, _)| number % 3 != 2).collect();
+        assert!(stayed.iter().all(|(_, turn)| turn.is_some()), "{had:?}");
+        assert!(stayed.is_sorted_by_key(|(_, turn)| **turn), "{had:?}");
+        assert!(had.iter().filter(|turn| turn.is_none()).count() > 10, "some have left: {had:?}");
+    }
+}
