@@ -45,13 +45,13 @@ pub(crate) enum IoTask {
 pub(crate) type IoEnd = Result<(MediaType, Bytes), (OutcomeCode, String)>;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct PathInput {
     path: String,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct HostInput {
     host: String,
 }
@@ -222,7 +222,7 @@ fn regular(file: &OwnedFd) -> io::Result<()> {
 }
 
 /// What these tasks promise and say of themselves.
-pub(crate) fn offers() -> Vec<(TaskOffer<'static>, DescribedTask)> {
+pub fn offers() -> Vec<(TaskOffer<'static>, DescribedTask)> {
     let path = r#"{"path":"notes.txt"}"#;
     let read = "the bytes of a regular file below the directory io.root, at most max_payload";
     let stat = "size, time of change and mode of a regular file below the directory io.root";

@@ -57,6 +57,7 @@ pub mod workers;
 pub use front::client;
 pub use hub::{PoolConfig, StartError, default_workers};
 pub use input_file::InputFile;
+pub use io_tasks::offers as io_task_offers;
 pub use job::{Finished, Job, input_digest};
 pub use log::{Level, LogFormat};
 pub use offload_core::config::CoreConfig;

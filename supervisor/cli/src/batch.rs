@@ -25,6 +25,7 @@ mod early_end;
 
 pub(crate) use early_end::{CancelledJobs, NotDone};
 
+use super::failure::Failure;
 use super::input::{Content, Input, Payload, Unreadable, wants_bytes};
 use super::render::refused;
 use crate::limits::LOADS_MAX;
@@ -108,8 +109,8 @@ pub(crate) struct BatchTally {
     pub(crate) ok: u64,
     /// All others.
     pub(crate) failed: u64,
-    /// The first of the others, in input order.
-    pub(crate) first_failure: Option<OutcomeCode>,
+    /// The exit code for the first of the others, in input order.
+    pub(crate) first_failure: Option<u8>,
     /// Total run time of their tasks, measured by the workers, in microseconds.
     pub(crate) run_us: u64,
 }
@@ -413,9 +414,9 @@ impl Batch {
         self.tally.run_us = self.tally.run_us.saturating_add(report.receipt.run_us);
         match report.outcome {
             OutcomeCode::Ok => self.tally.ok += 1,
-            failure => {
+            _ => {
                 self.tally.failed += 1;
-                self.tally.first_failure.get_or_insert(failure);
+                self.tally.first_failure.get_or_insert(Failure::code_of(report));
             }
         }
     }

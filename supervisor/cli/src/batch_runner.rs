@@ -30,7 +30,7 @@ use crate::limits::{AS_LONG_AS_IT_TAKES, BATCH_IO_THREADS};
 use ending::{BatchEnd, EndReason};
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
-use offload_protocol::nouns::{MediaType, OutcomeCode};
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::Finished;
 use offload_supervisor::signals::EndingSignals;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -234,10 +234,9 @@ impl BatchRunner {
                 move || lines.take(most).map(|taken| (lines, taken)),
                 |runner, read| match read {
                     Ok((lines, taken)) => runner.on_read(InputSource::Lines(lines), taken),
-                    Err(error) => runner.end(EndReason::Failed(Failure::outcome(
-                        OutcomeCode::IoError,
-                        format!("cannot read the list: {error}"),
-                    ))),
+                    Err(error) => runner.end(EndReason::Failed(Failure::Unreadable(format!(
+                        "cannot read the list: {error}"
+                    )))),
                 },
             ),
             None => {}

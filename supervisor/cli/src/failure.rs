@@ -2,7 +2,7 @@
 
 use crate::configuration::ConfigError;
 use offload_core::exit::Exit;
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{OutcomeCode, Report};
 use std::io;
 use std::process::ExitCode;
 
@@ -36,6 +36,8 @@ pub(crate) enum Failure {
         /// After how many milliseconds a retry may succeed.
         retry_after_ms: Option<u64>,
     },
+    /// An input cannot be read: 2.
+    Unreadable(String),
     /// Another supervisor owns the socket: 75.
     AlreadyRunning(String),
     /// Ctrl-C, a closed terminal, or another signal that ends the process. The process ends by that same signal, which
@@ -56,7 +58,8 @@ impl Failure {
         match self {
             Failure::Usage(_) | Failure::CommandLine(_) => USAGE,
             Failure::NoSupervisor(_) => 3,
-            Failure::Outcome { code, .. } => Failure::code_of(*code),
+            Failure::Unreadable(_) => USAGE,
+            Failure::Outcome { code, .. } => code.exit_code(),
             Failure::Internal(_) => 70,
             Failure::Unwritten(_) | Failure::ReaderGone => UNWRITTEN,
             Failure::AlreadyRunning(_) => 75,
@@ -64,12 +67,20 @@ impl Failure {
         }
     }
 
-    /// The exit code for a job with this outcome. Here `io_error` means an input that cannot be read, which is wrong
-    /// usage for every verb.
-    pub(crate) fn code_of(outcome: OutcomeCode) -> u8 {
-        match outcome {
-            OutcomeCode::IoError => USAGE,
+    /// The exit code for a job that ended so. The input of one that was never started could not be read, which is wrong usage for
+    /// every verb.
+    pub(crate) fn code_of(report: &Report) -> u8 {
+        match report.outcome {
+            OutcomeCode::IoError if report.job.is_empty() => USAGE,
             other => other.exit_code(),
+        }
+    }
+
+    /// The failure of a job that ended so.
+    pub(crate) fn of(report: &Report, message: String) -> Failure {
+        match report.outcome {
+            OutcomeCode::IoError if report.job.is_empty() => Failure::Unreadable(message),
+            code => Failure::outcome(code, message),
         }
     }
 
@@ -78,6 +89,7 @@ impl Failure {
         match self {
             Failure::ReaderGone | Failure::Interrupted(_) | Failure::CommandLine(_) => None,
             Failure::Outcome { code, message, .. } => Some(format!("{code}: {message}")),
+            Failure::Unreadable(message) => Some(format!("{}: {message}", OutcomeCode::IoError)),
             Failure::Usage(message)
             | Failure::NoSupervisor(message)
             | Failure::AlreadyRunning(message)
@@ -92,6 +104,7 @@ impl Failure {
             // There is no place for it.
             Failure::Unwritten(_) | Failure::ReaderGone => return None,
             Failure::Outcome { code, .. } => code.as_str(),
+            Failure::Unreadable(_) => OutcomeCode::IoError.as_str(),
             Failure::Usage(_) | Failure::CommandLine(_) => "usage",
             Failure::NoSupervisor(_) => "no_supervisor",
             Failure::AlreadyRunning(_) => "already_running",
@@ -99,7 +112,7 @@ impl Failure {
             Failure::Internal(_) => "internal",
         };
         let message = match self {
-            Failure::Outcome { message, .. } => message.clone(),
+            Failure::Outcome { message, .. } | Failure::Unreadable(message) => message.clone(),
             Failure::CommandLine(text) => in_one_line(text),
             Failure::Interrupted(signal) => format!("interrupted by {}", Exit::Signal(*signal)),
             _ => self.message().unwrap_or_default(),

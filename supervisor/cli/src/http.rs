@@ -35,6 +35,9 @@ const TOKEN_FILE_MAX: u64 = 4096;
 /// Random bytes of a token that is made here.
 const TOKEN_BYTES: usize = 32;
 
+/// Sockets that a service manager may pass.
+const PASSED_MAX: i32 = 64;
+
 /// The name of the token file beside the socket.
 const TOKEN_FILE: &str = "http.token";
 
@@ -223,15 +226,26 @@ impl Interface {
 }
 
 /// The sockets that a service manager has opened for this process: `LISTEN_PID` says that they are for it, `LISTEN_FDS` how many
-/// there are, from descriptor 3 on.
+/// there are, from descriptor 3 on. Those for another process are left alone.
 fn listen_fds() -> Result<Vec<Bound>, Failure> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    match (number("LISTEN_PID"), number("LISTEN_FDS")) {
-        (Some(process), Some(count)) if process == std::process::id() => {
-            (3..3 + i32::try_from(count.min(64)).unwrap_or(0)).map(descriptor).collect()
-        }
-        _ => Ok(Vec::new()),
+    let variable = |name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
+    let count = passed_sockets(variable("LISTEN_PID"), variable("LISTEN_FDS"), std::process::id());
+    (3..3 + count.map_err(Failure::Usage)?).map(descriptor).collect()
+}
+
+/// How many sockets these variables say that a process gets.
+fn passed_sockets(process: Option<String>, count: Option<String>, own: u32) -> Result<i32, String> {
+    let Some(process) = process else { return Ok(0) };
+    let bad = |name: &str, what: &str, text: &str| {
+        format!("{name} is {what}, not {text:?}: unset it, or set it right")
+    };
+    let process: u32 = process.parse().map_err(|_| bad("LISTEN_PID", "the ID of a process", &process))?;
+    if process != own {
+        return Ok(0);
     }
+    let count = count.unwrap_or_default();
+    let number = count.parse().ok().filter(|number| (0..=PASSED_MAX).contains(number));
+    number.ok_or_else(|| bad("LISTEN_FDS", &format!("a number of sockets up to {PASSED_MAX}"), &count))
 }
 
 /// A socket that somebody else has opened may be reached from anywhere, too.
@@ -311,6 +325,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(Interface::prepare(&values(&[]), &folder.path().join("o.sock")).unwrap().is_none());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn variables_that_say_nothing_sound_of_sockets_are_refused() {
+        let passed =
+            |process: &str, count: &str| passed_sockets(Some(process.to_owned()), Some(count.to_owned()), 7);
+        assert_eq!([passed("7", "2"), passed("7", "0"), passed("8", "junk")], [Ok(2), Ok(0), Ok(0)]);
+        assert_eq!(passed_sockets(None, Some("2".to_owned()), 7), Ok(0));
+        for (process, count) in [("7", "junk"), ("7", ""), ("7", "-1"), ("7", "65"), ("", "1"), ("7x", "1")] {
+            let refused = passed(process, count).unwrap_err();
+            assert!(refused.contains("LISTEN_"), "{refused}");
+        }
     }
 
     #[test]

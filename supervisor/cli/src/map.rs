@@ -151,5 +151,5 @@ fn open(path: &Path) -> Result<File, Failure> {
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::outcome(OutcomeCode::IoError, format!("cannot read {name}: {error}"))
+    Failure::Unreadable(format!("cannot read {name}: {error}"))
 }

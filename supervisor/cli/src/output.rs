@@ -221,10 +221,10 @@ impl Destination {
         if self.json {
             let document = format!("{}\n", render::json(finished, None));
             self.write(document.as_bytes()).map_err(|failure| unwritten(finished, failure))?;
-            return Ok(Failure::code_of(report.outcome).into());
+            return Ok(Failure::code_of(report).into());
         }
         if report.outcome != OutcomeCode::Ok {
-            return Err(Failure::outcome(report.outcome, render::message(report)));
+            return Err(Failure::of(report, render::message(report)));
         }
         if self.file.is_none() && spoils_a_terminal(finished) {
             say(&save_unprintable(finished)?);

@@ -94,5 +94,5 @@ impl Run {
 }
 
 fn exit_code(done: BatchResult) -> ExitCode {
-    done.tally.first_failure.map_or(OK, |failure| Failure::code_of(failure).into())
+    done.tally.first_failure.map_or(OK, ExitCode::from)
 }

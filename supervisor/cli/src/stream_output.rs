@@ -55,13 +55,13 @@ impl StreamOutput {
         }
         if self.json {
             self.end_line(finished)?;
-            return Ok(Failure::code_of(report.outcome).into());
+            return Ok(Failure::code_of(report).into());
         }
         if report.outcome == OutcomeCode::Ok {
             self.write(&finished.output)?;
             return Ok(OK);
         }
-        Err(Failure::outcome(report.outcome, self.failure(report)))
+        Err(Failure::of(report, self.failure(report)))
     }
 
     /// With `--json`, writes the line for the job.

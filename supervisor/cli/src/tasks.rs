@@ -14,6 +14,9 @@ use offload_protocol::messages::View;
 use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::views::TaskView;
 
+/// What stands in the place of the program of a task that needs no worker.
+const NEEDS_IO_ROOT: &str = "needs --io-root";
+
 /// List the available tasks, or show what one takes and gives
 #[derive(Args, Debug)]
 pub(crate) struct Tasks {
@@ -61,8 +64,10 @@ fn offered_tasks(globals: &Globals) -> Result<Vec<TaskView>, Failure> {
             Ok(fetch_list(&mut client, (View::Tasks, ""), usize::MAX, name)?.rows)
         }
         Err(Failure::NoSupervisor(_)) => {
-            say("no supervisor runs here: these are the tasks of the built-in worker");
-            Ok(builtin())
+            say(
+                "no supervisor runs here: these are the tasks of the built-in worker, and those that a supervisor with --io-root does itself",
+            );
+            Ok([builtin(), done_by_supervisors()].concat())
         }
         Err(other) => Err(other),
     }
@@ -71,6 +76,11 @@ fn offered_tasks(globals: &Globals) -> Result<Vec<TaskView>, Failure> {
 fn builtin() -> Vec<TaskView> {
     let tasks = offload_worker::builtin::tasks(false);
     tasks.iter().map(|task| TaskView::new(&task.offer(), task.described(), BUILTIN)).collect()
+}
+
+fn done_by_supervisors() -> Vec<TaskView> {
+    let tasks = offload_supervisor::io_task_offers();
+    tasks.iter().map(|(offer, described)| TaskView::new(offer, described, NEEDS_IO_ROOT)).collect()
 }
 
 fn render(tasks: &[TaskView]) -> String {

@@ -117,8 +117,10 @@ impl Core {
 
     fn unknown_task(&self, name: &str) -> ErrorDetail {
         let mut known = self.registry.nearest(name);
+        let others = known.len().saturating_sub(NAMES_TOLD);
         known.truncate(NAMES_TOLD);
-        let known = known.join(", ");
+        let more = if others == 0 { String::new() } else { format!(", and {others} others") };
+        let known = known.join(", ") + &more;
         let name = cut(name, TASK_NAME_MAX).escape_debug();
         outcome::error(OutcomeCode::UnknownTask, format!("no worker offers '{name}'; there are: {known}"))
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request that was not understood has `-` in place of what is not known. The status of a request whose client went away before
-//! there was an answer is 499. What the HTTP library itself refuses, such as characters that no target may have, has no line.
+//! there was an answer is 499. A request over HTTP/2 that breaks its rules ends with its stream, and has no line.
 
 use crate::limits::LOGGED_FIELD_MAX;
 use crate::offload::JOB;

@@ -189,9 +189,10 @@ fn check_target(method: &str, target: &str) -> Result<(), Violation> {
     if !is_path && !is_all {
         return Err(bad("the target of the request is no path"));
     }
-    match target.is_ascii() {
+    // The same parser as the HTTP library's, which would refuse it without a word.
+    match target.is_ascii() && http::Uri::try_from(target).is_ok() {
         true => Ok(()),
-        false => Err(bad("the target of the request is not ASCII")),
+        false => Err(bad("the target of the request has characters that none may have: write them as %XX")),
     }
 }
 

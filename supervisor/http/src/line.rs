@@ -9,15 +9,18 @@
 //! hyper sees a head only when all of it is there and sound. To hyper a violation is the end of what the client sends; the answer
 //! to it is written here, when hyper has written all others.
 
+mod incoming;
+
 use crate::frames::Frames;
-use crate::guard::{Guard, Violation};
-use crate::limits::{HEAD_COST, HEAD_FIRST, HEAD_MAX};
+use crate::guard::Violation;
+use crate::limits::{HEAD_COST, HEAD_MAX};
 use crate::patience::{Late, Patience};
 use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
 use crate::transport::{Security, Transport};
 use hyper::rt::{Read, ReadBufCursor, Write};
+use incoming::Incoming;
 use offload_event_loop::{LoopError, LoopHandle};
 use offload_supervisor::pauses::RunningClock;
 use std::cell::{Cell, RefCell};
@@ -33,9 +36,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const NOT_TLS: Violation =
     Violation { status: 400, reason: "this port speaks TLS: write https:// in place of http://" };
-
-/// A memory that has grown beyond this is given back when it is empty.
-const KEPT_MAX: usize = 4 << 10;
 
 /// What the client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,79 +57,6 @@ pub(crate) struct Line {
     is_deaf: Cell<bool>,
     /// No further request is answered.
     is_ending: Cell<bool>,
-}
-
-#[derive(Default)]
-struct Incoming {
-    guard: Guard,
-    /// Over HTTP/2.
-    frames: Option<Frames>,
-    bytes: Vec<u8>,
-    /// So many of them were handed on, and so many more may be.
-    start: usize,
-    cleared: usize,
-}
-
-impl Incoming {
-    fn unseen(&self) -> &[u8] {
-        &self.bytes[self.start + self.cleared..]
-    }
-
-    fn is_empty(&self) -> bool {
-        self.length() == 0
-    }
-
-    fn length(&self) -> usize {
-        self.bytes.len() - self.start
-    }
-
-    /// Hands on what may be.
-    fn hand_over(&mut self, cursor: &mut ReadBufCursor<'_>) {
-        let count = self.cleared.min(cursor.remaining());
-        cursor.put_slice(&self.bytes[self.start..self.start + count]);
-        self.start += count;
-        self.cleared -= count;
-        if self.is_empty() {
-            self.start = 0;
-            self.bytes.clear();
-            if self.bytes.capacity() > KEPT_MAX {
-                self.bytes = Vec::new();
-            }
-        }
-    }
-
-    /// Lets the guard look at what has come. True if something may be handed on.
-    fn clear(&mut self) -> Result<bool, Violation> {
-        if self.frames.is_some() {
-            self.cleared = self.bytes.len() - self.start;
-        } else if self.cleared == 0 {
-            self.cleared = self.guard.admit(&self.bytes[self.start..])?;
-            self.clear_body();
-        }
-        Ok(self.cleared > 0)
-    }
-
-    /// What is there already of a body with a length goes on together with its head: hyper would read into new memory otherwise.
-    fn clear_body(&mut self) {
-        if let (1.., Some(left)) = (self.cleared, self.guard.body_left()) {
-            let there = self.unseen().len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.guard.count(there);
-            self.cleared += there;
-        }
-    }
-
-    /// Room for the next read: what was handed on makes way first.
-    fn make_room(&mut self) -> usize {
-        if self.start > 0 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
-        }
-        let length = self.bytes.len();
-        if length == self.bytes.capacity() {
-            self.bytes.reserve_exact(length.clamp(HEAD_FIRST, HEAD_MAX));
-        }
-        self.bytes.capacity() - length
-    }
 }
 
 impl Line {
@@ -428,22 +355,6 @@ impl Drop for Line {
             self.traffic.fail_handshake();
         }
         self.traffic.close();
-    }
-}
-
-impl Incoming {
-    /// How many bytes may be read without being looked at, if any.
-    fn most_to_read_directly(&self, room: usize) -> Option<usize> {
-        if self.frames.is_some() {
-            return Some(room);
-        }
-        self.guard.body_left().map(|left| room.min(usize::try_from(left).unwrap_or(usize::MAX)))
-    }
-
-    fn came_directly(&mut self, count: usize) {
-        if self.frames.is_none() && count > 0 {
-            self.guard.count(count);
-        }
     }
 }
 

@@ -40,6 +40,18 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a s
     }
 }
 
+/// Longest part of what a client sent that an error repeats, in characters.
+const SHOWN_MAX: usize = 100;
+
+/// What a client sent, as an error repeats it: in quotes, and not all of it if it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN_MAX).collect();
+    if shown.len() < text.len() {
+        shown += "...";
+    }
+    format!("'{shown}'")
+}
+
 /// The text of a field.
 ///
 /// # Errors

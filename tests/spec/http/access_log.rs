@@ -56,6 +56,16 @@ fn every_request_has_a_line_that_nobody_can_forge() {
 }
 
 #[test]
+fn a_target_that_the_library_for_http_would_refuse_has_a_line_too() {
+    let (http, file, _folder) = logging(&[]);
+    let mut odd = http.connect();
+    odd.write(b"GET /a<b HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let answer = odd.answer().expect("an answer");
+    assert!(answer.status == 400 && answer.text().contains("%XX"), "{answer:?}");
+    assert!(line_with(&file, "\"-\" 400 ").starts_with("127.0.0.1 - - ["));
+}
+
+#[test]
 fn a_client_that_goes_away_is_logged_too_and_json_has_the_job() {
     let (http, file, _folder) = logging(&["--access-log-format", "json"]);
     let answer = http.call("echo", &[], "hello");

@@ -65,6 +65,7 @@ const FIRST_LINES: &[(&str, u16)] = &[
     ("GET /\r\nHost: a\r\n\r\n", 400),
     ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
     ("GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    ("GET /a<b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     ("GET a HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     ("CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", 501),
     ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 501),

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use tests::harness::until;
 use tests::http::HttpDaemon;
 
 /// A sample: its name, its labels in their order, its value.
@@ -155,8 +156,11 @@ fn the_counters_agree_with_the_status_whatever_jobs_come_to() {
     mixture(&http);
     // Nothing is on its way any more that one of the two would count and the other not.
     http.daemon.wait_until_whole();
-    let families = scrape(&http);
-    let status = http.daemon.status();
+    let (families, status) = until("no worker is replaced between the two", || {
+        let (families, status) = (scrape(&http), http.daemon.status());
+        let restarts = sum(&families, "offload_worker_restarts_total", &[]);
+        (status["workers"]["restarts"] == restarts).then_some((families, status))
+    });
     let jobs = |word: &str| status["jobs"][word].as_f64().expect("a number");
     for word in ["ok", "app_error", "panic", "worker_crashed", "timeout", "cancelled", "poison"] {
         let ended = sum(&families, "offload_jobs_ended_total", &[("outcome", word)]);
@@ -168,6 +172,13 @@ fn the_counters_agree_with_the_status_whatever_jobs_come_to() {
         assert_eq!(sum(&families, "offload_jobs_rejected_total", &[("code", code)]), count, "{code}");
     }
     assert_eq!(sum(&families, "offload_worker_restarts_total", &[]), status["workers"]["restarts"]);
+    for (name, told) in [
+        ("offload_batches_total", "batches"),
+        ("offload_batched_jobs_total", "batched_jobs"),
+        ("offload_batches_halved_total", "halved_batches"),
+    ] {
+        assert_eq!(sum(&families, name, &[]), status["workers"][told], "{name}");
+    }
     let echo = [("task", "echo")];
     for name in ["offload_job_queue_seconds_count", "offload_job_run_seconds_count"] {
         assert_eq!(sum(&families, name, &echo), 20.0, "{name}");

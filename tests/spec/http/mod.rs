@@ -13,6 +13,7 @@ mod endings;
 mod framing;
 mod going_away;
 mod guesses;
+mod inherited;
 mod jobs;
 mod metrics;
 mod openapi;

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Pbkdf2 {
     password: String,
     salt: String,

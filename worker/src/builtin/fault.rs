@@ -14,7 +14,7 @@ use std::time::Duration;
 const LEAK: usize = 16 << 20;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Fault {
     act: Act,
     #[serde(default, deserialize_with = "whole_or_null")]

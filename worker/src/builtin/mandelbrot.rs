@@ -22,7 +22,7 @@ type Rgb = [u8; 3];
 const BLACK: Rgb = [0, 0, 0];
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct View {
     x: f64,
     y: f64,

@@ -7,7 +7,7 @@ use crate::task::{Task, TaskError};
 use serde::{Deserialize, Serialize};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Search {
     pattern: String,
     text: String,

@@ -116,7 +116,7 @@ fn an_input_that_cannot_be_had_is_a_result_in_its_place() {
     assert_eq!(steps(&mut batch), ["write 1"]);
     assert_eq!(
         batch.tally(),
-        BatchTally { ok: 0, failed: 2, first_failure: Some(OutcomeCode::TooLarge), run_us: 0 }
+        BatchTally { ok: 0, failed: 2, first_failure: Some(OutcomeCode::TooLarge.exit_code()), run_us: 0 }
     );
 }
 
@@ -132,7 +132,7 @@ fn the_first_failure_is_the_first_in_input_order() {
     assert_eq!(steps(&mut batch), ["write 0 1 2"]);
     assert_eq!(
         batch.tally(),
-        BatchTally { ok: 1, failed: 2, first_failure: Some(OutcomeCode::AppError), run_us: 0 }
+        BatchTally { ok: 1, failed: 2, first_failure: Some(OutcomeCode::AppError.exit_code()), run_us: 0 }
     );
 }
 

@@ -9,7 +9,7 @@
 use super::routes::NeedsNoToken;
 use crate::cors::{Cors, Preflight};
 use crate::problem::Problem;
-use crate::request::{Remote, one};
+use crate::request::{Remote, one, quoted};
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
@@ -144,9 +144,10 @@ impl Access {
             || self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name));
         match is_ours {
             true => Ok(host.to_owned()),
-            false => {
-                Err(forbidden(format!("this server is not called {name:?}: add it to `hosts` if it is")))
-            }
+            false => Err(forbidden(format!(
+                "this server is not called {}: add it with --http-host if it is",
+                quoted(name)
+            ))),
         }
     }
 

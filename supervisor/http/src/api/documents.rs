@@ -3,7 +3,7 @@
 use crate::ended::Failure;
 use crate::offload::{RequestContext, documented};
 use crate::problem::Problem;
-use crate::request::Request;
+use crate::request::{Request, quoted};
 use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;
 use http::StatusCode;
@@ -32,7 +32,7 @@ fn task(request: &Request, context: &RequestContext) -> Result<Response, Failure
         Some(task) => Ok(Json(task).into_response()),
         None => Err(Failure::from(Problem::new(
             OutcomeCode::UnknownTask,
-            format!("no worker offers the task {name:?}"),
+            format!("no worker offers {}: /v1/tasks lists what there is", quoted(name)),
         ))),
     }
 }

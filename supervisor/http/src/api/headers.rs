@@ -16,7 +16,7 @@
 //! the fields of a trace are dropped then, as their standard wants it (W3C Trace Context, 3.3).
 
 use crate::problem::Problem;
-use crate::request::{Request, one, visible};
+use crate::request::{Request, one, quoted, visible};
 use offload_protocol::nouns::{Labels, Metadata, OutcomeCode};
 use offload_supervisor::Job;
 use offload_supervisor::units::parse_duration;
@@ -69,8 +69,9 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// # Errors
 /// What the client is told.
 pub(super) fn seconds(text: &str, what: &str) -> Result<Duration, Problem> {
-    let seconds =
-        text.parse::<u64>().map_err(|_| bad(format!("{what} is a whole number of seconds, not {text:?}")))?;
+    let seconds = text
+        .parse::<u64>()
+        .map_err(|_| bad(format!("{what} is a whole number of seconds, not {}", quoted(text))))?;
     Ok(Duration::from_secs(seconds).min(WAIT_MAX))
 }
 
@@ -116,12 +117,12 @@ pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> 
     }
     if let Some(text) = field(request, "offload-priority")? {
         let priority =
-            text.parse().map_err(|_| bad(format!("Offload-Priority is -10 to 10, not {text:?}")))?;
+            text.parse().map_err(|_| bad(format!("Offload-Priority is -10 to 10, not {}", quoted(text))))?;
         job = job.priority(priority);
     }
     if let Some(text) = field(request, "offload-attempts")? {
         let attempts =
-            text.parse().map_err(|_| bad(format!("Offload-Attempts is 1 to 100, not {text:?}")))?;
+            text.parse().map_err(|_| bad(format!("Offload-Attempts is 1 to 100, not {}", quoted(text))))?;
         job = job.attempts(attempts);
     }
     Ok(job.metadata(metadata(request)?).labels(labels(request)?))

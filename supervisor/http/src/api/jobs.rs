@@ -4,7 +4,7 @@ use super::headers::seconds;
 use crate::ended::{Failure, finished};
 use crate::offload::{RequestContext, TICKET, documented};
 use crate::problem::Problem;
-use crate::request::Request;
+use crate::request::{Request, quoted};
 use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;
 use http::Method;
@@ -104,9 +104,9 @@ pub(super) fn list(view: View, request: &Request, context: &RequestContext) -> R
     let after = request.query("after").unwrap_or_default();
     let label = request.query("label").unwrap_or_default();
     let limit = match request.query("limit") {
-        Some(text) => text
-            .parse::<usize>()
-            .map_err(|_| Problem::new(OutcomeCode::BadRequest, format!("limit is a number, not {text:?}")))?,
+        Some(text) => text.parse::<usize>().map_err(|_| {
+            Problem::new(OutcomeCode::BadRequest, format!("limit is a number, not {}", quoted(&text)))
+        })?,
         None => PAGE_ROWS_MAX,
     };
     let write = |row: Row| Some(serde_json::to_value(row).unwrap_or_default());

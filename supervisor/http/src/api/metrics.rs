@@ -114,6 +114,10 @@ impl Scrape {
         to.counter(("worker_starts", NONE), "Worker processes that were started", self.meters.starts)?;
         let help = "Worker processes that were started to replace another";
         to.counter(("worker_restarts", NONE), help, workers.restarts)?;
+        to.counter(("batches", NONE), "Batches that were given to a worker", workers.batches)?;
+        to.counter(("batched_jobs", NONE), "Jobs in these batches", workers.batched_jobs)?;
+        let help = "Batches that were lost with their worker, so that their jobs ran again in halves";
+        to.counter(("batches_halved", NONE), help, workers.halved_batches)?;
         to.gauge(("queue_jobs", NONE), "Queued jobs", queue.jobs)?;
         to.gauge(("queue_jobs_limit", NONE), "Jobs that may be queued", queue.max_jobs)?;
         to.gauge(("held", BYTES), "Memory that is held for clients", queue.bytes)?;

@@ -17,7 +17,7 @@ use crate::ended::{Failure, Output, header};
 use crate::limits::PIECE;
 use crate::offload::{Accepted, JOB, RequestContext, TICKET};
 use crate::problem::Problem;
-use crate::request::Request;
+use crate::request::{Request, quoted};
 use crate::respond::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -52,7 +52,7 @@ pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
         None | Some("false" | "?0") => false,
         Some("true" | "?1") => true,
         Some(text) => {
-            let detail = format!("Offload-Stream is true or false, not {text:?}");
+            let detail = format!("Offload-Stream is true or false, not {}", quoted(text));
             return Err(Problem::new(OutcomeCode::BadRequest, detail));
         }
     };

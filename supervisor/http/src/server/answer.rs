@@ -15,7 +15,7 @@ use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
-use crate::request::{Remote, Request, one};
+use crate::request::{Remote, Request, one, quoted};
 use crate::respond::{IntoResponse, Response};
 use crate::router::Found;
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -232,7 +232,7 @@ fn client_of(head: &Parts, client: Option<IpAddr>) -> Result<Rc<str>, Problem> {
     };
     match (name, client) {
         (Some(name), _) if is_client_name(name) => Ok(name.into()),
-        (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {name:?}"))),
+        (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {}", quoted(name)))),
         // Without a token nobody shares the limits and keys of those that have shown one.
         (None, Some(address)) if is_anonymous => Ok(format!("anonymous {address}").into()),
         (None, Some(address)) => Ok(address.to_string().into()),

@@ -1,0 +1,82 @@
+//! Sockets that somebody else has opened for the supervisor.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use tests::harness::{Ran, command, private_folder, run};
+
+/// Opens a listening socket at the address that is its first argument as descriptor 3, sets the variables that follow (`OWN` stands
+/// for its own process ID), and becomes the program behind `--`.
+const SERVICE_MANAGER: &str = r#"
+import os, socket, sys
+address, rest = sys.argv[1], sys.argv[2:]
+variables, program = rest[:rest.index("--")], rest[rest.index("--") + 1:]
+listener = socket.create_server((address, 0))
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)  # which dup2 leaves alone if it is number 3 already
+for variable in variables:
+    name, value = variable.split("=")
+    os.environ[name] = value.replace("OWN", str(os.getpid()))
+os.execv(program[0], program)
+"#;
+
+fn service(address: &str, variables: &[&str], arguments: &[&str]) -> Command {
+    let serve = command(&["serve", "--json", "--workers", "1"]);
+    let mut manager = Command::new("python3");
+    manager.args(["-c", SERVICE_MANAGER, address]).args(variables).arg("--");
+    manager.arg(serve.get_program()).args(serve.get_args()).args(arguments).env_remove("OFFLOAD_SOCKET");
+    manager
+}
+
+fn refused(address: &str, variables: &[&str], arguments: &[&str]) -> Ran {
+    let folder = private_folder();
+    let socket = folder.path().join("o.sock");
+    let mut service = service(address, variables, arguments);
+    run(service.arg("--socket").arg(socket), b"").code(2)
+}
+
+const PASSED: &[&str] = &["LISTEN_PID=OWN", "LISTEN_FDS=1"];
+
+#[test]
+fn a_socket_that_other_machines_can_reach_needs_a_word_whoever_has_opened_it() {
+    for (variables, arguments) in [(PASSED, &[][..]), (&[], &["--http", "fd:3"])] {
+        let refused = refused("0.0.0.0", variables, arguments);
+        let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &refused.stderr;
+        assert!(
+            said.contains("can be reached from other machines") && said.contains("--http-public"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_socket_that_was_passed_is_answered_at() {
+    for (address, variables, arguments) in [
+        ("127.0.0.1", PASSED, &[][..]),
+        ("127.0.0.1", &[], &["--http", "fd:3"]),
+        ("0.0.0.0", PASSED, &["--http-public"]),
+    ] {
+        let folder = private_folder();
+        let mut service = service(address, variables, arguments);
+        service.arg("--socket").arg(folder.path().join("o.sock")).stdout(Stdio::piped());
+        let mut running = service.spawn().expect("python3");
+        let mut lines = BufReader::new(running.stdout.take().expect("piped")).lines();
+        let ready = lines.next().expect("it is ready").expect("a line");
+        let ready: serde_json::Value = serde_json::from_str(&ready).expect("a document");
+        let port =
+            ready["http"].as_str().and_then(|it| it.rsplit(':').next()).expect("an address").to_owned();
+        let url = format!("http://127.0.0.1:{port}/healthz");
+        let mut curl = Command::new("curl");
+        assert_eq!(run(curl.args(["-sS", "--max-time", "60", &url]), b"").ok().text().trim(), "ok");
+        running.kill().expect("it runs");
+        running.wait().expect("our own child");
+    }
+}
+
+#[test]
+fn variables_that_are_not_sound_are_refused_and_those_for_others_are_not_looked_at() {
+    for variables in [["LISTEN_PID=OWN", "LISTEN_FDS=many"], ["LISTEN_PID=me", "LISTEN_FDS=1"]] {
+        let refused = refused("127.0.0.1", &variables, &["--http", "127.0.0.1:0"]);
+        let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &refused.stderr;
+        assert!(said.contains("LISTEN_") && said.contains("unset it"), "{said}");
+    }
+}
