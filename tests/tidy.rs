@@ -322,7 +322,7 @@ fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     // It looks whether the others are there, and would install them.
-    let others = ["cc", "gunzip", "sleep", "setsid", "perl", "chromium"].map(|name| (name, FINE));
+    let others = ["cc", "gunzip", "sleep", "setsid", "perl", "chromium", "node"].map(|name| (name, FINE));
     let ours = [("cargo", cargo), ("spec", spec), ("live_bytes", live_bytes), ("fine", FINE)];
     for (name, script) in others.into_iter().chain(ours) {
         let program = folder.path().join(name);
@@ -333,7 +333,7 @@ fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<
     let mut command = Command::new(workspace().join("tests/all"));
     command.env("PATH", path).env("CARGO_TARGET_DIR", folder.path());
     // There is no program that could be asked anything.
-    let ran = command.env("OFFLOAD_SCHEMATHESIS", "true").output().unwrap();
+    let ran = command.env("OFFLOAD_SCHEMATHESIS", "true").env("OFFLOAD_NODE", "true").output().unwrap();
     let said = String::from_utf8(ran.stdout).unwrap();
     let end = said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned();
     (end, ran.status.code())

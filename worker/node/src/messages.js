@@ -1,0 +1,152 @@
+/**
+ * All messages, a table for each direction. The position of a message is its number on the wire. They are described in
+ * `protocol/src/messages.rs`.
+ */
+
+import { HEADER_MAX, INLINE_PAYLOAD_MAX, PREFIX_BYTES } from './limits.js';
+import {
+  batching, labels, lane, mediaType, metadata, outcome, report, taskDescription, taskOffer, usage,
+} from './nouns.js';
+import { bool, enumeration, i8, magic, Malformed, option, Reader, struct, text, u16, u32, u64, u128, Writer } from './wire.js';
+
+export const WORKER_MAGIC = 'OFFLOADW';
+export const CLIENT_MAGIC = 'OFFLOADC';
+/** Both ends must speak the same major version. */
+export const VERSION_MAJOR = 3;
+export const VERSION_MINOR = 0;
+/** The capability of outputs in parts. It is the only one of this package. */
+export const PARTS = 1;
+
+/** Whether `capabilities` has the bit `bit`. @param {number | bigint} capabilities @param {number} bit */
+export const hasCapability = (capabilities, bit) => (BigInt(capabilities) & BigInt(bit)) !== 0n;
+
+const view = enumeration(['status', 'workers', 'jobs', 'tasks', 'dead']);
+const submitOptions = struct({
+  timeout_ms: option(u64), deadline_ms: option(u64), attempts: option(u32), lane: option(lane), priority: i8,
+  idempotency: option(struct({ key: text, digest: u128 })), metadata, labels, stream: bool,
+});
+
+export const TO_WORKER = direction({
+  Welcome: { major: u16, minor: u16, capabilities: u64, payload_max: u64 },
+  Run: { job: u64, attempt: u32, task: text, media_type: mediaType, timeout_ms: u64, deadline_ms: u64, metadata },
+  Cancel: { job: u64 },
+  Drain: {},
+  Resume: { job: u64 },
+  Yield: { job: u64 },
+  Credit: { job: u64, bytes: u64 },
+  Segment: { segment: u32, bytes: u64, holds: enumeration(['inputs', 'outputs']) },
+  SegmentGone: { segment: u32 },
+  InputIn: { job: u64, segment: u32, offset: u64, length: u64 },
+  OutputRead: { segment: u32 },
+  InputFile: { job: u64, bytes: u64 },
+  Batch: { jobs: u32 },
+});
+
+export const FROM_WORKER = direction({
+  Hello: { magic, major: u16, minor: u16, capabilities: u64, sdk: text },
+  Offer: { task: taskOffer, about: taskDescription, example_length: u32, schema_length: u32 },
+  Ready: {},
+  Started: { job: u64, attempt: u32 },
+  Finished: { job: u64, attempt: u32, run_ns: u64, media_type: mediaType, usage },
+  Failed: { job: u64, attempt: u32, run_ns: u64, kind: enumeration(['app_error', 'panic']), message: text, usage },
+  Skipped: { job: u64 },
+  Progress: { job: u64, attempt: u32, done: u64, total: u64 },
+  Checkpoint: { job: u64, attempt: u32 },
+  Yielded: { job: u64, attempt: u32, run_ns: u64, usage },
+  Part: { job: u64, attempt: u32 },
+  SegmentReady: { segment: u32 },
+  SegmentLeft: { segment: u32 },
+  OutputIn: { job: u64, segment: u32, offset: u64, length: u64 },
+  OfferBatch: { batching },
+});
+
+export const TO_SUPERVISOR = direction({
+  Hello: { magic, major: u16, minor: u16, capabilities: u64, client: text },
+  Submit: { ticket: u64, task: text, media_type: mediaType, detach: bool, options: submitOptions },
+  Wait: { ticket: u64, job: text },
+  Result: { ticket: u64, job: text },
+  Cancel: { ticket: u64, job: text },
+  Show: { ticket: u64, view },
+  Drain: { ticket: u64 },
+  Stop: { ticket: u64 },
+  Explain: { ticket: u64, job: text },
+  Dead: { ticket: u64, action: enumeration(['show', 'retry', 'drop']), job: text },
+  Reload: { ticket: u64 },
+  Page: { ticket: u64, view, after: text, limit: u32, label: text },
+  DrainWithin: { ticket: u64, limit_ms: u64 },
+  InputFile: { ticket: u64, bytes: u64 },
+});
+
+export const TO_CLIENT = direction({
+  Welcome: { magic, major: u16, minor: u16, capabilities: u64, payload_max: u64 },
+  Accepted: { ticket: u64, job: text },
+  Rejected: { ticket: u64, code: outcome, message: text, retry_after_ms: option(u64) },
+  Finished: { ticket: u64, report },
+  Answer: { ticket: u64 },
+  Goodbye: { reason: text },
+  Part: { ticket: u64 },
+  SendInput: { ticket: u64 },
+});
+
+const writer = new Writer();
+
+/**
+ * @typedef {{ type: string, [field: string]: any }} Message its name and its fields
+ * @typedef {ReturnType<typeof direction>} Direction
+ */
+
+/** @param {Record<string, Record<string, import('./wire.js').Type<any>>>} messages */
+function direction(messages) {
+  const names = Object.keys(messages);
+  const types = names.map((name) => struct({ type: { read: () => name, write: () => {} }, ...messages[name] }));
+  const numbers = new Map(names.map((name, number) => [name, number]));
+
+  /**
+   * The message in `bytes[start]` up to `bytes[end]`. Throws `Malformed` if it is none.
+   * @param {Buffer} bytes @param {number} start @param {number} end
+   * @returns {Message}
+   */
+  function decode(bytes, start, end) {
+    const reader = new Reader(bytes, start, end);
+    const type = types[u32.read(reader)];
+    if (type === undefined) throw new Malformed('malformed header: an unknown number');
+    const message = type.read(reader);
+    if (reader.at < end) throw new Malformed(`${end - reader.at} bytes too many in a header`, 'trailing_bytes');
+    return /** @type {Message} */ (message);
+  }
+
+  /**
+   * The frame of a message: one piece if the payload is short, otherwise the head and the payload itself.
+   * Throws a RangeError or a TypeError if a field cannot be sent.
+   * @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload]
+   * @returns {Uint8Array[]}
+   */
+  function encode(name, fields = {}, payload) {
+    const number = /** @type {number} */ (numbers.get(name));
+    const length = payload?.length ?? 0;
+    writer.at = 0;
+    u32.write(writer, number);
+    types[number].write(writer, fields);
+    const header = writer.at;
+    const isInline = length <= INLINE_PAYLOAD_MAX;
+    const frame = Buffer.allocUnsafe(PREFIX_BYTES + header + (isInline ? length : 0));
+    frame.writeUInt32LE(header, 0);
+    frame.writeUInt32LE(length, 4);
+    writer.bytes.copy(frame, PREFIX_BYTES, 0, header);
+    if (!isInline) return [frame, payload];
+    if (payload !== undefined) frame.set(payload, PREFIX_BYTES + header);
+    return [frame];
+  }
+
+  return { decode, encode };
+}
+
+/**
+ * The major and minor version in a header that greets, whatever its version; null if it does not greet.
+ * @param {Buffer} bytes @param {number} start @param {number} end @param {number} before bytes between number and version
+ */
+export function versionOf(bytes, start, end, before) {
+  const at = start + 4 + before;
+  if (at + 4 > end || end - start > HEADER_MAX || bytes.readUInt32LE(start) !== 0) return null;
+  return { major: bytes.readUInt16LE(at), minor: bytes.readUInt16LE(at + 2) };
+}

@@ -1,0 +1,173 @@
+/**
+ * What a running task can ask about its job, how it reports progress, and how it sends parts of its output.
+ */
+
+import { format } from 'node:util';
+import { CHECKPOINT_MAX, PART_MAX, PARTS_CREDIT } from '../limits.js';
+
+/** Time between two reports of progress, in milliseconds, unless the task promised to report more often. */
+const PROGRESS_EVERY = 100;
+
+/** Nobody wants the output any more: the job was cancelled, or has ended. */
+export class Cancelled extends Error {
+  constructor() {
+    super('cancelled');
+    this.name = 'AbortError';
+  }
+}
+
+/** The job that a task runs for. */
+export class JobContext {
+  #job;
+  #task;
+  #session;
+  /** @type {AbortController | undefined} */
+  #controller;
+  #isCancelled = false;
+  #hasEnded = false;
+  #startedAt = performance.now();
+  #progressAt = this.#startedAt;
+  #said = '0/0';
+  #credit = PARTS_CREDIT;
+  /** @type {(() => void) | undefined} */
+  #onCredit;
+
+  /** @param {import('./session.js').Job} job @param {import('./tasks.js').Task} task @param {import('./session.js').Session} session */
+  constructor(job, task, session) {
+    this.#job = job;
+    this.#task = task;
+    this.#session = session;
+  }
+
+  /** The supervisor's number for the job, the same in each of its attempts. @returns {number | bigint} */
+  get job() {
+    return this.#job.run.job;
+  }
+
+  /** Which attempt at the job this is, counted from 1. @returns {number} */
+  get attempt() {
+    return this.#job.run.attempt;
+  }
+
+  /** The media type of the input. @returns {string} */
+  get contentType() {
+    return this.#job.run.media_type;
+  }
+
+  /** What the client attached to the job. @returns {Record<string, string>} */
+  get metadata() {
+    return Object.fromEntries(this.#job.run.metadata);
+  }
+
+  /** What `setUp` returned. */
+  get state() {
+    return this.#session.state;
+  }
+
+  /** The last checkpoint of an earlier attempt, if there is one. @returns {Buffer | undefined} */
+  get resumed() {
+    return this.#job.checkpoint;
+  }
+
+  /** Milliseconds until the supervisor ends this attempt; `Infinity` if there is no limit. */
+  get remaining() {
+    const { timeout_ms: timeout, deadline_ms: deadline } = this.#job.run;
+    const over = Math.min(...[timeout, deadline].filter((limit) => limit !== 0).map(Number), Infinity);
+    return Math.max(0, over - (performance.now() - this.#startedAt));
+  }
+
+  /** Whether nobody wants the output any more. It changes only while the event loop runs. */
+  get cancelled() {
+    return this.#isCancelled;
+  }
+
+  /** Aborted when nobody wants the output any more. @returns {AbortSignal} */
+  get signal() {
+    this.#controller ??= new AbortController();
+    if (this.#isCancelled && !this.#controller.signal.aborted) this.#controller.abort(new Cancelled());
+    return this.#controller.signal;
+  }
+
+  /**
+   * Reports progress: `done` units of work of `total` (0 if not known). It may be called often: a message is sent at most every
+   * 100 ms, or twice in the time that the task promised. It is sent at once, also by a task that never waits.
+   * @param {number} done @param {number} [total]
+   */
+  progress(done, total = 0) {
+    const { progressEvery } = this.#task;
+    const every = progressEvery > 0 ? Math.min(PROGRESS_EVERY, progressEvery / 2) : PROGRESS_EVERY;
+    const now = performance.now();
+    const said = `${done}/${total}`;
+    const isNews = progressEvery > 0 || said !== this.#said;
+    if (this.#hasEnded || now - this.#progressAt < every || !isNews) return;
+    this.#progressAt = now;
+    this.#said = said;
+    this.#send('Progress', { done: Math.floor(done), total: Math.floor(total) });
+  }
+
+  /** Prints a line on standard error. The supervisor's log names the job beside it. @param {...unknown} values as in `console.log` */
+  log(...values) {
+    process.stderr.write(`${format(...values)}\n`);
+  }
+
+  /**
+   * Saves a state of at most 65,536 bytes, from which another attempt can go on (`resumed`). Only for a task with `checkpoints`.
+   * Throws a RangeError if it is longer, and a TypeError if the task has no checkpoints.
+   * @param {Uint8Array | string} state
+   */
+  checkpoint(state) {
+    const bytes = Buffer.from(state);
+    if (!this.#task.offer.task.checkpoints) throw new TypeError(`task ${this.#task.name} was defined without \`checkpoints: true\``);
+    if (bytes.length > CHECKPOINT_MAX) throw new RangeError(`a checkpoint of ${bytes.length} bytes, ${CHECKPOINT_MAX} are allowed`);
+    if (!this.#hasEnded) this.#send('Checkpoint', {}, bytes);
+  }
+
+  /**
+   * Sends the next part of the output, in front of what the task returns. Wait for the promise: it is resolved when the client has
+   * taken enough of the parts before, and rejected with an `AbortError` if nobody wants the output any more.
+   * @param {Uint8Array | string} part
+   */
+  async write(part) {
+    const bytes = typeof part === 'string' ? Buffer.from(part) : part;
+    for (let at = 0; at < bytes.length; at += PART_MAX) await this.#writePiece(bytes.subarray(at, at + PART_MAX));
+  }
+
+  async #writePiece(piece) {
+    while (this.#credit < piece.length && !this.#isOver()) {
+      await new Promise((resolve) => (this.#onCredit = () => resolve(undefined)));
+    }
+    if (this.#isOver()) throw new Cancelled();
+    if (!this.#session.sendsParts) return this.#session.keepPart(piece);
+    this.#credit -= piece.length;
+    this.#send('Part', {}, piece);
+    await this.#session.flushed();
+  }
+
+  #isOver() {
+    return this.#isCancelled || this.#hasEnded;
+  }
+
+  /** @param {string} name @param {Record<string, any>} fields @param {Uint8Array} [payload] */
+  #send(name, fields, payload) {
+    this.#session.send(name, { job: this.job, attempt: this.attempt, ...fields }, payload);
+  }
+
+  /** Internal: the parts may have so many bytes more. @param {number | bigint} bytes */
+  _addCredit(bytes) {
+    this.#credit += Number(bytes);
+    this.#onCredit?.();
+  }
+
+  /** Internal: nobody wants the output any more. */
+  _cancel() {
+    this.#isCancelled = true;
+    this.#controller?.abort(new Cancelled());
+    this.#onCredit?.();
+  }
+
+  /** Internal: the job is answered, so nothing more can be sent for it. */
+  _end() {
+    this.#hasEnded = true;
+    this.#onCredit?.();
+  }
+}

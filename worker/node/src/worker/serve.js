@@ -1,0 +1,25 @@
+/**
+ * A program becomes a worker: `serve({ tasks })`.
+ */
+
+import { hasChannel } from './link.js';
+import { fail, POINTLESS, Session } from './session.js';
+import { defineTasks } from './tasks.js';
+
+/**
+ * Serves the supervisor that started this program, until that sends Drain or is gone; then the process exits. See README.md.
+ *
+ * Ends the process with exit code 64, which tells the supervisor not to start it again, if a task is defined wrongly or if no
+ * supervisor started it; with 1 if `setUp` fails.
+ * @param {{ tasks: Record<string, any>, setUp?: () => any }} options
+ */
+export function serve({ tasks, setUp }) {
+  let defined;
+  try {
+    defined = defineTasks(tasks);
+  } catch (error) {
+    fail(error.message, POINTLESS);
+  }
+  if (!hasChannel()) fail("no supervisor started this program: start it with `offload serve --worker 'node FILE'`", POINTLESS);
+  new Session(defined).begin(setUp).catch((error) => fail(`setUp has failed: ${error?.stack ?? String(error)}`, 1));
+}

@@ -1,0 +1,73 @@
+/** The tasks that most tests run. */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Payload, serve } from '../../index.js';
+
+/** Resolved when nobody wants the output any more. */
+const aborted = (signal) => new Promise((resolve) => signal.addEventListener('abort', () => resolve('aborted'), { once: true }));
+
+serve({
+  setUp: async () => ({ model: await Promise.resolve('loaded') }),
+  tasks: {
+    echo: { run: (input) => input, idempotent: true },
+    double: {
+      run: (n) => n * 2,
+      idempotent: true,
+      accepts: 'application/json',
+      produces: 'application/json',
+      description: 'twice a number',
+      example: 21,
+      schema: { type: 'number' },
+    },
+    later: (input) => sleep(1).then(() => input),
+    picture: () => new Payload(Buffer.from([0x89, 0x50]), 'image/png'),
+    shout: { run: (text) => text.toUpperCase(), accepts: ['text/plain', 'text/html'] },
+    nothing: () => undefined,
+    function: () => () => {},
+    about: (_, ctx) => ({
+      job: ctx.job, attempt: ctx.attempt, metadata: ctx.metadata, state: ctx.state, contentType: ctx.contentType,
+      hasTime: ctx.remaining > 1000, isFinite: Number.isFinite(ctx.remaining), cancelled: ctx.cancelled,
+    }),
+    fail: (message) => { throw new Error(message); },
+    typeError: (input) => input.no.such.field,
+    reject: () => Promise.reject('only a text'),
+    uncaught: () => new Promise(() => setTimeout(() => { throw new Error('thrown by a timer'); }, 1)),
+    unhandled: () => new Promise(() => void Promise.reject(new Error('a promise of nobody'))),
+    untilAborted: (_, ctx) => aborted(ctx.signal),
+    untilCancelled: async (_, ctx) => {
+      while (!ctx.cancelled) await sleep(1);
+      return ctx.signal.aborted;
+    },
+    forever: { run: () => new Promise((resolve) => setTimeout(resolve, 2 ** 30)), idempotent: true },
+    sleep: { run: (ms) => sleep(ms, 'slept'), idempotent: true },
+    count: async function* (to) {
+      for (let i = 1; i <= to; i++) yield `${i}\n`;
+    },
+    write: {
+      run: async ({ parts, bytes }, ctx) => {
+        for (let i = 0; i < parts; i++) await ctx.write(Buffer.alloc(bytes, i));
+        return 'end';
+      },
+      streams: true,
+    },
+    progress: async (to, ctx) => {
+      for (let i = 1; !ctx.cancelled; i++) {
+        ctx.progress(i, to);
+        await sleep(1);
+      }
+    },
+    checkpoint: {
+      checkpoints: true,
+      run: (state, ctx) => {
+        if (ctx.resumed) return `resumed from ${ctx.resumed}`;
+        ctx.checkpoint(state);
+        return 'saved';
+      },
+    },
+    print: (line, ctx) => ctx.log('a line: %s', line),
+    abort: () => process.abort(),
+    exit: (code) => process.exit(code),
+    kill: (signal) => process.kill(process.pid, signal),
+    block: () => { for (;;); },
+  },
+});
