@@ -59,3 +59,91 @@ export function serve<State = any>(options: {
   tasks: Record<string, Run<State> | TaskDefinition<State>>;
   setUp?: () => State | Promise<State>;
 }): void;
+
+export interface CallOptions {
+  /** Milliseconds that one attempt may run. */
+  timeout?: number;
+  /** Milliseconds from now until nobody wants the output any more, waiting included. */
+  deadline?: number;
+  /** -10 to 10. */
+  priority?: number;
+  /** 1 to 100. */
+  attempts?: number;
+  /** 1 to 64 bytes. */
+  idempotencyKey?: string;
+  metadata?: Record<string, string> | Map<string, string>;
+  labels?: string[];
+  /** The media type of an input that is bytes or a string. */
+  contentType?: string;
+  signal?: AbortSignal;
+}
+
+/** Where the time of a job went, in microseconds, and where it ran. */
+export interface Receipt {
+  queued_us: number;
+  run_us: number;
+  returned_us: number;
+  worker_pid: number;
+  slot: number;
+  incarnation: number;
+  input_bytes: number;
+  output_bytes: number;
+  usage: { cpu_user_us: number; cpu_system_us: number; peak_rss_bytes: number };
+}
+
+export interface Result<Output = any> {
+  output: Output;
+  bytes: Buffer;
+  contentType: string;
+  job: string;
+  attempts: number;
+  receipt: Receipt;
+}
+
+export interface ClientOptions {
+  socket?: string;
+  name?: string;
+  /** 256 unless set. */
+  maxInFlight?: number;
+  /** 100,000 unless set. */
+  maxWaiting?: number;
+}
+
+/** A client of a running supervisor. */
+export class Client {
+  constructor(options?: ClientOptions);
+  readonly socket: string;
+  /** Rejected with `JobError`, `Rejected`, `ConnectionError`, the reason of the signal, or a TypeError. */
+  call<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Output>;
+  run<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Result<Output>>;
+  stream(task: string, input?: unknown, options?: CallOptions): AsyncGenerator<Buffer, void, void>;
+  cancel(job: string): Promise<any>;
+  status(): Promise<any>;
+  tasks(): Promise<any[]>;
+  workers(): Promise<any[]>;
+  drain(): Promise<any>;
+  close(): void;
+}
+
+/** The job was accepted and did not end well, or nobody knows how it ended. */
+export class JobError extends Error {
+  readonly outcome: string;
+  readonly code: string;
+  readonly signal: number | null;
+  readonly exitCode: number | null;
+  readonly attempts: number;
+  /** Its ID; empty if it is not known. */
+  readonly job: string;
+}
+
+/** The request had no effect. */
+export class Rejected extends Error {
+  readonly code: string;
+  /** Milliseconds, or null if trying again is of no use now. */
+  readonly retryAfter: number | null;
+}
+
+/** There is no connection to a supervisor, so nothing was sent. */
+export class ConnectionError extends Error {
+  readonly code: string;
+}

@@ -177,8 +177,12 @@ export class Session {
     try {
       const value = await returned;
       if (!isIterator(value)) return this.#finished(running, task, value);
-      for await (const part of value) await running.context.write(part);
-      this.#finished(running, task, Buffer.alloc(0));
+      let isText = true;
+      for await (const part of value) {
+        isText &&= typeof part === 'string';
+        await running.context.write(part);
+      }
+      this.#finished(running, task, isText ? '' : Buffer.alloc(0));
     } catch (error) {
       this.#failed(running, error);
     }

@@ -1,0 +1,227 @@
+/**
+ * One connection to a supervisor: requests with tickets go out, and answers come back to whoever has the ticket.
+ *
+ *   opening --- Welcome ---> open --- close, Goodbye, the end of the socket, bytes that are no message ---> lost
+ *      '--- nobody there, no Welcome in 5 s, another version ---> rejected
+ *
+ * Requests of one turn of the event loop are written together.
+ */
+
+import fs from 'node:fs';
+import net from 'node:net';
+import { NAME_MAX, PAYLOAD_MAX_CEILING, READ_CHUNK } from '../limits.js';
+import { CLIENT_MAGIC, hasCapability, PARTS, TO_CLIENT, TO_SUPERVISOR, VERSION_MAJOR, VERSION_MINOR, versionOf } from '../messages.js';
+import { FrameDecoder } from '../frame.js';
+import { cut, OUTCOMES } from '../nouns.js';
+import { ConnectionError } from './errors.js';
+
+/** How long a supervisor may take to greet, in milliseconds. */
+const GREETING_TIMEOUT = 5000;
+
+/**
+ * Whoever waits for the answers to a request. It stays in the connection's table until `onMessage` returns true.
+ * @typedef {object} Asker
+ * @property {(message: import('../messages.js').Message, payload: Buffer) => boolean} onMessage returns whether that was all
+ * @property {(error: ConnectionError) => void} onLost no answer will come
+ */
+
+export class Connection {
+  /** The longest payload that the supervisor takes, in bytes. */
+  payloadMax = 0;
+  /** Whether outputs can be read in parts. */
+  takesParts = false;
+  /** Why there is no connection any more. @type {ConnectionError | undefined} */
+  lost;
+  /** @type {Map<number | bigint, Asker>} */
+  #askers = new Map();
+  #tickets = 0;
+  #socket;
+  #isCorked = false;
+  /** @type {ConnectionError | undefined} */
+  #goodbye;
+  /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
+  #greeting;
+
+  /**
+   * Connects to the socket at `path` as `name`. Rejected with a `ConnectionError`.
+   * @param {string} path @param {string} name
+   * @returns {Promise<Connection>}
+   */
+  static async open(path, name) {
+    checkOwner(path);
+    const connection = new Connection(path);
+    const timer = setTimeout(() => connection.#lose(busy(path, 'it does not answer')), GREETING_TIMEOUT);
+    try {
+      return await connection.#greet(name);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** @param {string} path */
+  constructor(path) {
+    this.path = path;
+    const decoder = new FrameDecoder(PAYLOAD_MAX_CEILING, (bytes, start, end, payload) => this.#onFrame(bytes, start, end, payload));
+    const onread = { buffer: Buffer.allocUnsafeSlow(READ_CHUNK), callback: (length, buffer) => this.#onRead(decoder, length, buffer) };
+    // @ts-ignore: the types of Node want a Uint8Array of one kind
+    this.#socket = net.connect({ path, onread });
+    this.#socket.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
+    this.#socket.on('close', () => this.#lose(this.#goodbye ?? new ConnectionError('closed', 'the supervisor closed the connection')));
+  }
+
+  /** How many requests wait for an answer. */
+  get waiting() {
+    return this.#askers.size;
+  }
+
+  /** How many bytes wait to be written. */
+  get unsent() {
+    return this.#socket.writableLength;
+  }
+
+  /**
+   * Sends a request and returns its ticket. Throws a RangeError or a TypeError if a field cannot be sent; then nothing is.
+   * @param {string} name @param {Record<string, any>} fields without the ticket @param {Asker} asker @param {Uint8Array} [payload]
+   */
+  request(name, fields, asker, payload) {
+    const ticket = this.#tickets + 1;
+    const frame = TO_SUPERVISOR.encode(name, { ticket, ...fields }, payload);
+    this.#tickets = ticket;
+    this.#askers.set(ticket, asker);
+    this.#write(frame);
+    return ticket;
+  }
+
+  /** While it is held back, nothing is read, so whoever sends has to wait. @param {boolean} isHeld */
+  hold(isHeld) {
+    if (isHeld) this.#socket.pause();
+    else this.#socket.resume();
+  }
+
+  /** Whether this connection keeps the program from ending. @param {boolean} doesKeep */
+  keepAlive(doesKeep) {
+    if (doesKeep) this.#socket.ref();
+    else this.#socket.unref();
+  }
+
+  /** Ends the connection. Requests without an answer are told. */
+  close() {
+    this.#lose(new ConnectionError('closed', 'the connection was closed here'));
+  }
+
+  /** Ends the connection when all that was sent is written. Nobody is told. */
+  closeWhenWritten() {
+    this.lost ??= new ConnectionError('closed', 'the connection was closed here');
+    this.#askers.clear();
+    this.#socket.destroySoon();
+  }
+
+  /** @returns {Promise<Connection>} */
+  #greet(name) {
+    return new Promise((resolve, reject) => {
+      this.#greeting = { resolve, reject };
+      const [magic, major, minor] = [CLIENT_MAGIC, VERSION_MAJOR, VERSION_MINOR];
+      this.#write(TO_SUPERVISOR.encode('Hello', { magic, major, minor, capabilities: PARTS, client: cut(name, NAME_MAX) }));
+    });
+  }
+
+  /** @param {Uint8Array[]} frame */
+  #write(frame) {
+    if (!this.#isCorked) {
+      this.#isCorked = true;
+      this.#socket.cork();
+      process.nextTick(() => {
+        this.#isCorked = false;
+        this.#socket.uncork();
+      });
+    }
+    for (const bytes of frame) this.#socket.write(bytes);
+  }
+
+  #onRead(decoder, length, buffer) {
+    try {
+      decoder.push(buffer, length);
+    } catch (error) {
+      if (error.name !== 'Malformed') throw error;
+      this.#lose(new ConnectionError('protocol', `the supervisor broke the protocol: ${error.message}`));
+    }
+    return this.lost === undefined;
+  }
+
+  #onFrame(bytes, start, end, payload) {
+    if (this.lost !== undefined) return;
+    if (this.#greeting !== undefined) {
+      const version = versionOf(bytes, start, end, CLIENT_MAGIC.length);
+      if (version !== null && version.major !== VERSION_MAJOR) return this.#lose(foreign(version));
+    }
+    this.#onMessage(TO_CLIENT.decode(bytes, start, end), payload);
+  }
+
+  #onMessage(message, payload) {
+    switch (message.type) {
+      case 'Welcome': return this.#onWelcome(message);
+      case 'Goodbye': {
+        const word = payload.toString();
+        const code = OUTCOMES.includes(word) ? word : 'overloaded';
+        this.#goodbye = new ConnectionError(code, `the supervisor closed the connection: ${message.reason}`);
+        return;
+      }
+      default: {
+        const asker = this.#askers.get(message.ticket);
+        if (asker?.onMessage(message, payload)) this.#askers.delete(message.ticket);
+      }
+    }
+  }
+
+  #onWelcome({ magic, capabilities, payload_max: payloadMax }) {
+    if (magic !== CLIENT_MAGIC) return this.#lose(new ConnectionError('unsupported', `at ${this.path} is no supervisor`));
+    this.takesParts = hasCapability(capabilities, PARTS);
+    this.payloadMax = Number(payloadMax);
+    this.#greeting?.resolve(this);
+    this.#greeting = undefined;
+  }
+
+  /** @param {ConnectionError} error */
+  #lose(error) {
+    if (this.lost !== undefined) return;
+    this.lost = error;
+    this.#socket.destroy();
+    this.#greeting?.reject(error);
+    const askers = [...this.#askers.values()];
+    this.#askers.clear();
+    for (const asker of askers) asker.onLost(error);
+  }
+}
+
+/** Nothing is sent to the supervisor of another user. @param {string} path */
+function checkOwner(path) {
+  let owner;
+  try {
+    owner = fs.statSync(path).uid;
+  } catch (error) {
+    throw connectionError(path, error);
+  }
+  if (owner !== process.getuid?.()) throw new ConnectionError('forbidden', `the socket ${path} belongs to another user (${owner})`);
+}
+
+/** @param {string} path @param {NodeJS.ErrnoException} error */
+function connectionError(path, error) {
+  switch (error.code) {
+    case 'ENOENT':
+    case 'ECONNREFUSED':
+      return new ConnectionError('no_supervisor', `no supervisor at ${path}; start one with: offload serve --socket ${path}`);
+    case 'EAGAIN': return busy(path, 'it accepts nobody now');
+    case 'ECONNRESET':
+    case 'EPIPE': return new ConnectionError('closed', 'the supervisor closed the connection');
+    default: return new ConnectionError('closed', `cannot connect to ${path}: ${error.message}`);
+  }
+}
+
+const busy = (path, what) => new ConnectionError('overloaded', `the supervisor at ${path} is busy: ${what}`);
+
+/** A supervisor of another version. @param {{ major: number, minor: number }} version */
+function foreign({ major, minor }) {
+  const advice = major < VERSION_MAJOR ? 'restart the supervisor with the newer offload' : "use the package of this supervisor's release";
+  const [theirs, ours] = [`${major}.${minor}`, `${VERSION_MAJOR}.${VERSION_MINOR}`];
+  return new ConnectionError('unsupported', `this supervisor speaks protocol ${theirs}, this client ${ours}: ${advice}`);
+}

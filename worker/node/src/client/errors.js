@@ -1,0 +1,59 @@
+/**
+ * What a caller can get in place of an output. Each error has a `code`, a word of the outcomes that the README of the project
+ * lists, and a `message` for people.
+ */
+
+/** The job was accepted and did not end well, or nobody knows how it ended (`indeterminate`). */
+export class JobError extends Error {
+  /** @param {import('../messages.js').Message} report */
+  constructor(report) {
+    const error = report.error ?? { code: report.outcome, message: '', signal: null, exit_code: null };
+    super(error.message === '' ? report.outcome : `${report.outcome}: ${error.message}`);
+    this.name = 'JobError';
+    /** How the job ended, such as `worker_crashed`. @type {string} */
+    this.outcome = report.outcome;
+    /** The cause. For `poison` it is what ended the last attempt. @type {string} */
+    this.code = error.code;
+    /** The number of the signal that ended the worker. @type {number | null} */
+    this.signal = error.signal;
+    /** @type {number | null} */
+    this.exitCode = error.exit_code;
+    /** How many attempts were started. @type {number} */
+    this.attempts = report.attempts;
+    /** The job's ID; empty if it is not known. @type {string} */
+    this.job = report.job;
+  }
+
+  /** Nobody will know how the job ends. @param {string} task @param {string} job @param {string} why */
+  static indeterminate(task, job, why) {
+    const message = `${why}; the job may or may not have run`;
+    const error = { code: 'indeterminate', message, signal: null, exit_code: null };
+    return new JobError({ type: '', outcome: 'indeterminate', error, attempts: 0, job, task });
+  }
+}
+
+/** The request had no effect: the supervisor is full, or the request cannot be granted. */
+export class Rejected extends Error {
+  /** @param {string} code @param {string} message @param {number | null} [retryAfter] */
+  constructor(code, message, retryAfter = null) {
+    super(`${code}: ${message}`);
+    this.name = 'Rejected';
+    /** Why, such as `overloaded` or `unknown_task`. */
+    this.code = code;
+    /** Milliseconds after which it may be worth trying again; null if the supervisor says none. */
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** There is no connection to a supervisor, so the request was not sent. */
+export class ConnectionError extends Error {
+  /** @param {string} code `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `protocol`, `closed` or the word of a Goodbye @param {string} message */
+  constructor(code, message) {
+    super(message);
+    this.name = 'ConnectionError';
+    this.code = code;
+  }
+}
+
+/** A payload that the supervisor would not take. @param {number} length @param {number} max */
+export const tooLarge = (length, max) => new Rejected('too_large', `payload of ${length} bytes, the supervisor takes ${max} (its max_payload)`);

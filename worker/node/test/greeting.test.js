@@ -1,0 +1,73 @@
+/** What a client makes of a supervisor of another version, or of something else that listens at the socket. */
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { Client } from '../index.js';
+import { TO_CLIENT } from '../src/messages.js';
+import { within } from './within.js';
+
+const frame = (name, fields, payload) => Buffer.concat(TO_CLIENT.encode(name, fields, payload));
+const welcome = (fields) => frame('Welcome', { magic: 'OFFLOADC', major: 3, minor: 0, capabilities: 0, payload_max: 1024, ...fields });
+
+/** The error of a call to somebody who answers Hello with `first`, and then perhaps ends the connection, and Submit with `second`. */
+async function errorOfCallTo(first, { ends = false, second = Buffer.alloc(0) } = {}) {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const server = net.createServer((socket) => {
+    const answers = [first, second];
+    socket.on('error', () => {}).on('data', () => {
+      socket.write(answers.shift() ?? '');
+      if (ends) socket.end();
+    });
+  });
+  server.listen(join(folder, 'socket'));
+  await once(server, 'listening');
+  const client = new Client({ socket: join(folder, 'socket') });
+  try {
+    return await within('an error', client.call('echo', 1).then(() => assert.fail('it gave an output'), (error) => error));
+  } finally {
+    client.close();
+    server.close();
+    rmSync(folder, { recursive: true });
+  }
+}
+
+test('a supervisor of an older or a newer version is named, with what to do', async () => {
+  const older = await errorOfCallTo(welcome({ major: 2, minor: 1 }));
+  assert.deepEqual([older.name, older.code], ['ConnectionError', 'unsupported']);
+  assert.equal(older.message, 'this supervisor speaks protocol 2.1, this client 3.0: restart the supervisor with the newer offload');
+  const newer = await errorOfCallTo(welcome({ major: 4 }));
+  assert.match(newer.message, /protocol 4\.0, this client 3\.0: use the package of this supervisor's release/);
+});
+
+test('a Goodbye tells why, in any version', async () => {
+  const error = await errorOfCallTo(frame('Goodbye', { reason: 'too many clients' }, Buffer.from('overloaded')), { ends: true });
+  assert.deepEqual([error.name, error.code], ['ConnectionError', 'overloaded']);
+  assert.equal(error.message, 'the supervisor closed the connection: too many clients');
+});
+
+test('what is no supervisor is recognized', async () => {
+  assert.match((await errorOfCallTo(Buffer.from('HTTP/1.1 400 Bad Request\r\n\r\n'))).message, /broke the protocol: header of/);
+  assert.match((await errorOfCallTo(welcome({ magic: 'SOMEBODY' }))).message, /is no supervisor/);
+  assert.equal((await errorOfCallTo(Buffer.alloc(0), { ends: true })).message, 'the supervisor closed the connection');
+});
+
+test('a job whose connection breaks is indeterminate, and one that was not sent is not', async () => {
+  const noMessage = Buffer.from([1, 0, 0, 0, 0, 0, 0, 0, 9]);
+  const sent = await errorOfCallTo(welcome({}), { second: noMessage });
+  assert.deepEqual([sent.name, sent.outcome], ['JobError', 'indeterminate']);
+  assert.match(sent.message, /broke the protocol: malformed header: it ends too early; the job may or may not have run$/);
+  const unsent = await errorOfCallTo(Buffer.concat([welcome({}), noMessage]));
+  assert.deepEqual([unsent.name, unsent.code], ['ConnectionError', 'protocol']);
+});
+
+test('where nobody listens, the error says how to start a supervisor', async () => {
+  const client = new Client({ socket: '/nonexistent/socket' });
+  await assert.rejects(client.call('echo'), {
+    name: 'ConnectionError', code: 'no_supervisor', message: 'no supervisor at /nonexistent/socket; start one with: offload serve --socket /nonexistent/socket',
+  });
+});

@@ -1,0 +1,77 @@
+/** A real supervisor, of the program that `OFFLOAD_PROGRAM` names, with a worker program of the tests. */
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { Client } from '../index.js';
+import { within } from './within.js';
+
+export const PROGRAM = process.env.OFFLOAD_PROGRAM ?? 'offload';
+
+/** The command line of a worker program in `workers/`. @param {string} name */
+export const workerCommand = (name) => `'${process.execPath}' '${fileURLToPath(new URL(`workers/${name}`, import.meta.url))}'`;
+
+export class Supervisor {
+  /** @param {{ worker?: string, workers?: number, flags?: string[] }} [options] */
+  static async start({ worker = 'tasks.mjs', workers = 2, flags = [] } = {}) {
+    const supervisor = new Supervisor(['--worker', workerCommand(worker), '--workers', String(workers), ...flags]);
+    await within('the line `ready`', supervisor.#ready());
+    return supervisor;
+  }
+
+  constructor(flags) {
+    this.folder = mkdtempSync(join(tmpdir(), 'offload-'));
+    this.socket = join(this.folder, 'socket');
+    const stdio = /** @type {const} */ (['ignore', 'pipe', 'ignore']);
+    this.process = spawn(PROGRAM, ['--socket', this.socket, '--json', 'serve', ...flags], { stdio });
+    this.exit = once(this.process, 'exit');
+    /** @type {Client[]} */
+    this.clients = [];
+  }
+
+  async #ready() {
+    for await (const line of createInterface({ input: this.process.stdout })) if (JSON.parse(line).ready) return;
+    throw new Error(`${PROGRAM} ended before it was ready: ${await this.exit}`);
+  }
+
+  /** @param {import('../src/client/client.js').ClientOptions} [options] */
+  client(options) {
+    const client = new Client({ socket: this.socket, ...options });
+    this.clients.push(client);
+    return client;
+  }
+
+  /** Its end by SIGKILL. */
+  async kill() {
+    this.process.kill('SIGKILL');
+    await within('the end of the supervisor', this.exit);
+  }
+
+  async stop() {
+    for (const client of this.clients) client.close();
+    await this.kill();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** Runs `body` with a supervisor, and ends that. @param {any} options @param {(supervisor: Supervisor) => Promise<void>} body */
+export async function withSupervisor(options, body) {
+  const supervisor = await Supervisor.start(options);
+  try {
+    await body(supervisor);
+  } finally {
+    await supervisor.stop();
+  }
+}
+
+/** Waits until `isSo` says yes. Each look is a round trip to the supervisor. @param {string} what @param {() => Promise<boolean>} isSo */
+export async function until(what, isSo) {
+  const look = async () => {
+    while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
+  };
+  await within(what, look());
+}
