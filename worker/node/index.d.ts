@@ -122,7 +122,32 @@ export class Client {
   tasks(): Promise<any[]>;
   workers(): Promise<any[]>;
   drain(): Promise<any>;
-  close(): void;
+  /** Resolved when no call and no stream is left. */
+  idle(): Promise<void>;
+  close(): void | Promise<void>;
+}
+
+export interface PoolOptions extends Omit<ClientOptions, 'socket'> {
+  /** A module, which this same Node runs; a command line; or its words. The built-in tasks unless set. */
+  worker?: URL | string | string[];
+  workers?: number;
+  /** The path of `offload`. */
+  program?: string;
+  /** Further flags of `offload serve`. */
+  flags?: string[];
+  /** Where the supervisor's log goes: standard error unless set. */
+  log?: 'inherit' | 'ignore';
+}
+
+/** A client with a supervisor of its own, which ends with the program. */
+export class Pool extends Client {
+  constructor(options?: PoolOptions);
+  /** Resolved when the first worker can take jobs. */
+  ready(): Promise<void>;
+  /** Waits until the calls that were made have ended, and ends the supervisor. */
+  close(): Promise<void>;
+  /** Ends the supervisor at once. */
+  end(): Promise<void>;
 }
 
 /** The job was accepted and did not end well, or nobody knows how it ended. */

@@ -3,4 +3,5 @@
 export { Client } from './src/client/client.js';
 export { ConnectionError, JobError, Rejected } from './src/client/errors.js';
 export { Payload } from './src/payload.js';
+export { Pool } from './src/pool/pool.js';
 export { serve } from './src/worker/serve.js';

@@ -45,11 +45,12 @@ const essence = (mediaType) => mediaType.split(';', 1)[0].trimEnd().toLowerCase(
 /** Whether a payload of this type is a JSON document. @param {string} mediaType */
 export function isJson(mediaType) {
   if (mediaType === JSON_TYPE) return true;
+  if (mediaType === BYTES_TYPE || mediaType === TEXT_TYPE) return false;
   return essence(mediaType) === JSON_TYPE || essence(mediaType).endsWith('+json');
 }
 
 /** Whether a payload of this type is text. @param {string} mediaType */
-export const isText = (mediaType) => mediaType === TEXT_TYPE || /^text\//i.test(mediaType);
+export const isText = (mediaType) => mediaType === TEXT_TYPE || (mediaType !== BYTES_TYPE && /^text\//i.test(mediaType));
 
 export const mediaType = checked(text, checkMediaType, checkMediaType);
 
@@ -62,7 +63,8 @@ export function checkTaskName(name) {
 
 /** Pairs of metadata, from an object or a map. Throws a TypeError if they exceed a bound. */
 function metadataToWire(metadata) {
-  const pairs = metadata instanceof Map ? [...metadata] : Object.entries(metadata ?? {});
+  if (metadata === undefined) return NONE;
+  const pairs = metadata instanceof Map ? [...metadata] : Object.entries(metadata);
   return checkPairs(pairs.map(([key, value]) => ({ key, value })));
 }
 
@@ -85,7 +87,9 @@ function checkPair(key, value) {
   }
 }
 
+/** What most jobs have. */
 const NO_METADATA = new Map();
+const NONE = Object.freeze([]);
 
 /** What a client attached to a job: a `Map` when it is read; a `Map` or an object when it is written. */
 export const metadata = checked(list(struct({ key: text, value: text })), metadataToWire, (pairs) =>
@@ -100,7 +104,8 @@ function checkLabel(label) {
 }
 
 function checkLabels(labels) {
-  const unique = [...new Set(labels ?? [])].map(checkLabel);
+  if (labels === undefined || labels.length === 0) return NONE;
+  const unique = [...new Set(labels)].map(checkLabel);
   if (unique.length > LABELS_MAX) throw new TypeError(`${unique.length} labels, at most ${LABELS_MAX} are allowed`);
   return unique;
 }

@@ -39,6 +39,8 @@ export class Client {
   /** Requests that were sent and are not answered. */
   #inFlight = 0;
   #restsSince = 0;
+  /** Who wants to know that nothing is left. @type {((value?: any) => void)[]} */
+  #onIdle = [];
   #isSending = false;
   /** @type {Set<Connection>} */
   #streams = new Set();
@@ -92,6 +94,7 @@ export class Client {
       yield* readStream(connection, task, input, options);
     } finally {
       this.#streams.delete(connection);
+      this.#tellIdle();
     }
   }
 
@@ -118,6 +121,13 @@ export class Client {
   /** Lets the supervisor accept no more jobs, finish those that it has, and end. Resolved when they are done. @returns {Promise<any>} */
   drain() {
     return this.#ask('Drain', {});
+  }
+
+  /** Resolved when no call and no stream is left. */
+  async idle() {
+    while (this.#inFlight + this.#waiting.length + this.#streams.size > 0) {
+      await new Promise((resolve) => this.#onIdle.push(resolve));
+    }
   }
 
   /** Ends the connection. Jobs in flight are `indeterminate` for their callers; calls that were not sent are rejected. */
@@ -163,13 +173,19 @@ export class Client {
     if (this.#inFlight === 0) {
       this.#restsSince = performance.now();
       this.#connection?.keepAlive(false);
+      this.#tellIdle();
     }
     this.#sendWaiting();
+  }
+
+  #tellIdle() {
+    for (const resolve of this.#onIdle.splice(0)) resolve();
   }
 
   /** @param {ConnectionError} error */
   #failWaiting(error) {
     for (let call = this.#waiting.shift(); call !== undefined; call = this.#waiting.shift()) call.fail(error);
+    this.#tellIdle();
   }
 
   /** A question, which is answered by a document. */

@@ -4,7 +4,7 @@
  *   opening --- Welcome ---> open --- close, Goodbye, the end of the socket, bytes that are no message ---> lost
  *      '--- nobody there, no Welcome in 5 s, another version ---> rejected
  *
- * Requests of one turn of the event loop are written together.
+ * The requests of one turn of the event loop take two writes, however many there are.
  */
 
 import fs from 'node:fs';
@@ -37,6 +37,10 @@ export class Connection {
   #tickets = 0;
   #socket;
   #isCorked = false;
+  #uncork = () => {
+    this.#isCorked = false;
+    this.#socket.uncork();
+  };
   /** @type {ConnectionError | undefined} */
   #goodbye;
   /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
@@ -125,17 +129,13 @@ export class Connection {
     });
   }
 
-  /** @param {Uint8Array[]} frame */
+  /** The first frame of a turn is written at once, and all others together at its end. @param {Uint8Array[]} frame */
   #write(frame) {
-    if (!this.#isCorked) {
-      this.#isCorked = true;
-      this.#socket.cork();
-      process.nextTick(() => {
-        this.#isCorked = false;
-        this.#socket.uncork();
-      });
-    }
     for (const bytes of frame) this.#socket.write(bytes);
+    if (this.#isCorked) return;
+    this.#isCorked = true;
+    this.#socket.cork();
+    process.nextTick(this.#uncork);
   }
 
   #onRead(decoder, length, buffer) {

@@ -27,14 +27,14 @@ import { inputOf } from './tasks.js';
 const LIBRARY = 'offload for Node 0.4.0';
 /** The exit code that says that starting this program again is pointless. */
 const POINTLESS = 64;
-/** What a job used, if it was too short to be worth a question: unknown. */
+/** What a job used, if nobody has asked: unknown. */
 const UNKNOWN = Object.freeze({ cpu_user_us: 0, cpu_system_us: 0, peak_rss_bytes: 0 });
-/** A run of so many milliseconds is worth asking what it used. */
+/** A task that has run for so many milliseconds is worth asking what its jobs use: to ask takes some 3 us. */
 const MEASURED_FROM = 2;
 
 /** @typedef {{ run: import('../messages.js').Message, input: Buffer, checkpoint?: Buffer, isCancelled: boolean }} Job */
 
-/** A job between Started and its answer. @typedef {{ job: Job, context: JobContext, startedAt: number, usage: NodeJS.ResourceUsage | undefined }} Running */
+/** A job between Started and its answer. @typedef {{ job: Job, task: import('./tasks.js').Task, context: JobContext, startedAt: number, usage: NodeJS.ResourceUsage | undefined }} Running */
 
 export class Session {
   /** What `setUp` returned. @type {any} */
@@ -151,47 +151,47 @@ export class Session {
     const task = this.#tasks.get(name);
     if (task === undefined) return fail(`the supervisor asked for task ${JSON.stringify(name)}, which is not offered`, 1);
     const context = new JobContext(job, task, this);
-    this.#running = { job, context, startedAt: 0, usage: undefined };
+    this.#running = { job, task, context, startedAt: 0, usage: undefined };
     this.#link.push('Started', { job: id, attempt });
-    if (this.#link.flush()) this.#run(task, this.#running);
-    else this.#link.flushed().then(() => this.#run(task, /** @type {Running} */ (this.#running)));
+    if (this.#link.flush()) this.#run(this.#running);
+    else this.#link.flushed().then(() => this.#run(/** @type {Running} */ (this.#running)));
   }
 
-  /** Calls the task. What it returns at once is answered at once. @param {import('./tasks.js').Task} task @param {Running} running */
-  #run(task, running) {
-    const { job, context } = running;
+  /** Calls the task. What it returns at once is answered at once. @param {Running} running */
+  #run(running) {
+    const { job, task, context } = running;
     running.startedAt = performance.now();
-    running.usage = process.resourceUsage();
+    if (task.isLong) running.usage = process.resourceUsage();
     let returned;
     try {
       returned = task.run(inputOf(task, job.input, job.run.media_type), context);
     } catch (error) {
       return this.#failed(running, error);
     }
-    if (isAsync(returned)) void this.#settle(task, running, returned);
-    else this.#finished(running, task, returned);
+    if (isAsync(returned)) void this.#settle(running, returned);
+    else this.#finished(running, returned);
   }
 
   /** Waits for what the task has promised. Each value of an iterator is a part of the output. */
-  async #settle(task, running, returned) {
+  async #settle(running, returned) {
     try {
       const value = await returned;
-      if (!isIterator(value)) return this.#finished(running, task, value);
+      if (!isIterator(value)) return this.#finished(running, value);
       let isText = true;
       for await (const part of value) {
         isText &&= typeof part === 'string';
         await running.context.write(part);
       }
-      this.#finished(running, task, isText ? '' : Buffer.alloc(0));
+      this.#finished(running, isText ? '' : Buffer.alloc(0));
     } catch (error) {
       this.#failed(running, error);
     }
   }
 
-  #finished(running, task, returned) {
+  #finished(running, returned) {
     let output;
     try {
-      output = this.#outputOf(task, returned);
+      output = this.#outputOf(running.task, returned);
     } catch (error) {
       return this.#failed(running, error);
     }
@@ -216,8 +216,9 @@ export class Session {
     if (this.#running !== running) return; // it was answered as a panic
     const { job, attempt } = running.job.run;
     const elapsed = performance.now() - running.startedAt;
+    if (elapsed >= MEASURED_FROM) running.task.isLong = true;
     running.context._end();
-    this.send(name, { job, attempt, run_ns: Math.round(elapsed * 1e6), usage: usageOf(running, elapsed), ...fields }, payload);
+    this.send(name, { job, attempt, run_ns: Math.round(elapsed * 1e6), usage: usageOf(running), ...fields }, payload);
     this.#kept = [];
     this.#running = undefined;
     // The next job gets a turn of the event loop of its own, so that a Cancel that has arrived is read first.
@@ -242,9 +243,9 @@ const isIterator = (value) =>
 
 const tooLong = (length, max) => `the output has ${length} bytes, at most ${max} can be sent`;
 
-/** What the attempt used. @param {Running} running @param {number} elapsed */
-function usageOf({ usage: before }, elapsed) {
-  if (before === undefined || elapsed < MEASURED_FROM) return UNKNOWN;
+/** What the attempt used. @param {Running} running */
+function usageOf({ usage: before }) {
+  if (before === undefined) return UNKNOWN;
   const now = process.resourceUsage();
   return {
     cpu_user_us: now.userCPUTime - before.userCPUTime,

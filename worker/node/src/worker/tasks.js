@@ -15,6 +15,7 @@ import { decodePayload, encodePayload } from '../payload.js';
  * @property {number} progressEvery milliseconds; 0 if nothing is promised
  * @property {Record<string, any>} offer the fields of the message
  * @property {Buffer} texts its payload
+ * @property {boolean} isLong it has run for some milliseconds at least once
  */
 
 const KEYS = new Set([
@@ -67,7 +68,7 @@ function withOffer(name, told) {
     example_length: example.length,
     schema_length: schema.length,
   };
-  return { name, run: told.run, reads: readAs(accepts), produces, progressEvery, offer, texts: Buffer.concat([example, schema]) };
+  return { name, run: told.run, reads: readAs(accepts), produces, progressEvery, offer, texts: Buffer.concat([example, schema]), isLong: false };
 }
 
 function checkShape(told) {

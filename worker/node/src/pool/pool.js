@@ -1,0 +1,50 @@
+/**
+ * A client with a supervisor of its own, which ends with the program.
+ */
+
+import { Client } from '../client/client.js';
+import { commandOf } from './command.js';
+import { PrivateSupervisor } from './supervisor.js';
+
+/**
+ * @typedef {object} PoolOptions
+ * @property {URL | string | string[]} [worker] a module, which this same Node runs; a command line; or its words. By default the
+ *   built-in tasks
+ * @property {number} [workers] worker processes; by default as many as there are cores
+ * @property {string} [program] the path of offload; by default `OFFLOAD_PROGRAM`, or `offload` in PATH
+ * @property {string[]} [flags] further flags of `offload serve`
+ * @property {'inherit' | 'ignore'} [log] where its log goes: to standard error, or nowhere
+ */
+
+export class Pool extends Client {
+  #supervisor;
+
+  /** Starts the supervisor. @param {PoolOptions & Omit<import('../client/client.js').ClientOptions, 'socket'>} [options] */
+  constructor({ worker = 'builtin', workers, program, flags = [], log = 'inherit', ...client } = {}) {
+    const count = workers === undefined ? [] : [`--workers=${workers}`];
+    const supervisor = new PrivateSupervisor({
+      program: program ?? process.env.OFFLOAD_PROGRAM ?? 'offload',
+      flags: [`--worker=${commandOf(worker)}`, ...count, ...flags],
+      log,
+    });
+    super({ ...client, socket: supervisor.socket }, () => supervisor.ready());
+    this.#supervisor = supervisor;
+  }
+
+  /** Resolved when the first worker can take jobs. Need not be called; errors come with the first call, too. */
+  ready() {
+    return this.#supervisor.ready();
+  }
+
+  /** Waits until the calls that were made have ended, and ends the supervisor. Later calls are rejected. */
+  async close() {
+    await this.idle();
+    await this.end();
+  }
+
+  /** Ends the supervisor at once. Calls that have not ended are rejected: jobs in flight are `indeterminate`. */
+  async end() {
+    super.close();
+    await this.#supervisor.end();
+  }
+}

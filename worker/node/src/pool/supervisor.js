@@ -1,0 +1,133 @@
+/**
+ * A supervisor of our own: `offload serve` on a socket in a folder that only this user can enter. It ends with this program,
+ * however that ends, because a shell stands between the two:
+ *
+ *   this program === pipe ===> shell: `read` returns when the program is gone ---> SIGTERM ---> offload serve ---> workers
+ *
+ * The shell also removes the folder. No job is waited for then, because nobody is left who wants its output.
+ */
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { ConnectionError } from '../client/errors.js';
+
+/** Its arguments are the folder, and the command line of the supervisor. Descriptor 3 is the pipe. */
+const GUARD = `
+folder=$1; shift
+"$@" 3<&- &
+supervisor=$!
+trap 'kill -TERM "$supervisor"' HUP INT TERM
+{ read -r line <&3; kill -TERM "$supervisor"; } 2>/dev/null >&2 &
+guard=$!
+wait "$supervisor"; code=$?
+while kill -0 "$supervisor" 2>/dev/null; do wait "$supervisor"; code=$?; done
+kill "$guard" 2>/dev/null
+rm -rf "$folder"
+exit "$code"
+`;
+
+/** For how long the first worker may take until it can take jobs, in milliseconds, before the pool gives up. */
+const READY_TIMEOUT = 60_000;
+
+export class PrivateSupervisor {
+  #child;
+  #folder;
+  #ready;
+  /** Why it cannot be used any more. @type {ConnectionError | undefined} */
+  #lost;
+  /** Calls that wait until it is ready, which keeps this program from ending. */
+  #waiting = 0;
+
+  /**
+   * @param {object} options
+   * @param {string} options.program the path or the name of offload
+   * @param {string[]} options.flags of `offload serve`
+   * @param {'inherit' | 'ignore'} options.log where its log goes
+   */
+  constructor({ program, flags, log }) {
+    this.#folder = mkdtempSync(join(tmpdir(), 'offload-'));
+    this.socket = join(this.#folder, 'offload.sock');
+    const words = [program, '--socket', this.socket, '--json', 'serve', '--fail-fast', '--drain-timeout', '0s', ...flags];
+    // A session of its own: a Ctrl-C reaches this program only, which may want to finish its calls.
+    this.#child = spawn('/bin/sh', ['-c', GUARD, 'offload', this.#folder, ...words], {
+      stdio: ['ignore', 'pipe', log, 'pipe'], env: environment(), detached: true,
+    });
+    const exit = once(this.#child, 'exit').catch((error) => [error.message, null]);
+    this.exit = exit.then(([code, signal]) => this.#onEnd(code, signal));
+    this.#ready = this.#begin(program);
+    this.#ready.catch(() => {});
+    this.#keepAlive(false);
+  }
+
+  /** Resolved when its first worker can take jobs. Rejected with a `ConnectionError` if there is no supervisor, or not any more. */
+  async ready() {
+    if (this.#lost !== undefined) throw this.#lost;
+    this.#keepAlive(++this.#waiting > 0);
+    try {
+      await this.#ready;
+    } finally {
+      this.#keepAlive(--this.#waiting > 0);
+    }
+  }
+
+  /** Ends it, with its jobs and its workers. Resolved when it is gone. */
+  async end() {
+    this.#lost ??= new ConnectionError('closed', 'this pool was closed');
+    this.#keepAlive(true);
+    /** @type {import('node:stream').Writable} */ (this.#child.stdio[3]).destroy();
+    await this.exit;
+  }
+
+  async #begin(program) {
+    const late = setTimeout(() => this.#child.stdio[3]?.destroy(), READY_TIMEOUT);
+    late.unref();
+    try {
+      const said = await this.#firstLine();
+      if (said?.ready) return;
+      throw notStarted(program, said?.error?.message, await this.exit);
+    } finally {
+      clearTimeout(late);
+    }
+  }
+
+  /** What it prints first: that it is ready, or why it will not be. Later lines are not wanted. @returns {Promise<any>} */
+  async #firstLine() {
+    const lines = createInterface({ input: /** @type {import('node:stream').Readable} */ (this.#child.stdout) });
+    const line = await Promise.race([once(lines, 'line').then(([text]) => text), once(lines, 'close').then(() => undefined)]);
+    lines.close();
+    this.#child.stdout?.resume();
+    return line === undefined ? undefined : JSON.parse(line);
+  }
+
+  /** @param {number | string | null} code @param {string | null} signal */
+  #onEnd(code, signal) {
+    const how = signal === null ? `exit code ${code}` : signal;
+    this.#lost ??= new ConnectionError('no_supervisor', `the supervisor of this pool has ended (${how})`);
+    rmSync(this.#folder, { recursive: true, force: true });
+    return how;
+  }
+
+  /** Whether it keeps this program from ending. @param {boolean} doesKeep */
+  #keepAlive(doesKeep) {
+    const { stdout, stdio } = this.#child;
+    for (const handle of [this.#child, stdout, stdio[3]]) {
+      if (doesKeep) /** @type {any} */ (handle)?.ref();
+      else /** @type {any} */ (handle)?.unref();
+    }
+  }
+}
+
+function notStarted(program, reason, how) {
+  const isMissing = how === 'exit code 127';
+  const advice = `${program} cannot be found: install it, or name it by OFFLOAD_PROGRAM or the option \`program\``;
+  return new ConnectionError('no_supervisor', isMissing ? advice : `the supervisor of this pool did not start: ${reason ?? how}`);
+}
+
+/** The settings of another supervisor do not hold for this one. */
+function environment() {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFLOAD_')));
+}

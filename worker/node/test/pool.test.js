@@ -1,0 +1,108 @@
+/** A pool: a private supervisor that is there when it is needed, and ends with its program. */
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Pool } from '../index.js';
+import { ended } from './programs.js';
+import { until } from './supervisor.js';
+import { within } from './within.js';
+
+const worker = new URL('./workers/tasks.mjs', import.meta.url);
+const wait = (promise) => within('the end of a call', promise);
+const errorOf = (promise) => wait(promise).then((output) => assert.fail(`it gave ${output}`), (error) => error);
+
+/** Starts a program with a pool, and reads what it prints. */
+async function program(how) {
+  const child = spawn(process.execPath, [fileURLToPath(new URL('workers/pool_user.mjs', import.meta.url)), how], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const exit = once(child, 'exit');
+  const [line] = await within('what the program has started', once(createInterface({ input: child.stdout }), 'line'));
+  const { output, socket, pids } = JSON.parse(line);
+  assert.deepEqual([output, pids.length >= 2], [42, true]);
+  return { child, exit, socket, pids };
+}
+
+test('a program ends when its calls have ended, and leaves nothing behind, whether it closes its pool or not', async () => {
+  for (const [how, expected] of [['nothing', 0], ['close', 0], ['throw', 1]]) {
+    const { exit, socket, pids } = await program(how);
+    const [code] = await within('the end of the program', exit);
+    assert.equal(code, expected, how);
+    await ended(pids);
+    await until('that the folder is gone', async () => !existsSync(dirname(socket)));
+  }
+});
+
+test('when a program is killed, its supervisor and its workers end, in the middle of a job', async () => {
+  const { child, exit, socket, pids } = await program('wait');
+  child.kill('SIGKILL');
+  await within('the end of the program', exit);
+  await ended(pids);
+  await until('that the folder is gone', async () => !existsSync(dirname(socket)));
+});
+
+test('a pool is closed when its calls have ended', async () => {
+  const pool = new Pool({ worker, workers: 2, log: 'ignore' });
+  const calls = Array.from({ length: 10 }, (_, i) => pool.call('later', i));
+  const slow = pool.call('sleep', 100);
+  await wait(pool.close());
+  assert.deepEqual(await Promise.all(calls), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.equal(await slow, 'slept');
+  const error = await errorOf(pool.call('echo', 1));
+  assert.deepEqual([error.name, error.code], ['ConnectionError', 'closed']);
+  assert.ok(!existsSync(dirname(pool.socket)));
+  await wait(pool.close());
+});
+
+test('a pool that is ended at once does not wait for its calls', async () => {
+  const pool = new Pool({ worker, workers: 1, log: 'ignore' });
+  const inFlight = errorOf(pool.call('forever'));
+  await until('a job that runs', async () => (await pool.status()).jobs.running === 1);
+  await wait(pool.end());
+  assert.equal((await inFlight).outcome, 'indeterminate');
+});
+
+test('crashes of workers cost a pool one call each', async () => {
+  const pool = new Pool({ worker, workers: 2, log: 'ignore' });
+  const outcomes = await wait(Promise.allSettled(Array.from({ length: 40 }, (_, i) => pool.call(i % 10 === 0 ? 'abort' : 'echo', i))));
+  const failed = outcomes.filter(({ status }) => status === 'rejected').map(({ reason }) => reason.outcome);
+  assert.deepEqual(failed, Array(4).fill('worker_crashed'));
+  await wait(pool.close());
+});
+
+test('when its supervisor is killed, a pool says so', async () => {
+  const pool = new Pool({ worker, workers: 1, log: 'ignore' });
+  const { pid } = await wait(pool.status());
+  const inFlight = errorOf(pool.call('forever'));
+  await until('a job that runs', async () => (await pool.status()).jobs.running === 1);
+  process.kill(pid, 'SIGKILL');
+  assert.equal((await inFlight).outcome, 'indeterminate');
+  await ended([pid]);
+  await until('that the pool knows', async () => (await errorOf(pool.call('echo', 1))).message.includes('the supervisor of this pool has ended'));
+  await wait(pool.end());
+});
+
+test('a pool that cannot start says why', async () => {
+  const missing = new Pool({ worker, program: '/nonexistent/offload', log: 'ignore' });
+  const error = await errorOf(missing.call('echo', 1));
+  assert.deepEqual([error.name, error.code], ['ConnectionError', 'no_supervisor']);
+  assert.match(error.message, /^\/nonexistent\/offload cannot be found: install it, or name it by OFFLOAD_PROGRAM/);
+  const silent = new Pool({ worker: ['node', '--eval', 'process.exit(64)'], log: 'ignore' });
+  assert.match((await errorOf(silent.ready())).message, /^the supervisor of this pool did not start: /);
+  const wrong = new Pool({ worker, workers: -1, log: 'ignore' });
+  assert.match((await errorOf(wrong.call('echo'))).message, /--workers/);
+  assert.throws(() => new Pool({ worker: [] }), TypeError);
+  await wait(Promise.all([missing.end(), silent.end(), wrong.end()]));
+});
+
+test('the built-in tasks need no worker program', async () => {
+  const pool = new Pool({ workers: 1, log: 'ignore' });
+  assert.deepEqual(await wait(pool.call('primes', 1000)), { count: 168, largest: 997 });
+  await wait(pool.close());
+});
