@@ -89,6 +89,7 @@ export const TO_CLIENT = direction({
 });
 
 const writer = new Writer();
+const NOTHING = new Uint8Array(0);
 
 /**
  * @typedef {{ type: string, [field: string]: any }} Message its name and its fields
@@ -121,9 +122,9 @@ function direction(messages) {
    * @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload]
    * @returns {Uint8Array[]}
    */
-  function encode(name, fields = {}, payload) {
+  function encode(name, fields = {}, payload = NOTHING) {
     const number = /** @type {number} */ (numbers.get(name));
-    const length = payload?.length ?? 0;
+    const length = payload.length;
     writer.at = 0;
     u32.write(writer, number);
     types[number].write(writer, fields);
@@ -134,7 +135,7 @@ function direction(messages) {
     frame.writeUInt32LE(length, 4);
     writer.bytes.copy(frame, PREFIX_BYTES, 0, header);
     if (!isInline) return [frame, payload];
-    if (payload !== undefined) frame.set(payload, PREFIX_BYTES + header);
+    frame.set(payload, PREFIX_BYTES + header);
     return [frame];
   }
 

@@ -89,7 +89,8 @@ function checkPair(key, value) {
 
 /** What most jobs have. */
 const NO_METADATA = new Map();
-const NONE = Object.freeze([]);
+/** @type {any[]} */
+const NONE = [];
 
 /** What a client attached to a job: a `Map` when it is read; a `Map` or an object when it is written. */
 export const metadata = checked(list(struct({ key: text, value: text })), metadataToWire, (pairs) =>

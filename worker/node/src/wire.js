@@ -143,7 +143,7 @@ export const text = {
     for (let at = start; at < start + count; at++) {
       if (bytes[at] >= 0x80) return unicode(bytes.subarray(start, start + count));
     }
-    return bytes.latin1Slice(start, start + count);
+    return bytes.toString('latin1', start, start + count);
   },
   write(writer, value) {
     const count = Buffer.byteLength(value);
@@ -165,7 +165,7 @@ function unicode(bytes) {
 export const magic = {
   read(reader) {
     const at = reader.skip(8);
-    return reader.bytes.latin1Slice(at, at + 8);
+    return reader.bytes.toString('latin1', at, at + 8);
   },
   write: (writer, value) => void writer.bytes.write(value, writer.skip(8), 'latin1'),
 };

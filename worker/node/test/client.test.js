@@ -2,8 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { Payload } from '../index.js';
+import { Killer } from './killer.js';
 import { PROGRAM, until, withSupervisor } from './supervisor.js';
 import { within } from './within.js';
 
@@ -121,6 +123,22 @@ test('a task that blocks is cancelled with its process', async () => {
   });
 });
 
+test('another attempt goes on from the checkpoint of one that was lost', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    assert.equal(await wait(supervisor.client().call('resuming', 'half')), 'attempt 2 went on from half');
+  });
+});
+
+test('what a task prints is in the log beside the ID of its job', async () => {
+  await withSupervisor({ log: 'pipe' }, async (supervisor) => {
+    const { job } = await wait(supervisor.client().run('print', 'hello'));
+    for await (const line of createInterface({ input: supervisor.process.stderr })) {
+      if (line.includes('a line: hello')) return assert.ok(line.includes(`job ${job}]`), line);
+    }
+    assert.fail('the line is not there');
+  });
+});
+
 test('a stream gives the parts as they come, and errors behind the parts that came before', async () => {
   await withSupervisor({}, async (supervisor) => {
     const client = supervisor.client();
@@ -130,6 +148,8 @@ test('a stream gives the parts as they come, and errors behind the parts that ca
     let bytes = 0;
     for await (const part of client.stream('write', { parts: 100, bytes: 65_536 })) bytes += part.length;
     assert.equal(bytes, 100 * 65_536 + 'end'.length);
+    const whole = await wait(client.run('together'));
+    assert.equal(whole.bytes.length, 6 * 65_536 + 'end'.length);
     assert.equal(await wait(client.call('count', 3)), '1\n2\n3\n');
     const failing = client.stream('fail', 'no luck');
     assert.equal((await errorOf(failing.next())).outcome, 'app_error');
@@ -235,16 +255,10 @@ test('drain finishes what was accepted, then there is no supervisor', async () =
 test('workers are killed every 50 ms, and every answer of an idempotent task is right', async () => {
   await withSupervisor({ workers: 3, flags: ['--max-restarts', '1000'] }, async (supervisor) => {
     const [client, watcher] = [supervisor.client(), supervisor.client()];
-    let kills = 0;
-    // One that is starting would be killed for ever on a machine that is busy.
-    const isUp = (worker) => worker.state === 'idle' || worker.state === 'busy';
-    const killer = setInterval(async () => {
-      const victims = (await watcher.workers()).filter(isUp);
-      if (victims.length > 0) process.kill(victims[kills++ % victims.length].pid, 'SIGKILL');
-    }, 50);
+    const killer = new Killer(watcher);
     let right = 0;
     const caller = async (first) => {
-      for (let i = first; kills < 10 || i < first + 50; i++) {
+      for (let i = first; killer.count < 10 || i < first + 50; i++) {
         if ((await client.call('double', i, { attempts: 100 })) === 2 * i) right++;
         else assert.fail(`a wrong answer to ${i}`);
       }
@@ -252,9 +266,9 @@ test('workers are killed every 50 ms, and every answer of an idempotent task is 
     try {
       await wait(Promise.all(Array.from({ length: 20 }, (_, i) => caller(i * 1000))));
     } finally {
-      clearInterval(killer);
+      await killer.stop();
     }
-    assert.ok(right >= 1000 && kills >= 10, `${right} answers, ${kills} kills`);
+    assert.ok(right >= 1000 && killer.count >= 10, `${right} answers, ${killer.count} kills`);
   });
 });
 

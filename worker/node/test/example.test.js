@@ -1,4 +1,4 @@
-/** The web server of `example/`, whose requests crash its workers. */
+/** Web servers whose requests crash their workers: the one of `example/`, and one whose workers are killed besides. */
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -7,6 +7,8 @@ import http from 'node:http';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { Pool } from '../index.js';
+import { Killer } from './killer.js';
 import { within } from './within.js';
 
 /** Posts a body. @returns {Promise<[number, string]>} status and answer */
@@ -19,7 +21,7 @@ async function post(url, body, agent) {
   return [response.statusCode, answer];
 }
 
-test('100 clients of a web server get their answers, while 1 of 10 requests crashes a worker', async () => {
+test('100 clients of a web server get their answers, while 1 of 25 requests crashes a worker', async () => {
   const example = fileURLToPath(new URL('../example/http.mjs', import.meta.url));
   const server = spawn(process.execPath, [example], { env: { ...process.env, PORT: '0' }, stdio: ['ignore', 'pipe', 'ignore'] });
   const exit = once(server, 'exit');
@@ -28,7 +30,7 @@ test('100 clients of a web server get their answers, while 1 of 10 requests cras
     const [url] = await within('the address of the server', once(createInterface({ input: server.stdout }), 'line'));
     const client = async (index) => {
       for (let i = 0; i < 10; i++) {
-        const isGuilty = (index + i) % 10 === 0;
+        const isGuilty = (index + i) % 25 === 0;
         const [status, answer] = await post(url, isGuilty ? 'crash' : `request ${index}.${i}`, agent);
         if (isGuilty) assert.deepEqual([status, answer.trim()], [502, 'worker_crashed: signal 6 (SIGABRT) in attempt 1 of 1']);
         else assert.deepEqual([status, answer], [200, `REQUEST ${index}.${i}`]);
@@ -43,5 +45,45 @@ test('100 clients of a web server get their answers, while 1 of 10 requests cras
   } finally {
     agent.destroy();
     server.kill('SIGKILL');
+  }
+});
+
+/** A web server: `/double` gives twice the number of the body, `/abort` crashes. */
+async function serverOf(pool) {
+  const server = http.createServer(async (request, response) => {
+    let body = '';
+    for await (const chunk of request.setEncoding('utf8')) body += chunk;
+    const options = request.url === '/double' ? { attempts: 100 } : {};
+    const [status, answer] = await pool.call(request.url.slice(1), JSON.parse(body), options).then(
+      (output) => [200, String(output)],
+      (error) => [502, error.outcome],
+    );
+    response.writeHead(status).end(answer);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { server, url: `http://127.0.0.1:${server.address().port}` };
+}
+
+test('1 of 50 requests crashes a worker, another one is killed every 50 ms, and no answer is wrong or lost', async () => {
+  const worker = new URL('./workers/tasks.mjs', import.meta.url);
+  const pool = new Pool({ worker, workers: 3, flags: ['--max-restarts=1000', '--backoff-min=1ms', '--backoff-max=10ms'], log: 'ignore' });
+  const { server, url } = await serverOf(pool);
+  const agent = new http.Agent({ keepAlive: true });
+  const killer = new Killer(pool);
+  const client = async (index) => {
+    for (let i = index; killer.count < 10 || i < index + 10; i++) {
+      const [path, expected] = i % 50 === 0 ? ['/abort', [502, 'worker_crashed']] : ['/double', [200, String(2 * i)]];
+      assert.deepEqual(await post(url + path, String(i), agent), expected);
+    }
+  };
+  try {
+    await within('all answers', Promise.all(Array.from({ length: 100 }, (_, index) => client(index * 7))));
+    assert.ok(killer.count >= 10);
+  } finally {
+    await killer.stop();
+    agent.destroy();
+    server.close();
+    await within('the end of the pool', pool.end());
   }
 });

@@ -16,18 +16,17 @@ export const PROGRAM = process.env.OFFLOAD_PROGRAM ?? 'offload';
 export const workerCommand = (name) => `'${process.execPath}' '${fileURLToPath(new URL(`workers/${name}`, import.meta.url))}'`;
 
 export class Supervisor {
-  /** @param {{ worker?: string, workers?: number, flags?: string[] }} [options] */
-  static async start({ worker = 'tasks.mjs', workers = 2, flags = [] } = {}) {
-    const supervisor = new Supervisor(['--worker', workerCommand(worker), '--workers', String(workers), ...flags]);
+  /** @param {{ worker?: string, workers?: number, flags?: string[], log?: 'ignore' | 'pipe' }} [options] */
+  static async start({ worker = 'tasks.mjs', workers = 2, flags = [], log = 'ignore' } = {}) {
+    const supervisor = new Supervisor(['--worker', workerCommand(worker), '--workers', String(workers), ...flags], log);
     await within('the line `ready`', supervisor.#ready());
     return supervisor;
   }
 
-  constructor(flags) {
+  constructor(flags, log) {
     this.folder = mkdtempSync(join(tmpdir(), 'offload-'));
     this.socket = join(this.folder, 'socket');
-    const stdio = /** @type {const} */ (['ignore', 'pipe', 'ignore']);
-    this.process = spawn(PROGRAM, ['--socket', this.socket, '--json', 'serve', ...flags], { stdio });
+    this.process = spawn(PROGRAM, ['--socket', this.socket, '--json', 'serve', ...flags], { stdio: ['ignore', 'pipe', log] });
     this.exit = once(this.process, 'exit');
     /** @type {Client[]} */
     this.clients = [];

@@ -73,6 +73,40 @@ test('the version of a greeting is read although the rest of it is of another ve
   assert.deepEqual(versionOf(bytes, 8, bytes.length, 8), { major: 2, minor: 1 });
 });
 
+/** Numbers from 0 to 2^32 - 1 that are the same in each run (xorshift). @param {number} seed */
+function* numbers(seed) {
+  for (;;) {
+    seed ^= seed << 13;
+    seed ^= seed >>> 17;
+    seed ^= seed << 5;
+    yield seed >>> 0;
+  }
+}
+
+test('frames that were damaged are read or refused, and nothing else happens', () => {
+  const random = numbers(7);
+  const next = (below) => random.next().value % below;
+  const counts = { read: 0, refused: 0 };
+  for (let run = 0; run < 50_000; run++) {
+    const { frame, direction } = vectors[next(vectors.length)];
+    const bytes = Buffer.from(frame, 'hex');
+    for (let i = next(4); i >= 0; i--) bytes[next(bytes.length)] = next(256);
+    try {
+      const decoder = new FrameDecoder(PAYLOAD_MAX, (from, start, end) => {
+        DIRECTIONS[direction].decode(from, start, end);
+        counts.read++;
+      });
+      const split = next(bytes.length + 1);
+      decoder.push(bytes.subarray(0, split));
+      decoder.push(bytes.subarray(split));
+    } catch (error) {
+      if (error.name !== 'Malformed') throw error;
+      counts.refused++;
+    }
+  }
+  assert.ok(counts.read > 5_000 && counts.refused > 5_000, JSON.stringify(counts));
+});
+
 test('two frames and the start of a third come in one piece', () => {
   const [ready, started] = ['Ready', 'Started'].map((name) => {
     return Buffer.from(vectors.find((vector) => vector.meaning?.message === name).frame, 'hex');

@@ -11,6 +11,9 @@ import { decodePayload, encodePayload } from '../payload.js';
 import { JobError, Rejected, tooLarge } from './errors.js';
 import { submitOptions } from './options.js';
 
+/** What a job that was sent still holds here of its input. */
+const NOTHING = { bytes: Buffer.alloc(0), contentType: '' };
+
 export class Call {
   /** The job's ID, once it is accepted. */
   job = '';
@@ -58,6 +61,7 @@ export class Call {
     const { bytes, contentType } = this.#input;
     if (bytes.length > connection.payloadMax) return this.#end(tooLarge(bytes.length, connection.payloadMax));
     const fields = { task: this.#task, media_type: contentType, detach: false, options: this.#remainingOptions() };
+    this.#input = NOTHING;
     try {
       connection.request('Submit', fields, this, bytes);
     } catch (error) {

@@ -29,8 +29,8 @@ export class JobContext {
   #progressAt = this.#startedAt;
   #said = '0/0';
   #credit = PARTS_CREDIT;
-  /** @type {(() => void) | undefined} */
-  #onCredit;
+  /** Parts that wait for credit. @type {((value?: any) => void)[]} */
+  #onCredit = [];
 
   /** @param {import('./session.js').Job} job @param {import('./tasks.js').Task} task @param {import('./session.js').Session} session */
   constructor(job, task, session) {
@@ -134,7 +134,7 @@ export class JobContext {
 
   async #writePiece(piece) {
     while (this.#credit < piece.length && !this.#isOver()) {
-      await new Promise((resolve) => (this.#onCredit = () => resolve(undefined)));
+      await new Promise((resolve) => this.#onCredit.push(resolve));
     }
     if (this.#isOver()) throw new Cancelled();
     if (!this.#session.sendsParts) return this.#session.keepPart(piece);
@@ -155,19 +155,23 @@ export class JobContext {
   /** Internal: the parts may have so many bytes more. @param {number | bigint} bytes */
   _addCredit(bytes) {
     this.#credit += Number(bytes);
-    this.#onCredit?.();
+    this.#tellParts();
   }
 
   /** Internal: nobody wants the output any more. */
   _cancel() {
     this.#isCancelled = true;
     this.#controller?.abort(new Cancelled());
-    this.#onCredit?.();
+    this.#tellParts();
   }
 
   /** Internal: the job is answered, so nothing more can be sent for it. */
   _end() {
     this.#hasEnded = true;
-    this.#onCredit?.();
+    this.#tellParts();
+  }
+
+  #tellParts() {
+    for (const resolve of this.#onCredit.splice(0)) resolve();
   }
 }

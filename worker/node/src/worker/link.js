@@ -90,7 +90,8 @@ function writeNow(bytes) {
   try {
     while (written < bytes.length) written += fs.writeSync(CHANNEL, bytes, written);
   } catch (error) {
-    if (error.code !== 'EAGAIN' && error.code !== 'EINTR') process.exit(0); // the supervisor is gone
+    if (error.code === 'EPIPE' || error.code === 'ECONNRESET') process.exit(0); // the supervisor is gone
+    if (error.code !== 'EAGAIN' && error.code !== 'EINTR') throw error;
   }
   return written;
 }

@@ -16,6 +16,7 @@
  * is read; the supervisor ends the process if it has to.
  */
 
+import { readFileSync } from 'node:fs';
 import { MESSAGE_MAX, PAYLOAD_MAX_CEILING } from '../limits.js';
 import { hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC } from '../messages.js';
 import { cut } from '../nouns.js';
@@ -24,7 +25,9 @@ import { JobContext } from './context.js';
 import { Link } from './link.js';
 import { inputOf } from './tasks.js';
 
-const LIBRARY = 'offload for Node 0.4.0';
+const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
+/** For people. */
+const LIBRARY = `offload for Node ${version}`;
 /** The exit code that says that starting this program again is pointless. */
 const POINTLESS = 64;
 /** What a job used, if nobody has asked: unknown. */
@@ -103,12 +106,13 @@ export class Session {
       }
       case 'Resume': return void (this.#checkpoint = payload);
       case 'Cancel': return this.#onCancel(message.job);
-      case 'Credit': return this.#running?.job.run.job === message.job ? this.#running.context._addCredit(message.bytes) : undefined;
+      case 'Credit': return this.#runningAs(message.job)?.context._addCredit(message.bytes);
       case 'Drain': return void (this.#isDraining = true);
       default: return; // Yield may be ignored, and the others belong to capabilities that this worker has not stated
     }
   }
 
+  /** @param {Record<string, any>} welcome */
   #onWelcome({ major, minor, capabilities, payload_max: payloadMax }) {
     if (major !== VERSION_MAJOR) {
       const [theirs, ours] = [`${major}.${minor}`, `${VERSION_MAJOR}.${VERSION_MINOR}`];
@@ -119,9 +123,14 @@ export class Session {
   }
 
   #onCancel(id) {
-    if (this.#running?.job.run.job === id) return this.#running.context._cancel();
+    this.#runningAs(id)?.context._cancel();
     const waiting = this.#waiting.find((job) => job.run.job === id);
     if (waiting !== undefined) waiting.isCancelled = true;
+  }
+
+  /** The job that runs, if it is this one. @param {number | bigint} id */
+  #runningAs(id) {
+    return this.#running?.job.run.job === id ? this.#running : undefined;
   }
 
   /** The supervisor is gone, or what it sent is no message. */
@@ -132,12 +141,14 @@ export class Session {
 
   /** Starts the next job, unless one runs. */
   #work() {
-    while (this.#running === undefined) {
-      const job = this.#waiting.shift();
-      if (job === undefined) return this.#isDraining ? void this.#leave() : undefined;
-      if (job.isCancelled) this.send('Skipped', { job: job.run.job });
-      else this.#start(job);
+    if (this.#running !== undefined) return;
+    let job = this.#waiting.shift();
+    while (job?.isCancelled) {
+      this.send('Skipped', { job: job.run.job });
+      job = this.#waiting.shift();
     }
+    if (job !== undefined) this.#start(job);
+    else if (this.#isDraining) void this.#leave();
   }
 
   /** All jobs are answered. */

@@ -64,6 +64,17 @@ serve({
         return 'saved';
       },
     },
+    resuming: {
+      checkpoints: true,
+      idempotent: true,
+      run: async (state, ctx) => {
+        if (ctx.resumed) return `attempt ${ctx.attempt} went on from ${ctx.resumed}`;
+        ctx.checkpoint(state);
+        process.kill(process.pid, 'SIGKILL');
+        await sleep(2 ** 30);
+      },
+    },
+    together: { run: (_, ctx) => Promise.all([1, 2, 3, 4, 5, 6].map((part) => ctx.write(Buffer.alloc(65_536, part)))).then(() => 'end'), streams: true },
     print: (line, ctx) => ctx.log('a line: %s', line),
     abort: () => process.abort(),
     exit: (code) => process.exit(code),
