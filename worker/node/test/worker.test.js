@@ -60,6 +60,7 @@ test('what a task gets and what becomes of its result follow the media types', a
     ['function', null, {}, ['Failed', 'app_error', 'TypeError: a function cannot be written as JSON']],
     ['fail', 'no luck', {}, ['Failed', 'app_error', 'no luck']],
     ['reject', null, {}, ['Failed', 'app_error', 'only a text']],
+    ['circular', null, {}, ['Failed', 'app_error', '<ref *1> { self: [Circular *1] }']],
   ];
   for (const [index, [task, input, fields, expected]] of cases.entries()) {
     supervisor.run(index, task, input, fields);
@@ -104,7 +105,9 @@ test('an error that nobody caught is a panic of the job that runs, and the proce
   for (const [task, message] of [['uncaught', 'thrown by a timer'], ['unhandled', 'a promise of nobody']]) {
     const supervisor = await started();
     supervisor.run(1, task, null);
+    supervisor.run(2, 'echo', 'never started');
     assert.deepEqual(said(await answerTo(supervisor, 1)), ['Failed', 'panic', message]);
+    await supervisor.expect('nothing');
     assert.equal(await supervisor.ended(), 1);
     assert.match(supervisor.stderr, new RegExp(message));
   }

@@ -17,6 +17,7 @@
  */
 
 import { readFileSync } from 'node:fs';
+import { inspect } from 'node:util';
 import { MESSAGE_MAX, PAYLOAD_MAX_CEILING } from '../limits.js';
 import { hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC } from '../messages.js';
 import { cut } from '../nouns.js';
@@ -56,6 +57,8 @@ export class Session {
   /** Parts that wait for the answer, because this supervisor takes none. @type {Uint8Array[]} */
   #kept = [];
   #isDraining = false;
+  /** After an error that nobody caught, no further job is started. */
+  #isBroken = false;
 
   /** @param {Map<string, import('./tasks.js').Task>} tasks */
   constructor(tasks) {
@@ -141,7 +144,7 @@ export class Session {
 
   /** Starts the next job, unless one runs. */
   #work() {
-    if (this.#running !== undefined) return;
+    if (this.#running !== undefined || this.#isBroken) return;
     let job = this.#waiting.shift();
     while (job?.isCancelled) {
       this.send('Skipped', { job: job.run.job });
@@ -239,6 +242,7 @@ export class Session {
   /** An error that no task caught: nobody knows what state the process is in. The job that runs has panicked; the process ends. */
   #onUncaught(error) {
     const running = this.#running;
+    this.#isBroken = true;
     process.stderr.write(`offload worker: an error that nobody caught: ${error?.stack ?? String(error)}\n`);
     if (running !== undefined) {
       this.#answer(running, 'Failed', { kind: 'panic', message: cut(messageOf(error), MESSAGE_MAX) });
@@ -267,7 +271,7 @@ function usageOf({ usage: before }) {
 
 /** The reason for people: with the name of the error, unless that is `Error`. @param {any} error */
 function messageOf(error) {
-  if (!(error instanceof Error)) return typeof error === 'string' ? error : JSON.stringify(error) ?? String(error);
+  if (!(error instanceof Error)) return typeof error === 'string' ? error : inspect(error);
   return error.name === 'Error' || error.name === '' ? error.message : `${error.name}: ${error.message}`;
 }
 

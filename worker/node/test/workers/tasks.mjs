@@ -30,6 +30,11 @@ serve({
     }),
     fail: (message) => { throw new Error(message); },
     typeError: (input) => input.no.such.field,
+    circular: () => {
+      const thrown = {};
+      thrown.self = thrown;
+      throw thrown;
+    },
     reject: () => Promise.reject('only a text'),
     uncaught: () => new Promise(() => setTimeout(() => { throw new Error('thrown by a timer'); }, 1)),
     unhandled: () => new Promise(() => void Promise.reject(new Error('a promise of nobody'))),
