@@ -37,7 +37,11 @@ export interface JobContext<State = any> {
 export type Run<State = any> = (input: any, ctx: JobContext<State>) => unknown;
 
 export interface TaskDefinition<State = any> {
-  run: Run<State>;
+  run?: Run<State>;
+  /** In place of `run`: as many results as inputs; one that is an `Error` is that job's error. */
+  runBatch?: (inputs: any[], ctxs: JobContext<State>[]) => unknown[] | Promise<unknown[]>;
+  /** Most jobs (2 to 32), and for how many milliseconds the first one waits for others (0 to 1,000). */
+  batch?: { max?: number; wait?: number };
   idempotent?: boolean;
   accepts?: string | string[];
   produces?: string;

@@ -40,5 +40,9 @@ export const MEDIA_TYPE_MAX = 127;
 export const CHECKPOINT_MAX = 64 << 10;
 /** Longest part of an output, in bytes. */
 export const PART_MAX = 64 << 10;
+/** Most jobs that may run together. */
+export const BATCH_JOBS_MAX = 32;
+/** For how long the first job of a batch may wait for others at most, in milliseconds. */
+export const BATCH_WAIT_MAX = 1000;
 /** Bytes of parts that an attempt may send before it is given credit. */
 export const PARTS_CREDIT = 256 << 10;

@@ -14,8 +14,12 @@ export const CLIENT_MAGIC = 'OFFLOADC';
 /** Both ends must speak the same major version. */
 export const VERSION_MAJOR = 3;
 export const VERSION_MINOR = 0;
-/** The capability of outputs in parts. It is the only one of this package. */
+/** The capability of outputs in parts. */
 export const PARTS = 1;
+/** The capability of tasks that take several jobs at once. */
+export const BATCHES = 1 << 5;
+/** Those of a worker of this package. */
+export const WORKER_CAPABILITIES = PARTS | BATCHES;
 
 /** Whether `capabilities` has the bit `bit`. @param {number | bigint} capabilities @param {number} bit */
 export const hasCapability = (capabilities, bit) => (BigInt(capabilities) & BigInt(bit)) !== 0n;

@@ -29,7 +29,7 @@ const said = ({ type, kind, message, media_type: mediaType, payload }) =>
 test('a worker offers its tasks with what they say of themselves and is ready after setUp', async () => {
   const supervisor = await FakeSupervisor.start('tasks.mjs');
   const [hello, ...offers] = (await supervisor.introduced()).slice(0, -1);
-  assert.deepEqual([hello.type, hello.magic, hello.major, hello.capabilities], ['Hello', 'OFFLOADW', 3, 1]);
+  assert.deepEqual([hello.type, hello.magic, hello.major, hello.capabilities], ['Hello', 'OFFLOADW', 3, 33]);
   const double = offers.find((offer) => offer.task.name === 'double');
   const { task, about, example_length: example, schema_length: schema, payload } = double;
   assert.deepEqual([task.idempotent, task.stepped, task.checkpoints, task.lane], [true, false, false, 'cpu']);

@@ -90,7 +90,8 @@ export class JobContext {
 
   /**
    * Reports progress: `done` units of work of `total` (0 if not known). It may be called often: a message is sent at most every
-   * 100 ms, or twice in the time that the task promised. It is sent at once, also by a task that never waits.
+   * 100 ms, or twice in the time that the task promised. It is sent at once, also by a task that never waits. Jobs that run together
+   * report none.
    * @param {number} done @param {number} [total]
    */
   progress(done, total = 0) {
@@ -99,7 +100,7 @@ export class JobContext {
     const now = performance.now();
     const said = `${done}/${total}`;
     const isNews = progressEvery > 0 || said !== this.#said;
-    if (this.#hasEnded || now - this.#progressAt < every || !isNews) return;
+    if (this.#hasEnded || this.#task.runBatch || now - this.#progressAt < every || !isNews) return;
     this.#progressAt = now;
     this.#said = said;
     this.#send('Progress', { done: Math.floor(done), total: Math.floor(total) });
@@ -128,6 +129,7 @@ export class JobContext {
    * @param {Uint8Array | string} part
    */
   async write(part) {
+    if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
     const bytes = typeof part === 'string' ? Buffer.from(part) : part;
     for (let at = 0; at < bytes.length; at += PART_MAX) await this.#writePiece(bytes.subarray(at, at + PART_MAX));
   }

@@ -19,9 +19,12 @@
 import { readFileSync } from 'node:fs';
 import { inspect } from 'node:util';
 import { MESSAGE_MAX, PAYLOAD_MAX_CEILING } from '../limits.js';
-import { hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC } from '../messages.js';
+import {
+  BATCHES, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
+} from '../messages.js';
 import { cut } from '../nouns.js';
 import { encodePayload, Payload } from '../payload.js';
+import { resultsOf } from './batches.js';
 import { JobContext } from './context.js';
 import { Link } from './link.js';
 import { inputOf } from './tasks.js';
@@ -38,18 +41,27 @@ const MEASURED_FROM = 2;
 
 /** @typedef {{ run: import('../messages.js').Message, input: Buffer, checkpoint?: Buffer, isCancelled: boolean }} Job */
 
-/** A job between Started and its answer. @typedef {{ job: Job, task: import('./tasks.js').Task, context: JobContext, startedAt: number, usage: NodeJS.ResourceUsage | undefined }} Running */
+/** A job between Started and its answer. @typedef {{ job: Job, context: JobContext, isAnswered: boolean }} Member */
+
+/**
+ * What runs: one job, or several of a task that run together.
+ * @typedef {{ task: import('./tasks.js').Task, members: Member[], startedAt: number, usage: NodeJS.ResourceUsage | undefined }} Running
+ */
 
 export class Session {
   /** What `setUp` returned. @type {any} */
   state = undefined;
   /** Whether the supervisor takes outputs in parts. */
   sendsParts = false;
+  #takesBatches = false;
   #tasks;
   #link;
   #payloadMax = PAYLOAD_MAX_CEILING;
-  /** Jobs that were given and have not started. @type {Job[]} */
+  /** Jobs that were given and have not started; those that run together are one entry. @type {Job[][]} */
   #waiting = [];
+  /** Jobs of a batch that has not arrived as a whole, and how many are to come. @type {Job[]} */
+  #gathering = [];
+  #toGather = 0;
   /** @type {Running | undefined} */
   #running;
   /** The checkpoint for the job of the next Run. @type {Buffer | undefined} */
@@ -59,6 +71,10 @@ export class Session {
   #isDraining = false;
   /** After an error that nobody caught, no further job is started. */
   #isBroken = false;
+
+  /** Resolved by Welcome. */
+  #welcomed = () => {};
+  #welcome = new Promise((resolve) => (this.#welcomed = () => resolve(undefined)));
 
   /** @param {Map<string, import('./tasks.js').Task>} tasks */
   constructor(tasks) {
@@ -74,10 +90,17 @@ export class Session {
   async begin(setUp) {
     process.on('uncaughtException', (error) => this.#onUncaught(error));
     const [magic, major, minor] = [WORKER_MAGIC, VERSION_MAJOR, VERSION_MINOR];
-    this.send('Hello', { magic, major, minor, capabilities: PARTS, sdk: LIBRARY });
-    for (const task of this.#tasks.values()) this.#link.push('Offer', task.offer, task.texts);
+    this.send('Hello', { magic, major, minor, capabilities: WORKER_CAPABILITIES, sdk: LIBRARY });
+    // Whether it may be said which tasks take several jobs at once, the supervisor has to say.
+    if ([...this.#tasks.values()].some((task) => task.batching)) await this.#welcome;
+    for (const task of this.#tasks.values()) this.#offer(task);
     this.state = await setUp?.();
     this.send('Ready');
+  }
+
+  #offer({ offer, texts, batching }) {
+    this.#link.push('Offer', offer, texts);
+    if (batching && this.#takesBatches) this.#link.push('OfferBatch', { batching });
   }
 
   /** @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload] */
@@ -102,17 +125,24 @@ export class Session {
   #onMessage(message, payload) {
     switch (message.type) {
       case 'Welcome': return this.#onWelcome(message);
-      case 'Run': {
-        this.#waiting.push({ run: message, input: payload, checkpoint: this.#checkpoint, isCancelled: false });
-        this.#checkpoint = undefined;
-        return;
-      }
+      case 'Run': return this.#onRun(message, payload);
+      case 'Batch': return void (this.#toGather = message.jobs);
       case 'Resume': return void (this.#checkpoint = payload);
       case 'Cancel': return this.#onCancel(message.job);
-      case 'Credit': return this.#runningAs(message.job)?.context._addCredit(message.bytes);
+      case 'Credit': return this.#member(message.job)?.context._addCredit(message.bytes);
       case 'Drain': return void (this.#isDraining = true);
       default: return; // Yield may be ignored, and the others belong to capabilities that this worker has not stated
     }
+  }
+
+  #onRun(run, input) {
+    this.#gathering.push({ run, input, checkpoint: this.#checkpoint, isCancelled: false });
+    this.#checkpoint = undefined;
+    this.#toGather--;
+    if (this.#toGather > 0) return;
+    this.#waiting.push(this.#gathering);
+    this.#gathering = [];
+    this.#toGather = 0;
   }
 
   /** @param {Record<string, any>} welcome */
@@ -122,18 +152,20 @@ export class Session {
       fail(`the supervisor speaks protocol ${theirs}, this worker ${ours}: use the package of the supervisor's release`, POINTLESS);
     }
     this.sendsParts = hasCapability(capabilities, PARTS);
+    this.#takesBatches = hasCapability(capabilities, BATCHES);
     this.#payloadMax = Number(payloadMax);
+    this.#welcomed();
   }
 
   #onCancel(id) {
-    this.#runningAs(id)?.context._cancel();
-    const waiting = this.#waiting.find((job) => job.run.job === id);
+    this.#member(id)?.context._cancel();
+    const waiting = [...this.#waiting.flat(), ...this.#gathering].find((job) => job.run.job === id);
     if (waiting !== undefined) waiting.isCancelled = true;
   }
 
-  /** The job that runs, if it is this one. @param {number | bigint} id */
-  #runningAs(id) {
-    return this.#running?.job.run.job === id ? this.#running : undefined;
+  /** A job that runs. @param {number | bigint} id */
+  #member(id) {
+    return this.#running?.members.find((member) => member.job.run.job === id);
   }
 
   /** The supervisor is gone, or what it sent is no message. */
@@ -145,13 +177,19 @@ export class Session {
   /** Starts the next job, unless one runs. */
   #work() {
     if (this.#running !== undefined || this.#isBroken) return;
-    let job = this.#waiting.shift();
-    while (job?.isCancelled) {
-      this.send('Skipped', { job: job.run.job });
-      job = this.#waiting.shift();
+    let jobs = this.#waiting.shift();
+    while (jobs !== undefined && this.#maySkip(jobs)) {
+      this.send('Skipped', { job: jobs[0].run.job });
+      jobs = this.#waiting.shift();
     }
-    if (job !== undefined) this.#start(job);
+    if (jobs !== undefined) this.#start(jobs);
     else if (this.#isDraining) void this.#leave();
+  }
+
+  /** Whether it is one job, which was cancelled. Those that run together are never skipped. @param {Job[]} jobs */
+  #maySkip(jobs) {
+    const [{ isCancelled, run }] = jobs;
+    return isCancelled && jobs.length === 1 && !this.#tasks.get(run.task)?.runBatch;
   }
 
   /** All jobs are answered. */
@@ -160,56 +198,68 @@ export class Session {
     process.exit(0);
   }
 
-  #start(job) {
-    const { job: id, attempt, task: name } = job.run;
+  /** @param {Job[]} jobs of one task */
+  #start(jobs) {
+    const { job, attempt, task: name } = jobs[0].run;
     const task = this.#tasks.get(name);
     if (task === undefined) return fail(`the supervisor asked for task ${JSON.stringify(name)}, which is not offered`, 1);
-    const context = new JobContext(job, task, this);
-    this.#running = { job, task, context, startedAt: 0, usage: undefined };
-    this.#link.push('Started', { job: id, attempt });
-    if (this.#link.flush()) this.#run(this.#running);
-    else this.#link.flushed().then(() => this.#run(/** @type {Running} */ (this.#running)));
+    const members = jobs.map((each) => ({ job: each, context: new JobContext(each, task, this), isAnswered: false }));
+    const running = { task, members, startedAt: 0, usage: undefined };
+    this.#running = running;
+    this.#link.push('Started', { job, attempt });
+    if (this.#link.flush()) this.#run(running);
+    else this.#link.flushed().then(() => this.#run(running));
   }
 
   /** Calls the task. What it returns at once is answered at once. @param {Running} running */
   #run(running) {
-    const { job, task, context } = running;
+    const { task, members } = running;
     running.startedAt = performance.now();
     if (task.isLong) running.usage = process.resourceUsage();
+    if (task.runBatch) return void this.#runTogether(running);
+    const [member] = members;
     let returned;
     try {
-      returned = task.run(inputOf(task, job.input, job.run.media_type), context);
+      returned = task.run(inputOf(task, member.job.input, member.job.run.media_type), member.context);
     } catch (error) {
-      return this.#failed(running, error);
+      return this.#failed(running, member, error);
     }
-    if (isAsync(returned)) void this.#settle(running, returned);
-    else this.#finished(running, returned);
+    if (isAsync(returned)) void this.#settle(running, member, returned);
+    else this.#finished(running, member, returned);
   }
 
   /** Waits for what the task has promised. Each value of an iterator is a part of the output. */
-  async #settle(running, returned) {
+  async #settle(running, member, returned) {
     try {
       const value = await returned;
-      if (!isIterator(value)) return this.#finished(running, value);
+      if (!isIterator(value)) return this.#finished(running, member, value);
       let isText = true;
       for await (const part of value) {
         isText &&= typeof part === 'string';
-        await running.context.write(part);
+        await member.context.write(part);
       }
-      this.#finished(running, isText ? '' : Buffer.alloc(0));
+      this.#finished(running, member, isText ? '' : Buffer.alloc(0));
     } catch (error) {
-      this.#failed(running, error);
+      this.#failed(running, member, error);
     }
   }
 
-  #finished(running, returned) {
+  /** @param {Running} running */
+  async #runTogether(running) {
+    for (const { member, error, value } of await resultsOf(running.task, running.members)) {
+      if (error === undefined) this.#finished(running, member, value);
+      else this.#failed(running, member, error);
+    }
+  }
+
+  #finished(running, member, returned) {
     let output;
     try {
       output = this.#outputOf(running.task, returned);
     } catch (error) {
-      return this.#failed(running, error);
+      return this.#failed(running, member, error);
     }
-    this.#answer(running, 'Finished', { media_type: output.contentType }, output.bytes);
+    this.#answer(running, member, 'Finished', { media_type: output.contentType }, output.bytes);
   }
 
   /** What is sent as the output. Throws if it cannot be sent. */
@@ -221,31 +271,40 @@ export class Session {
   }
 
   /** The task threw, or rejected its promise: an error of the application. */
-  #failed(running, error) {
-    this.#answer(running, 'Failed', { kind: 'app_error', message: cut(messageOf(error), MESSAGE_MAX) });
+  #failed(running, member, error) {
+    this.#answer(running, member, 'Failed', { kind: 'app_error', message: cut(messageOf(error), MESSAGE_MAX) });
   }
 
-  /** @param {Running} running @param {string} name @param {Record<string, any>} fields @param {Uint8Array} [payload] */
-  #answer(running, name, fields, payload) {
-    if (this.#running !== running) return; // it was answered as a panic
-    const { job, attempt } = running.job.run;
+  /** @param {Running} running @param {Member} member @param {string} name @param {Record<string, any>} fields @param {Uint8Array} [payload] */
+  #answer(running, member, name, fields, payload) {
+    if (this.#running !== running || member.isAnswered) return; // it was answered as a panic
+    const { job, attempt } = member.job.run;
     const elapsed = performance.now() - running.startedAt;
     if (elapsed >= MEASURED_FROM) running.task.isLong = true;
-    running.context._end();
-    this.send(name, { job, attempt, run_ns: Math.round(elapsed * 1e6), usage: usageOf(running), ...fields }, payload);
+    member.isAnswered = true;
+    member.context._end();
+    const spent = { run_ns: Math.round((elapsed * 1e6) / running.members.length), usage: usageOf(running) };
+    this.send(name, { job, attempt, ...spent, ...fields }, payload);
     this.#kept = [];
+    if (running.members.every((each) => each.isAnswered)) this.#ended();
+  }
+
+  #ended() {
     this.#running = undefined;
     // The next job gets a turn of the event loop of its own, so that a Cancel that has arrived is read first.
     if (this.#waiting.length > 0 || this.#isDraining) setImmediate(() => this.#work());
   }
 
-  /** An error that no task caught: nobody knows what state the process is in. The job that runs has panicked; the process ends. */
+  /**
+   * An error that no task caught: nobody knows what state the process is in, so it ends. A job that runs alone has panicked; of
+   * several that run together nobody knows whose fault it is, and the supervisor finds out by running them apart.
+   */
   #onUncaught(error) {
     const running = this.#running;
     this.#isBroken = true;
     process.stderr.write(`offload worker: an error that nobody caught: ${error?.stack ?? String(error)}\n`);
-    if (running !== undefined) {
-      this.#answer(running, 'Failed', { kind: 'panic', message: cut(messageOf(error), MESSAGE_MAX) });
+    if (running?.members.length === 1) {
+      this.#answer(running, running.members[0], 'Failed', { kind: 'panic', message: cut(messageOf(error), MESSAGE_MAX) });
     }
     this.#link.flushed().then(() => process.exit(1));
   }
@@ -258,13 +317,13 @@ const isIterator = (value) =>
 
 const tooLong = (length, max) => `the output has ${length} bytes, at most ${max} can be sent`;
 
-/** What the attempt used. @param {Running} running */
-function usageOf({ usage: before }) {
+/** What the attempt used: its share, if several jobs run together. @param {Running} running */
+function usageOf({ usage: before, members }) {
   if (before === undefined) return UNKNOWN;
   const now = process.resourceUsage();
   return {
-    cpu_user_us: now.userCPUTime - before.userCPUTime,
-    cpu_system_us: now.systemCPUTime - before.systemCPUTime,
+    cpu_user_us: Math.floor((now.userCPUTime - before.userCPUTime) / members.length),
+    cpu_system_us: Math.floor((now.systemCPUTime - before.systemCPUTime) / members.length),
     peak_rss_bytes: now.maxRSS * 1024,
   };
 }

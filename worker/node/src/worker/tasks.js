@@ -2,7 +2,7 @@
  * The tasks of a worker: their definitions are checked once, when the worker starts, and become the offers that it makes.
  */
 
-import { ACCEPTED_TYPES_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX, TASKS_OFFERED_MAX } from '../limits.js';
+import { ACCEPTED_TYPES_MAX, BATCH_JOBS_MAX, BATCH_WAIT_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX, TASKS_OFFERED_MAX } from '../limits.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
 import { decodePayload, encodePayload } from '../payload.js';
 
@@ -10,6 +10,8 @@ import { decodePayload, encodePayload } from '../payload.js';
  * @typedef {object} Task
  * @property {string} name
  * @property {(input: any, ctx: import('./context.js').JobContext) => any} run
+ * @property {((inputs: any[], contexts: import('./context.js').JobContext[]) => any) | undefined} runBatch in place of `run`
+ * @property {{ max: number, wait_us: number } | undefined} batching how it takes several jobs at once
  * @property {string | undefined} reads the media type that every input is read as, whatever it says of itself
  * @property {string | undefined} produces the media type of outputs that have none of their own
  * @property {number} progressEvery milliseconds; 0 if nothing is promised
@@ -20,7 +22,7 @@ import { decodePayload, encodePayload } from '../payload.js';
 
 const KEYS = new Set([
   'run', 'idempotent', 'accepts', 'produces', 'description', 'schema', 'example', 'checkpoints', 'progressEvery', 'streams', 'memory',
-  'exclusive',
+  'exclusive', 'runBatch', 'batch',
 ]);
 
 /**
@@ -58,7 +60,7 @@ function withOffer(name, told) {
   bound('its example and schema', example.length + schema.length, OFFER_TEXTS_MAX);
   const offer = {
     task: {
-      name, idempotent: told.idempotent === true, lane: 'cpu', stepped: false, checkpoints: told.checkpoints === true,
+      name, idempotent: told.idempotent === true || told.runBatch !== undefined, lane: 'cpu', stepped: false, checkpoints: told.checkpoints === true,
       progress_ms: progressEvery,
     },
     about: {
@@ -68,17 +70,33 @@ function withOffer(name, told) {
     example_length: example.length,
     schema_length: schema.length,
   };
-  return { name, run: told.run, reads: readAs(accepts), produces, progressEvery, offer, texts: Buffer.concat([example, schema]), isLong: false };
+  const { run, runBatch } = told;
+  return { name, run, runBatch, batching: batchingOf(told), reads: readAs(accepts), produces, progressEvery, offer, texts: Buffer.concat([example, schema]), isLong: false };
 }
 
 function checkShape(told) {
-  if (typeof told.run !== 'function') throw new TypeError('it has no function `run`');
+  if (typeof (told.runBatch ?? told.run) !== 'function') throw new TypeError('it has no function `run`');
   const unknown = Object.keys(told).find((key) => !KEYS.has(key));
   if (unknown !== undefined) throw new TypeError(`it has no setting ${JSON.stringify(unknown)}; there are ${[...KEYS].join(', ')}`);
   const { progressEvery = 1 } = told;
   if (!Number.isInteger(progressEvery) || progressEvery < 1 || progressEvery > 0xffff_ffff) {
     throw new TypeError('`progressEvery` is a whole number of milliseconds');
   }
+}
+
+/** How a task takes several jobs at once, if it does. */
+function batchingOf({ run, runBatch, batch, idempotent, checkpoints, streams, progressEvery }) {
+  if (runBatch === undefined) {
+    if (batch !== undefined) throw new TypeError('it has `batch` and no function `runBatch`');
+    return undefined;
+  }
+  if (run !== undefined || idempotent === false || checkpoints || streams || progressEvery) {
+    throw new TypeError('it has `runBatch`: then it has no `run`, is idempotent, and has no checkpoints, parts or promise of progress');
+  }
+  const { max = BATCH_JOBS_MAX, wait = 0 } = batch ?? {};
+  const isBounded = Number.isInteger(max) && max >= 2 && max <= BATCH_JOBS_MAX && wait >= 0 && wait <= BATCH_WAIT_MAX;
+  if (!isBounded) throw new TypeError(`\`batch\` has \`max\`, 2 to ${BATCH_JOBS_MAX}, and \`wait\`, 0 to ${BATCH_WAIT_MAX} ms`);
+  return { max, wait_us: Math.round(wait * 1000) };
 }
 
 function bound(what, length, max) {

@@ -1,0 +1,64 @@
+/** Which definitions of tasks are refused, and what the others become. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { defineTasks, inputOf } from '../src/worker/tasks.js';
+
+const run = () => 1;
+const runBatch = () => [];
+
+test('a definition that cannot be kept is refused with its reason', () => {
+  const refused = [
+    [{}, /1 to 4096 tasks, these are 0/],
+    [{ 'a b': run }, /is no name of a task/],
+    [{ a: {} }, /no function `run`/],
+    [{ a: { run, idempotant: true } }, /no setting "idempotant"/],
+    [{ a: { run, description: 'x'.repeat(257) } }, /its description has 257, 256 are allowed/],
+    [{ a: { run, accepts: 'png' } }, /no media type/],
+    [{ a: { run, accepts: Array(9).fill('a/b') } }, /media types has 9, 8 are allowed/],
+    [{ a: { run, example: 'x'.repeat(65_537) } }, /example and schema has 65537, 65536 are allowed/],
+    [{ a: { run, progressEvery: 0.5 } }, /whole number of milliseconds/],
+    [{ a: { run, batch: { max: 2 } } }, /no function `runBatch`/],
+    [{ a: { run, runBatch } }, /then it has no `run`/],
+    [{ a: { runBatch, idempotent: false } }, /is idempotent/],
+    [{ a: { runBatch, progressEvery: 5 } }, /promise of progress/],
+    [{ a: { runBatch, batch: { max: 1 } } }, /`max`, 2 to 32/],
+    [{ a: { runBatch, batch: { max: 33 } } }, /`max`, 2 to 32/],
+    [{ a: { runBatch, batch: { wait: 1001 } } }, /`wait`, 0 to 1000 ms/],
+  ];
+  for (const [tasks, reason] of refused) assert.throws(() => defineTasks(tasks), { name: 'TypeError', message: reason });
+});
+
+test('an offer says what was defined, and generators stream', () => {
+  const tasks = defineTasks({
+    plain: run,
+    all: { run, idempotent: true, checkpoints: true, progressEvery: 50, memory: 1 << 30, exclusive: true, accepts: 'image/*', schema: {} },
+    parts: function* () {},
+    batch: { runBatch },
+  });
+  assert.deepEqual(tasks.get('plain').offer.task, {
+    name: 'plain', idempotent: false, lane: 'cpu', stepped: false, checkpoints: false, progress_ms: 0,
+  });
+  const { task, about } = tasks.get('all').offer;
+  assert.deepEqual([task.idempotent, task.checkpoints, task.progress_ms], [true, true, 50]);
+  assert.deepEqual([about.memory_bytes, about.exclusive, about.accepts, about.produces], [1 << 30, true, ['image/*'], '*/*']);
+  assert.deepEqual([tasks.get('parts').offer.about.streams, tasks.get('plain').offer.about.streams], [true, false]);
+  assert.deepEqual([tasks.get('batch').offer.task.idempotent, tasks.get('batch').batching], [true, { max: 32, wait_us: 0 }]);
+});
+
+test('what a task accepts decides how its inputs are read, if it accepts one kind', () => {
+  const inputs = [
+    [undefined, 'application/json', 1],
+    [undefined, 'text/plain', '1'],
+    [undefined, 'image/png', Buffer.from('1')],
+    ['application/json', 'text/plain', 1],
+    ['text/plain', 'application/json', '1'],
+    ['image/png', 'application/json', Buffer.from('1')],
+    ['*/*', 'application/json', 1],
+    [['application/json', 'image/png'], 'image/png', Buffer.from('1')],
+  ];
+  for (const [accepts, contentType, expected] of inputs) {
+    const task = defineTasks({ a: { run, accepts } }).get('a');
+    assert.deepEqual(inputOf(task, Buffer.from('1'), contentType), expected, `${accepts} ${contentType}`);
+  }
+});
