@@ -17,7 +17,7 @@ import { decodePayload, encodePayload } from '../payload.js';
  * @property {number} progressEvery milliseconds; 0 if nothing is promised
  * @property {Record<string, any>} offer the fields of the message
  * @property {Buffer} texts its payload
- * @property {boolean} isLong it has run for some milliseconds at least once
+ * @property {boolean} isLong its last run took some milliseconds
  */
 
 const KEYS = new Set([
