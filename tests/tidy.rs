@@ -385,6 +385,36 @@ fn a_run_without_a_failure_says_so() {
     assert_eq!((end.as_str(), code), ("all tests passed\n", Some(0)));
 }
 
+/// The sources of the package for Node.
+fn scripts(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) =
+        entries.filter(|path| !path.ends_with("node_modules")).partition(|path| path.is_dir());
+    let is_script = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "js" || ending == "mjs");
+    let below = folders.iter().flat_map(|folder| scripts(folder));
+    files.into_iter().filter(is_script).chain(below).collect()
+}
+
+#[test]
+fn the_package_for_node_needs_nothing_but_node_and_its_files_stay_readable() {
+    let folder = workspace().join("worker/node");
+    let files = scripts(&folder);
+    assert!(files.len() > 30, "{} files", files.len());
+    for file in files {
+        let (source, name) = (std::fs::read_to_string(&file).unwrap(), file.display());
+        assert!(source.starts_with("/**"), "{name} begins without a word of explanation");
+        assert!(source.lines().count() <= 500, "{name} has {} lines", source.lines().count());
+        let is_here = |from: &str| from.starts_with("node:") || from.starts_with('.');
+        assert!(
+            source.split(" from '").skip(1).all(is_here),
+            "{name} imports what is neither Node's nor ours"
+        );
+    }
+    let package = std::fs::read_to_string(folder.join("package.json")).unwrap();
+    let version = format!("\"version\": \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(package.contains(&version) && !package.contains("ependencies"), "{package}");
+}
+
 /// The loop is used by its pool of threads, and knows nothing of it.
 #[test]
 fn the_event_loop_knows_nothing_of_the_io_pool() {

@@ -57,7 +57,8 @@ export class FrameDecoder {
     const start = at + PREFIX_BYTES;
     const end = start + header;
     if (end + payload > length) return this.#collect(chunk, at, length);
-    const own = payload === 0 ? EMPTY : Buffer.from(chunk.subarray(end, end + payload));
+    const own = payload === 0 ? EMPTY : Buffer.allocUnsafe(payload);
+    chunk.copy(own, 0, end, end + payload);
     this.onFrame(chunk, start, end, own);
     return end + payload;
   }

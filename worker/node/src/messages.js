@@ -92,8 +92,13 @@ export const TO_CLIENT = direction({
   SendInput: { ticket: u64 },
 });
 
-const writer = new Writer();
+const writer = new Writer(PREFIX_BYTES + HEADER_MAX, INLINE_PAYLOAD_MAX);
 const NOTHING = new Uint8Array(0);
+/** Where `write` of every direction leaves a frame. The next one is written over it. */
+export const scratch = writer.bytes;
+
+/** Whether a payload is copied behind its header. @param {Uint8Array} payload */
+export const isInline = (payload) => payload.length <= INLINE_PAYLOAD_MAX;
 
 /**
  * @typedef {{ type: string, [field: string]: any }} Message its name and its fields
@@ -121,29 +126,37 @@ function direction(messages) {
   }
 
   /**
-   * The frame of a message: one piece if the payload is short, otherwise the head and the payload itself.
+   * Writes the frame of a message, up to its payload, and a short payload, into `scratch`. Returns how many bytes that is.
    * Throws a RangeError or a TypeError if a field cannot be sent.
+   * @param {string} name @param {Record<string, any>} fields @param {Uint8Array} payload
+   */
+  function write(name, fields, payload) {
+    const number = /** @type {number} */ (numbers.get(name));
+    const { bytes } = writer;
+    writer.at = PREFIX_BYTES;
+    u32.write(writer, number);
+    types[number].write(writer, fields);
+    const end = writer.at;
+    bytes.writeUInt32LE(end - PREFIX_BYTES, 0);
+    bytes.writeUInt32LE(payload.length, 4);
+    if (!isInline(payload)) return end;
+    bytes.set(payload, end);
+    return end + payload.length;
+  }
+
+  /**
+   * The frame of a message: one piece if the payload is short, otherwise the head and the payload itself. Throws as `write`.
    * @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload]
    * @returns {Uint8Array[]}
    */
   function encode(name, fields = {}, payload = NOTHING) {
-    const number = /** @type {number} */ (numbers.get(name));
-    const length = payload.length;
-    writer.at = 0;
-    u32.write(writer, number);
-    types[number].write(writer, fields);
-    const header = writer.at;
-    const isInline = length <= INLINE_PAYLOAD_MAX;
-    const frame = Buffer.allocUnsafe(PREFIX_BYTES + header + (isInline ? length : 0));
-    frame.writeUInt32LE(header, 0);
-    frame.writeUInt32LE(length, 4);
-    writer.bytes.copy(frame, PREFIX_BYTES, 0, header);
-    if (!isInline) return [frame, payload];
-    frame.set(payload, PREFIX_BYTES + header);
-    return [frame];
+    const length = write(name, fields, payload);
+    const frame = Buffer.allocUnsafe(length);
+    scratch.copy(frame, 0, 0, length);
+    return isInline(payload) ? [frame] : [frame, payload];
   }
 
-  return { decode, encode };
+  return { decode, write, encode };
 }
 
 /**

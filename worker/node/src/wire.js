@@ -35,17 +35,19 @@ export class Reader {
   }
 }
 
-/** Writes one header into a buffer of its own, which is used again for the next one. */
+/** Writes fields into a buffer of its own, which is used again and again. */
 export class Writer {
-  constructor() {
-    this.bytes = Buffer.allocUnsafeSlow(HEADER_MAX);
+  /** @param {number} max where fields have to end, in bytes @param {number} more bytes behind that */
+  constructor(max, more) {
+    this.bytes = Buffer.allocUnsafeSlow(max + more);
+    this.max = max;
     this.at = 0;
   }
 
   /** The place for the next `count` bytes. @param {number} count */
   skip(count) {
     const at = this.at;
-    if (count > HEADER_MAX - at) throw new RangeError(`header over ${HEADER_MAX} bytes`);
+    if (count > this.max - at) throw new RangeError(`header over ${HEADER_MAX} bytes`);
     this.at = at + count;
     return at;
   }

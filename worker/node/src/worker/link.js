@@ -1,17 +1,18 @@
 /**
  * The worker's end of its socket, which is descriptor 0: messages come in through the event loop and go out at once.
  *
- * A message is written by a system call of its own, so it is with the kernel when `flush` returns, unless the supervisor is slow
+ * A message is written by a system call of its own, so it is with the kernel when `send` returns, unless the supervisor is slow
  * to read. That is what a worker owes before it starts a task: if the process ends after that, everybody knows whose job it was.
  */
 
 import fs from 'node:fs';
 import net from 'node:net';
-import { INLINE_PAYLOAD_MAX, PAYLOAD_MAX_CEILING, READ_CHUNK } from '../limits.js';
-import { FROM_WORKER, TO_WORKER } from '../messages.js';
+import { PAYLOAD_MAX_CEILING, READ_CHUNK } from '../limits.js';
+import { FROM_WORKER, isInline, scratch, TO_WORKER } from '../messages.js';
 import { FrameDecoder } from '../frame.js';
 
 const CHANNEL = 0;
+const NOTHING = new Uint8Array(0);
 
 /** Whether this process was started by a supervisor. */
 export function hasChannel() {
@@ -23,8 +24,6 @@ export function hasChannel() {
 }
 
 export class Link {
-  /** Frames that wait to be written. @type {Uint8Array[]} */
-  #unsent = [];
   /** @type {net.Socket} */
   #socket;
 
@@ -53,26 +52,22 @@ export class Link {
     this.#socket.on('end', () => onEnd()).on('error', () => onEnd());
   }
 
-  /** Adds a message to those that are sent next. @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload] */
-  push(name, fields, payload) {
-    this.#unsent.push(...FROM_WORKER.encode(name, fields, payload));
-  }
-
-  /** Writes everything. Returns whether all of it is with the kernel; otherwise `flushed` tells when it is. */
-  flush() {
-    for (const bytes of this.#pieces()) {
-      const written = this.#socket.writableLength > 0 ? 0 : writeNow(bytes);
-      if (written < bytes.length) this.#socket.write(bytes.subarray(written));
-    }
+  /**
+   * Writes a message. Returns whether all of it is with the kernel; otherwise `flushed` tells when it is.
+   * @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload]
+   */
+  send(name, fields = {}, payload = NOTHING) {
+    this.#write(scratch, FROM_WORKER.write(name, fields, payload), true);
+    if (!isInline(payload)) this.#write(payload, payload.length, false);
     return this.#socket.writableLength === 0;
   }
 
-  /** What waits to be written, the short frames together. */
-  #pieces() {
-    const unsent = this.#unsent;
-    this.#unsent = [];
-    const isShort = unsent.every((bytes) => bytes.length <= 2 * INLINE_PAYLOAD_MAX);
-    return unsent.length > 1 && isShort ? [Buffer.concat(unsent)] : unsent;
+  /** @param {Uint8Array} bytes @param {number} length @param {boolean} isLent what cannot be written now has to be copied */
+  #write(bytes, length, isLent) {
+    const written = this.#socket.writableLength > 0 ? 0 : writeNow(bytes, length);
+    if (written === length) return;
+    const rest = bytes.subarray(written, length);
+    this.#socket.write(isLent ? Buffer.from(rest) : rest);
   }
 
   /** When everything that was written so far is with the kernel. @returns {Promise<void>} */
@@ -84,11 +79,11 @@ export class Link {
   }
 }
 
-/** Writes what the socket takes now. Returns how many bytes that was. @param {Uint8Array} bytes */
-function writeNow(bytes) {
+/** Writes as many of the first `length` bytes as the socket takes now. Returns how many that was. @param {Uint8Array} bytes @param {number} length */
+function writeNow(bytes, length) {
   let written = 0;
   try {
-    while (written < bytes.length) written += fs.writeSync(CHANNEL, bytes, written);
+    while (written < length) written += fs.writeSync(CHANNEL, bytes, written, length - written);
   } catch (error) {
     if (error.code === 'EPIPE' || error.code === 'ECONNRESET') process.exit(0); // the supervisor is gone
     if (error.code !== 'EAGAIN' && error.code !== 'EINTR') throw error;

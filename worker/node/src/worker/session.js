@@ -99,14 +99,13 @@ export class Session {
   }
 
   #offer({ offer, texts, batching }) {
-    this.#link.push('Offer', offer, texts);
-    if (batching && this.#takesBatches) this.#link.push('OfferBatch', { batching });
+    this.send('Offer', offer, texts);
+    if (batching && this.#takesBatches) this.send('OfferBatch', { batching });
   }
 
   /** @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload] */
   send(name, fields, payload) {
-    this.#link.push(name, fields, payload);
-    this.#link.flush();
+    this.#link.send(name, fields, payload);
   }
 
   /** When everything that was sent is with the kernel. */
@@ -206,8 +205,7 @@ export class Session {
     const members = jobs.map((each) => ({ job: each, context: new JobContext(each, task, this), isAnswered: false }));
     const running = { task, members, startedAt: 0, usage: undefined };
     this.#running = running;
-    this.#link.push('Started', { job, attempt });
-    if (this.#link.flush()) this.#run(running);
+    if (this.#link.send('Started', { job, attempt })) this.#run(running);
     else this.#link.flushed().then(() => this.#run(running));
   }
 
