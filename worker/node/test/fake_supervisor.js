@@ -43,8 +43,9 @@ export class FakeSupervisor {
     const decoder = new FrameDecoder(PAYLOAD_MAX, (bytes, start, end, payload) => {
       this.#tell({ ...FROM_WORKER.decode(bytes, start, end), payload });
     });
+    // A worker that exits before it has read all that it was sent resets the connection.
     socket.on('data', (bytes) => decoder.push(bytes)).on('error', () => {});
-    socket.on('end', () => this.#tell({ type: 'nothing' }));
+    socket.on('close', () => this.#tell({ type: 'nothing' }));
   }
 
   #tell(message) {
