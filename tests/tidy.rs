@@ -58,11 +58,11 @@ fn room_at_the_start_of(text: &str) -> String {
     text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
-/// The rooms of the library with those that each uses, the highest first, as ARCHITECTURE.md draws them. The last line
-/// of the drawing has those that use no other.
-fn drawn_rooms() -> Vec<(String, BTreeSet<String>)> {
+/// The rooms of the library or of the Python package with those that each uses, the highest first, as ARCHITECTURE.md draws
+/// them below `heading`. The last line of the drawing has those that use no other.
+fn drawn_rooms(heading: &str) -> Vec<(String, BTreeSet<String>)> {
     let architecture = std::fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
-    let drawing = architecture.split("### Rooms of the library").nth(1).unwrap().split("```").nth(1).unwrap();
+    let drawing = architecture.split(heading).nth(1).unwrap().split("```").nth(1).unwrap();
     let lines = drawing.lines().filter_map(|line| line.split_once("──►"));
     let words = |text: &str| text.split(", ").map(|word| word.trim().to_owned()).collect::<BTreeSet<_>>();
     let mut rooms = Vec::new();
@@ -93,9 +93,8 @@ fn rooms_in_the_sources() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// Nothing that is drawn points up, so no two rooms use each other.
-#[test]
-fn the_rooms_of_the_library_are_as_they_are_drawn_and_use_only_those_below() {
-    let drawn = drawn_rooms();
+fn check_the_drawing(heading: &str, found: &BTreeMap<String, BTreeSet<String>>) {
+    let drawn = drawn_rooms(heading);
     for (position, (room, used)) in drawn.iter().enumerate() {
         let below: BTreeSet<_> = drawn[position + 1..].iter().map(|(room, _)| room).collect();
         for used in used {
@@ -103,10 +102,48 @@ fn the_rooms_of_the_library_are_as_they_are_drawn_and_use_only_those_below() {
         }
     }
     let drawn: BTreeMap<_, _> = drawn.into_iter().collect();
-    let found = rooms_in_the_sources();
     assert_eq!(found.keys().collect::<Vec<_>>(), drawn.keys().collect::<Vec<_>>());
     for (room, used) in found {
-        assert_eq!(used, drawn[&room], "{room}: on the left what it uses, on the right what is drawn");
+        assert_eq!(*used, drawn[room], "{room}: on the left what it uses, on the right what is drawn");
+    }
+}
+
+#[test]
+fn the_rooms_of_the_library_are_as_they_are_drawn_and_use_only_those_below() {
+    check_the_drawing("### Rooms of the library\n", &rooms_in_the_sources());
+}
+
+/// The Python files of the package: of each its name, and what is in it.
+fn python_files() -> Vec<(String, String)> {
+    let folder = workspace().join("worker/python/offload");
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == "py"));
+    let name = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+    files.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
+}
+
+/// The rooms that a Python file imports: `from ._wire import ...`, `from . import _messages as messages`.
+fn rooms_imported(source: &str) -> BTreeSet<String> {
+    let rest = source.lines().filter_map(|line| line.trim_start().strip_prefix("from ."));
+    let words = rest.flat_map(|line| match line.strip_prefix(" import ") {
+        Some(rooms) => rooms.split(", ").map(room_at_the_start_of).collect::<Vec<_>>(),
+        None => vec![room_at_the_start_of(line)],
+    });
+    words.collect()
+}
+
+#[test]
+fn the_rooms_of_the_python_package_are_as_they_are_drawn_and_use_only_those_below() {
+    let rooms = python_files().into_iter().filter(|(name, _)| name != "__init__");
+    let found = rooms.map(|(name, source)| (name, rooms_imported(&source))).collect();
+    check_the_drawing("### Rooms of the Python package\n", &found);
+}
+
+#[test]
+fn every_python_file_says_why_it_exists_and_stays_readable() {
+    for (name, source) in python_files() {
+        assert!(source.starts_with(r#"""""#), "{name}.py begins without a word of explanation");
+        assert!(source.lines().count() <= 500, "{name}.py has {} lines", source.lines().count());
     }
 }
 

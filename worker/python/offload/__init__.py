@@ -1,0 +1,36 @@
+"""Run CPU-heavy or crash-prone functions in worker processes that may crash, hang or be killed.
+
+    from offload import task, serve          # worker.py
+
+    @task
+    def double(n: int) -> int:
+        return 2 * n
+
+    serve()
+"""
+
+from ._context import cancelled, checkpoint, job, progress, resumed
+from ._errors import ConnectionLost, JobError, NoSupervisor, OffloadError, Rejected, TaskError
+from ._payload import Payload
+from ._serve import serve
+from ._tasks import setup, task
+from ._version import VERSION as __version__
+
+__all__ = [
+    "ConnectionLost",
+    "JobError",
+    "NoSupervisor",
+    "OffloadError",
+    "Payload",
+    "Rejected",
+    "TaskError",
+    "__version__",
+    "cancelled",
+    "checkpoint",
+    "job",
+    "progress",
+    "resumed",
+    "serve",
+    "setup",
+    "task",
+]

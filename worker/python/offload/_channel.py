@@ -1,0 +1,172 @@
+"""A worker's end of the socket to its supervisor.
+
+Two threads read it, one at a time: the main thread between jobs and while it waits for credit, and the listener while a job
+runs. Whoever reads hands what comes to `Inbox`.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections import deque
+from typing import Any, Deque, Dict, NamedTuple, Optional, Tuple
+
+from . import _messages as messages
+from ._wire import PAYLOAD_MAX_CEILING, Decoder, frame, frame_start
+
+_READ_MAX = 64 << 10
+# A payload of at least so many bytes is not copied behind its header.
+_COPIED_MAX = 32 << 10
+
+
+class SupervisorGone(Exception):
+    """The other end of the socket is closed."""
+
+
+class ProtocolError(Exception):
+    """The supervisor sent what no supervisor sends."""
+
+
+class Given(NamedTuple):
+    """A job that was given to this worker."""
+
+    run: Any
+    input: bytes
+    checkpoint: Optional[bytes]
+
+
+class Inbox:
+    """What the supervisor has said."""
+
+    def __init__(self) -> None:
+        self.given: Deque[Given] = deque()
+        self.cancelled: set = set()
+        self.drain = False
+        self.credit = 0
+        self.capabilities = 0
+        self.payload_max = PAYLOAD_MAX_CEILING
+        # The job that runs now, if one does.
+        self.running: Optional[int] = None
+        self._checkpoints: Dict[int, bytes] = {}
+
+    def take(self, header: bytes, payload: bytes) -> None:
+        message = messages.TO_WORKER.decode(header)
+        kind = type(message)
+        if kind is messages.Run.type:
+            self.given.append(Given(message, payload, self._checkpoints.pop(message.job, None)))
+        elif kind is messages.Cancel.type:
+            self._cancel(message.job)
+        elif kind is messages.Credit.type:
+            if message.job == self.running:
+                self.credit += message.bytes
+        elif kind is messages.Drain.type:
+            self.drain = True
+        elif kind is messages.Resume.type:
+            self._checkpoints[message.job] = payload
+        elif kind is messages.Welcome.type:
+            self._welcome(message)
+        # Yield: this worker does not give a job back, as one whose job has just ended.
+
+    def _cancel(self, job: int) -> None:
+        """A cancel of a job that has ended is ignored."""
+        if job == self.running or any(given.run.job == job for given in self.given):
+            self.cancelled.add(job)
+
+    def _welcome(self, welcome: Any) -> None:
+        if welcome.major != messages.VERSION_MAJOR:
+            raise ProtocolError(
+                f"the supervisor speaks protocol {welcome.major}.{welcome.minor}, this worker {messages.VERSION_MAJOR}."
+                f"{messages.VERSION_MINOR}: use the Python package and the `offload` of the same version"
+            )
+        self.capabilities = welcome.capabilities
+        self.payload_max = welcome.payload_max
+
+
+class Channel:
+    """The socket with what is read from it and what is not sent yet."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.inbox = Inbox()
+        self._socket = end
+        self._decoder = Decoder()
+        self._readiness = select.poll()
+        self._readiness.register(end, select.POLLIN)
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        self._unsent = bytearray()
+
+    def queue(self, message: Any) -> None:
+        """Sends a message with whatever is sent next."""
+        self._unsent += frame(messages.FROM_WORKER.encode(message))
+
+    def queue_frame(self, data: bytes) -> None:
+        """Sends the bytes of a frame with whatever is sent next."""
+        self._unsent += data
+
+    def queue_with(self, message: Any, payload: bytes) -> None:
+        """As `queue`, with a payload. A long one is sent at once, because it is not copied."""
+        header = messages.FROM_WORKER.encode(message)
+        if len(payload) < _COPIED_MAX:
+            self._unsent += frame(header, payload)
+            return
+        self._unsent += frame_start(header, len(payload))
+        self.flush()
+        self._send_all(payload)
+
+    def flush(self) -> None:
+        """Sends what is queued. Raises `SupervisorGone`."""
+        if self._unsent:
+            unsent, self._unsent = self._unsent, bytearray()
+            self._send_all(unsent)
+
+    def send(self, message: Any, payload: bytes = b"") -> None:
+        """Sends a message at once. Any thread may call it while a job runs: nothing is queued then."""
+        self._send_all(frame(messages.FROM_WORKER.encode(message), payload))
+
+    def _send_all(self, data: Any) -> None:
+        try:
+            with self._writing:
+                self._socket.sendall(data)
+        except OSError as error:
+            raise SupervisorGone() from error
+
+    def job_began(self, job: int) -> None:
+        """From now on the listener may read."""
+        self.inbox.credit = messages.PARTS_CREDIT
+        self.inbox.running = job
+
+    def job_ended(self, job: int) -> None:
+        """When this returns, the listener does not read any more."""
+        with self._reading:
+            self.inbox.running = None
+            self.inbox.cancelled.discard(job)
+
+    def wait(self) -> None:
+        """Reads once, when there is something to read. Raises `SupervisorGone`."""
+        with self._reading:
+            self._read(0)
+
+    def poll(self, seconds: float, job: int) -> None:
+        """Waits for at most `seconds`, and reads if there is something and this job still runs."""
+        if self._readiness.poll(seconds * 1000):
+            with self._reading:
+                if self.inbox.running == job:
+                    self._read(socket.MSG_DONTWAIT)
+
+    def _read(self, flags: int) -> None:
+        try:
+            data = self._socket.recv(_READ_MAX, flags)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise SupervisorGone() from error
+        if not data:
+            raise SupervisorGone()
+        for header, payload in self._decoder.feed(data):
+            self.inbox.take(header, payload)
+
+
+def job_of(given: Given) -> Tuple[int, int]:
+    """The numbers of a job and of its attempt."""
+    return given.run.job, given.run.attempt

@@ -1,0 +1,146 @@
+"""What a task can say and ask while it runs: its progress, its checkpoints, whether it is cancelled, which job it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from typing import Any, Dict, Iterator, Optional
+
+from . import _messages as messages
+from ._channel import Channel, Given
+from ._payload import to_json
+
+# More reports of progress than this one are not sent; the last one always is.
+_PROGRESS_EVERY = 0.01
+
+# The job that this process runs. A worker runs one at a time; the threads of a task may ask, too.
+_current: Optional["Context"] = None
+
+
+class Context:
+    """One attempt of one job."""
+
+    def __init__(self, channel: Channel, given: Given) -> None:
+        self._channel = channel
+        self._given = given
+        self._told = 0.0
+        self._lock = threading.Lock()
+        limits = (given.run.timeout_ms, given.run.deadline_ms)
+        soonest = min((limit for limit in limits if limit), default=None)
+        self._over_at = None if soonest is None else time.monotonic() + soonest / 1000
+
+    @property
+    def id(self) -> int:
+        """The number of the job within its supervisor."""
+        return self._given.run.job
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, counted from 1."""
+        return self._given.run.attempt
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self._given.run.task
+
+    @property
+    def media_type(self) -> str:
+        """What the input is."""
+        return self._given.run.media_type
+
+    @property
+    def metadata(self) -> Dict[str, str]:
+        """What the client attached to the job."""
+        return dict(self._given.run.metadata)
+
+    @property
+    def remaining(self) -> Optional[float]:
+        """The seconds that are left until the worker is killed or nobody wants the answer; `None` without a limit."""
+        return None if self._over_at is None else max(0.0, self._over_at - time.monotonic())
+
+    def cancelled(self) -> bool:
+        return self.id in self._channel.inbox.cancelled
+
+    def progress(self, done: int, total: int) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._told < _PROGRESS_EVERY and done != total:
+                return
+            self._told = now
+        self._channel.send(messages.Progress(self.id, self.attempt, done, total))
+
+    def checkpoint(self, state: Any) -> None:
+        data = to_json(state)
+        if len(data) > messages.CHECKPOINT_MAX:
+            raise ValueError(f"a checkpoint of {len(data)} bytes, at most {messages.CHECKPOINT_MAX} are allowed")
+        self._channel.send(messages.Checkpoint(self.id, self.attempt), data)
+
+    def resumed(self, default: Any) -> Any:
+        state = self._given.checkpoint
+        return default if state is None else json.loads(state)
+
+
+@contextlib.contextmanager
+def entered(context: Context) -> Iterator[None]:
+    """Within it, `context` is the job that runs."""
+    global _current
+    _current = context
+    try:
+        yield
+    finally:
+        _current = None
+
+
+def job() -> Context:
+    """The job that runs: its `id`, `attempt`, `task`, `media_type`, `metadata`, and the seconds that are `remaining`.
+
+    Raises `RuntimeError` outside of a job.
+    """
+    if _current is None:
+        raise RuntimeError("no job runs here: this is for tasks, while a worker runs them")
+    return _current
+
+
+def progress(done: int, total: int = 0) -> None:
+    """Says how far the job is, in units of work; `total` 0 means unknown. Does nothing outside of a job.
+
+    At most 100 reports a second are sent, and the last one (`done == total`).
+    """
+    if _current is not None:
+        _current.progress(done, total)
+
+
+def cancelled() -> bool:
+    """Whether nobody wants the answer any more. A task that then returns within 100 ms keeps its worker alive.
+
+    It is asked of the supervisor by another thread: native code that holds the interpreter's lock hears nothing.
+    """
+    return _current is not None and _current.cancelled()
+
+
+def checkpoint(state: Any) -> None:
+    """Saves a state from which another attempt can go on: anything that JSON can express, at most 64 KiB of it.
+
+    For tasks with `checkpoints=True`. Does nothing outside of a job. Raises `ValueError` or `TypeError`.
+    """
+    if _current is not None:
+        _current.checkpoint(state)
+
+
+def resumed(default: Any = None) -> Any:
+    """The last state that an earlier attempt of this job saved, or `default`."""
+    return default if _current is None else _current.resumed(default)
+
+
+class JobFilter(logging.Filter):
+    """Gives each log record the fields `job` and `attempt`: `-` outside of a job."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        context = _current
+        record.job = "-" if context is None else context.id
+        record.attempt = "-" if context is None else context.attempt
+        return True

@@ -1,0 +1,85 @@
+"""The errors of this package. All of them are `OffloadError`."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+
+class OffloadError(Exception):
+    """Anything that this package raises on its own account."""
+
+
+class NoSupervisor(OffloadError, ConnectionError):
+    """No supervisor can be reached: none listens at the socket, or it does not answer or take this client."""
+
+
+class Rejected(OffloadError):
+    """The supervisor did not accept the job. It had no effect.
+
+    `code` is a word such as `overloaded` or `unknown_task`; `retry_after` says after how many seconds it may be worth trying
+    again, and is `None` if the supervisor did not say.
+    """
+
+    def __init__(self, code: str, message: str, retry_after: Optional[float] = None) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.retry_after = retry_after
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return type(self), (self.code, self.message, self.retry_after)
+
+
+class JobError(OffloadError):
+    """An accepted job has ended, and not with `ok`.
+
+    - `outcome`: how it ended, a word such as `app_error`, `timeout`, `worker_crashed`, `cancelled`, `poison`
+    - `code`: the cause; the same word, but for a `poison` job what ended its last attempt
+    - `message`: the reason, for people
+    - `signal`, `exit_code`: how its worker process ended, or `None`
+    - `attempts`: how many attempts were started
+    - `job`: its id
+    """
+
+    def __init__(
+        self,
+        outcome: str,
+        message: str,
+        *,
+        code: Optional[str] = None,
+        signal: Optional[int] = None,
+        exit_code: Optional[int] = None,
+        attempts: int = 0,
+        job: str = "",
+    ) -> None:
+        super().__init__(f"{outcome}: {message}")
+        self.outcome = outcome
+        self.code = code or outcome
+        self.message = message
+        self.signal = signal
+        self.exit_code = exit_code
+        self.attempts = attempts
+        self.job = job
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return type(self)._restored, (self.outcome, self.message, self.__dict__)
+
+    @classmethod
+    def _restored(cls, outcome: str, message: str, state: dict) -> "JobError":
+        error = cls(outcome, message)
+        error.__dict__.update(state)
+        return error
+
+
+class ConnectionLost(JobError, ConnectionError):
+    """The supervisor is gone, or has closed the connection, before the job ended.
+
+    Nobody knows whether the job was done, so its `outcome` is `indeterminate`.
+    """
+
+    def __init__(self, outcome: str, message: str, **details: object) -> None:
+        super().__init__(outcome, message, **details)  # type: ignore[arg-type]
+
+
+class TaskError(OffloadError):
+    """For tasks to raise: the job ends as `app_error` with exactly this message, and no traceback is logged."""

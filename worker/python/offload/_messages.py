@@ -1,0 +1,135 @@
+"""All messages, by direction. `protocol/src/messages.rs` says what they mean and when they may be sent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from ._wire import (
+    BOOL,
+    I8,
+    I32,
+    MAGIC,
+    MEDIA_TYPE,
+    TEXT,
+    U16,
+    U32,
+    U64,
+    U128,
+    Choice,
+    Direction,
+    Labels,
+    Listed,
+    Maybe,
+    Metadata,
+    Record,
+)
+
+WORKER_MAGIC = b"OFFLOADW"
+CLIENT_MAGIC = b"OFFLOADC"
+VERSION_MAJOR, VERSION_MINOR = 3, 0
+
+# Capabilities: one bit each, used only if both ends state it.
+PARTS = 1
+
+# Limits of the protocol that this package has to keep, in bytes.
+MESSAGE_MAX = 1024
+PART_MAX = 64 << 10
+PARTS_CREDIT = 256 << 10
+CHECKPOINT_MAX = 64 << 10
+NAME_MAX = 64
+
+OUTCOME = Choice(
+    "ok", "app_error", "panic", "worker_crashed", "worker_oom", "worker_protocol", "confinement", "timeout", "cancelled",
+    "poison", "indeterminate", "io_error", "io_panic", "overloaded", "quota", "too_large", "bad_request",
+    "unauthenticated", "forbidden", "conflict", "unavailable", "storage_full", "unsupported", "unknown_task",
+    "no_such_job",
+)  # fmt: skip
+LANE = Choice("cpu", "io")
+FAILURE_KIND = Choice("app_error", "panic")
+VIEW = Choice("status", "workers", "jobs", "tasks", "dead")
+
+Usage = Record("Usage", cpu_user_us=U64, cpu_system_us=U64, peak_rss_bytes=U64)
+METADATA = Metadata()
+
+# Supervisor to worker
+Welcome = Record("Welcome", major=U16, minor=U16, capabilities=U64, payload_max=U64)
+Run = Record("Run", job=U64, attempt=U32, task=TEXT, media_type=MEDIA_TYPE, timeout_ms=U64, deadline_ms=U64, metadata=METADATA)
+Cancel = Record("Cancel", job=U64)
+Drain = Record("Drain")
+Resume = Record("Resume", job=U64)
+Yield = Record("Yield", job=U64)
+Credit = Record("Credit", job=U64, bytes=U64)
+TO_WORKER = Direction("to_worker", Welcome, Run, Cancel, Drain, Resume, Yield, Credit)
+
+# Worker to supervisor
+TaskOffer = Record("TaskOffer", name=TEXT, idempotent=BOOL, lane=LANE, stepped=BOOL, checkpoints=BOOL, progress_ms=U32)
+TaskDescription = Record(
+    "TaskDescription", description=TEXT, accepts=Listed(MEDIA_TYPE), produces=MEDIA_TYPE, streams=BOOL,
+    memory_bytes=U64, exclusive=BOOL,
+)  # fmt: skip
+WorkerHello = Record("Hello", magic=MAGIC, major=U16, minor=U16, capabilities=U64, sdk=TEXT)
+Offer = Record("Offer", task=TaskOffer, about=TaskDescription, example_length=U32, schema_length=U32)
+Ready = Record("Ready")
+Started = Record("Started", job=U64, attempt=U32)
+Finished = Record("Finished", job=U64, attempt=U32, run_ns=U64, media_type=MEDIA_TYPE, usage=Usage)
+Failed = Record("Failed", job=U64, attempt=U32, run_ns=U64, kind=FAILURE_KIND, message=TEXT, usage=Usage)
+Skipped = Record("Skipped", job=U64)
+Progress = Record("Progress", job=U64, attempt=U32, done=U64, total=U64)
+Checkpoint = Record("Checkpoint", job=U64, attempt=U32)
+Yielded = Record("Yielded", job=U64, attempt=U32, run_ns=U64, usage=Usage)
+Part = Record("Part", job=U64, attempt=U32)
+FROM_WORKER = Direction(
+    "from_worker", WorkerHello, Offer, Ready, Started, Finished, Failed, Skipped, Progress, Checkpoint, Yielded, Part,
+)  # fmt: skip
+
+# Client to supervisor
+IdempotencyKey = Record("IdempotencyKey", key=TEXT, digest=U128())
+SubmitOptions = Record(
+    "SubmitOptions", timeout_ms=Maybe(U64), deadline_ms=Maybe(U64), attempts=Maybe(U32), lane=Maybe(LANE), priority=I8,
+    idempotency=Maybe(IdempotencyKey), metadata=METADATA, labels=Labels(), stream=BOOL,
+)  # fmt: skip
+ClientHello = Record("Hello", magic=MAGIC, major=U16, minor=U16, capabilities=U64, client=TEXT)
+Submit = Record("Submit", ticket=U64, task=TEXT, media_type=MEDIA_TYPE, detach=BOOL, options=SubmitOptions)
+Wait = Record("Wait", ticket=U64, job=TEXT)
+Result = Record("Result", ticket=U64, job=TEXT)
+CancelJob = Record("Cancel", ticket=U64, job=TEXT)
+Show = Record("Show", ticket=U64, view=VIEW)
+DrainAll = Record("Drain", ticket=U64)
+Stop = Record("Stop", ticket=U64)
+TO_SUPERVISOR = Direction("to_supervisor", ClientHello, Submit, Wait, Result, CancelJob, Show, DrainAll, Stop)
+
+# Supervisor to client
+Receipt = Record(
+    "Receipt", queued_us=U64, run_us=U64, returned_us=U64, worker_pid=U32, slot=U32, incarnation=U64, input_bytes=U64,
+    output_bytes=U64, usage=Usage,
+)  # fmt: skip
+ErrorDetail = Record(
+    "ErrorDetail", code=OUTCOME, message=TEXT, signal=Maybe(I32), exit_code=Maybe(I32), retry_after_ms=Maybe(U64),
+)  # fmt: skip
+Report = Record(
+    "Report", job=TEXT, task=TEXT, outcome=OUTCOME, error=Maybe(ErrorDetail), attempts=U32, receipt=Receipt,
+    media_type=MEDIA_TYPE, metadata=METADATA, labels=Labels(),
+)  # fmt: skip
+ClientWelcome = Record("Welcome", magic=MAGIC, major=U16, minor=U16, capabilities=U64, payload_max=U64)
+Accepted = Record("Accepted", ticket=U64, job=TEXT)
+Rejected = Record("Rejected", ticket=U64, code=OUTCOME, message=TEXT, retry_after_ms=Maybe(U64))
+JobFinished = Record("Finished", ticket=U64, report=Report)
+Answer = Record("Answer", ticket=U64)
+Goodbye = Record("Goodbye", reason=TEXT)
+JobPart = Record("Part", ticket=U64)
+TO_CLIENT = Direction("to_client", ClientWelcome, Accepted, Rejected, JobFinished, Answer, Goodbye, JobPart)
+
+
+class Greeting(NamedTuple):
+    """The start of a hello or a welcome, which is the same in every version."""
+
+    magic: bytes
+    major: int
+    minor: int
+
+
+def greeting_of(header: bytes) -> Optional[Greeting]:
+    """Reads the start of a header that has a magic. `None` if it is no greeting of any version."""
+    if len(header) < 16 or header[:4] != bytes(4):
+        return None
+    return Greeting(header[4:12], int.from_bytes(header[12:14], "little"), int.from_bytes(header[14:16], "little"))

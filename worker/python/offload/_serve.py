@@ -1,0 +1,93 @@
+"""`serve`: makes this process a worker."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import socket
+import stat
+import sys
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
+
+from . import _tasks
+from ._channel import Channel, ProtocolError
+from ._context import JobFilter
+from ._session import Session
+from ._tasks import Task
+from ._wire import WireError
+
+# The exit code by which a supervisor knows that starting this program again is pointless.
+_POINTLESS = 64
+
+Tasks = Union[Mapping[str, Callable[..., Any]], Iterable[Callable[..., Any]]]
+
+
+def serve(tasks: Optional[Tasks] = None, *, setup: Optional[Callable[[], Any]] = None) -> None:
+    """Runs jobs until the supervisor ends this worker. Returns when that is done.
+
+    Without `tasks`, it offers all functions that were decorated with `task`; otherwise these functions, or these by name.
+    `setup` is called once before the first job, after the functions that were decorated with `setup`.
+
+    Start the program with `offload serve --worker 'python3 worker.py'` or `Pool(worker="worker.py")`. Started by hand, it says
+    so and exits with code 64. What it prints goes to the supervisor's log, with the id of the job.
+    """
+    offered = _offered(tasks)
+    if not _has_a_supervisor():
+        program = os.path.basename(sys.argv[0]) or "worker.py"
+        print(f"this is a worker; start it with: offload serve --worker 'python3 {program}'", file=sys.stderr)
+        raise SystemExit(_POINTLESS)
+    if not offered:
+        print("there is no task to offer: decorate a function with @task", file=sys.stderr)
+        raise SystemExit(_POINTLESS)
+    set_ups = [*_tasks.set_ups, *([setup] if setup else [])]
+    with _take_over_the_socket() as end:
+        _prepare_output()
+        try:
+            Session(Channel(end), offered).run(set_ups)
+        except (ProtocolError, WireError) as error:
+            raise SystemExit(f"the supervisor broke the protocol: {error}") from None
+
+
+def _offered(tasks: Optional[Tasks]) -> Dict[str, Task]:
+    if tasks is None:
+        return dict(_tasks.registered)
+    if isinstance(tasks, Mapping):
+        return {name: Task(function, name) for name, function in tasks.items()}
+    known = {registered.function: registered for registered in _tasks.registered.values()}
+    made = [known.get(function) or Task(function) for function in tasks]
+    return {one.name: one for one in made}
+
+
+def _has_a_supervisor() -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(0).st_mode)
+    except OSError:
+        return False
+
+
+def _take_over_the_socket() -> socket.socket:
+    """The socket that came as standard input, out of reach of tasks and their children, which get an empty input instead."""
+    end = socket.socket(fileno=os.dup(0))
+    end.set_inheritable(False)
+    end.setblocking(True)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return end
+
+
+def _prepare_output() -> None:
+    """Lines are written as they are printed, and a crash in native code leaves a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(all_threads=False)
+    if not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s [job %(job)s]: %(message)s"))
+        logging.getLogger().addHandler(handler)
+        logging.getLogger().setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(JobFilter())

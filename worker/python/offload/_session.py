@@ -1,0 +1,236 @@
+"""The life of a worker: one job after another, each announced before it starts and answered when it has ended.
+
+```text
+ greet: Hello, set-up, Offer for each task, Ready
+   |
+   v
+ wait for a job <---------------------------------.
+   |  |                                           |
+   |  `-- Drain and no job waits: end             |
+   v                                              |
+ cancelled meanwhile? --> Skipped --------------->|
+   |                                              |
+ Started is written --> the task runs --> Finished or Failed is queued: sent with the next Started,
+                            |             or before waiting
+                            `-- the listener reads: Cancel, Credit, further jobs
+```
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+
+from . import _messages as messages
+from ._channel import Channel, Given, ProtocolError, SupervisorGone, job_of
+from ._context import Context, entered
+from ._errors import TaskError
+from ._payload import BYTES, JSON_LINES, TEXT, Payload, to_json, to_payload
+from ._tasks import Task, cut
+from ._version import VERSION
+
+# A job that runs longer than this has a listener, so that it learns of Cancel. The supervisor waits 100 ms for an answer to it.
+_LISTEN_AFTER = 0.02
+# Without a job for so long, the listener does not look any more.
+_IDLE_TICKS = 50
+
+
+class Session:
+    """One worker process, from its greeting to its end."""
+
+    def __init__(self, channel: Channel, tasks: Dict[str, Task]) -> None:
+        self._channel = channel
+        self._inbox = channel.inbox
+        self._tasks = tasks
+        self._process = os.getpid()
+        self._used = _usage()
+        self._listener = Listener(channel)
+
+    def run(self, set_ups: Iterable[Callable[[], Any]] = ()) -> None:
+        """Serves the supervisor until it says Drain or is gone."""
+        try:
+            self._greet(set_ups)
+            while True:
+                given = self._next_job()
+                if given is None:
+                    return
+                self._run_job(given)
+        except SupervisorGone:
+            return
+
+    def _greet(self, set_ups: Iterable[Callable[[], Any]]) -> None:
+        channel = self._channel
+        version = (messages.VERSION_MAJOR, messages.VERSION_MINOR)
+        channel.queue(messages.WorkerHello(messages.WORKER_MAGIC, *version, messages.PARTS, f"offload-python {VERSION}"))
+        channel.flush()
+        for set_up in set_ups:
+            set_up()
+        for task in self._tasks.values():
+            channel.queue_frame(task.offer())
+        channel.queue(messages.Ready())
+        channel.flush()
+
+    def _next_job(self) -> Optional[Given]:
+        inbox = self._inbox
+        while True:
+            while inbox.given:
+                given = inbox.given.popleft()
+                if given.run.job not in inbox.cancelled:
+                    return given
+                inbox.cancelled.discard(given.run.job)
+                self._channel.queue(messages.Skipped(given.run.job))
+            self._channel.flush()
+            if inbox.drain:
+                return None
+            self._channel.wait()
+
+    def _run_job(self, given: Given) -> None:
+        job, attempt = job_of(given)
+        task = self._tasks.get(given.run.task)
+        if task is None:
+            raise ProtocolError(f"a job of the task {given.run.task!r}, which was not offered")
+        self._channel.queue(messages.Started(job, attempt))
+        self._channel.job_began(job)
+        self._channel.flush()
+        self._listener.job_began()
+        began = time.perf_counter_ns()
+        kind, message, output, media_type = self._outcome(task, given)
+        run_ns = time.perf_counter_ns() - began
+        if os.getpid() != self._process:  # the task has forked, and this is the child
+            os._exit(70)
+        self._channel.job_ended(job)
+        self._answer((job, attempt, run_ns), kind, message, output, media_type)
+
+    def _outcome(self, task: Task, given: Given) -> Tuple[str, str, bytes, str]:
+        """How the task ended: `app_error` or `panic` with a message, or an empty word with the output."""
+        try:
+            with entered(Context(self._channel, given)):
+                value = task.run(given.input, given.run.media_type)
+                output, media_type = self._stream(given, value) if task.is_generator else to_payload(value)
+        except SupervisorGone:
+            raise
+        except TaskError as error:
+            return "app_error", str(error), b"", BYTES
+        except BaseException as error:
+            log_traceback(error)
+            # sys.exit and an interrupt are no way for a task to fail: nobody who calls it meant to end the worker.
+            return ("app_error" if isinstance(error, Exception) else "panic"), summary_of(error), b"", BYTES
+        most = self._inbox.payload_max
+        if len(output) > most:
+            return "app_error", f"the output has {len(output)} bytes, at most {most} can be sent", b"", BYTES
+        return "", "", output, media_type
+
+    def _stream(self, given: Given, parts: Iterable[Any]) -> Tuple[bytes, str]:
+        """Sends what a generator yields. Returns the rest of the output and the media type of the whole."""
+        media_type, kept = BYTES, []
+        can_send = self._inbox.capabilities & messages.PARTS
+        for part in parts:
+            data, media_type = _part(part)
+            if can_send:
+                self._send_parts(given, data)
+            else:
+                kept.append(data)
+        return b"".join(kept), media_type
+
+    def _send_parts(self, given: Given, data: bytes) -> None:
+        job, attempt = job_of(given)
+        for start in range(0, len(data), messages.PART_MAX):
+            part = data[start : start + messages.PART_MAX]
+            while self._inbox.credit < len(part):
+                if job in self._inbox.cancelled:
+                    raise TaskError("cancelled")
+                self._channel.wait()
+            self._inbox.credit -= len(part)
+            self._channel.send(messages.Part(job, attempt), part)
+
+    def _answer(self, start: Tuple[int, int, int], kind: str, message: str, output: bytes, media_type: str) -> None:
+        before, self._used = self._used, _usage()
+        used = self._used
+        usage = (used[0] - before[0], used[1] - before[1], used[2])
+        if kind:
+            text = cut(message, messages.MESSAGE_MAX)
+            self._channel.queue(messages.Failed(*start, kind, text, usage))
+        else:
+            self._channel.queue_with(messages.Finished(*start, media_type, usage), output)
+
+
+class Listener:
+    """A thread that reads the socket while a job runs for long. It costs short jobs nothing but a look every 20 ms."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._began = threading.Event()
+        self._jobs = 0
+        self._thread: Optional[threading.Thread] = None
+
+    def job_began(self) -> None:
+        self._jobs += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._listen, name="offload listener", daemon=True)
+            self._thread.start()
+        if not self._began.is_set():
+            self._began.set()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._began.wait()
+                self._look()
+        except (SupervisorGone, ProtocolError, ValueError):
+            # Nobody waits for the answer of the job that runs, and nobody else would end it.
+            os._exit(0)
+
+    def _look(self) -> None:
+        """Looks every 20 ms whether the same job still runs, and reads for it as long as it does."""
+        idle, seen = 0, 0
+        while idle < _IDLE_TICKS:
+            time.sleep(_LISTEN_AFTER)
+            running = self._channel.inbox.running
+            idle = idle + 1 if running is None and seen == self._jobs else 0
+            if running is not None and seen == self._jobs:
+                self._channel.poll(_LISTEN_AFTER, running)
+            seen = self._jobs
+        self._began.clear()
+        if seen != self._jobs:
+            self._began.set()
+
+
+def _part(value: Any) -> Tuple[bytes, str]:
+    """What a generator yielded: bytes, text, or a value that becomes a line of JSON."""
+    if isinstance(value, (bytes, bytearray, memoryview, str, Payload)):
+        return to_payload(value)
+    return to_json(value) + b"\n", JSON_LINES
+
+
+def _usage() -> Tuple[int, int, int]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), used.ru_maxrss * 1024
+
+
+def summary_of(error: BaseException) -> str:
+    """An exception in one line: its type, its message, and where it came from, the innermost place first."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
+    places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
+    text = "".join(traceback.format_exception_only(type(error), error)).strip().replace("\n", " ")
+    where = f" ({', '.join(places[:8])})" if places else ""
+    return cut(text, messages.MESSAGE_MAX - len(where.encode())) + where
+
+
+def log_traceback(error: BaseException) -> None:
+    """Prints the traceback to standard error, which the supervisor logs with the id of the job."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace, file=sys.stderr)
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _is_ours(filename: str) -> bool:
+    return os.path.dirname(os.path.abspath(filename)) == _HERE

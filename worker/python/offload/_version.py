@@ -1,0 +1,3 @@
+"""The version of this package, which is that of the whole project."""
+
+VERSION = "0.4.0"
