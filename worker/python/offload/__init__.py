@@ -9,19 +9,24 @@
     serve()
 """
 
+from ._client import Client, Job
 from ._context import cancelled, checkpoint, job, progress, resumed
 from ._errors import ConnectionLost, JobError, NoSupervisor, OffloadError, Rejected, TaskError
 from ._payload import Payload
+from ._pool import Pool
 from ._serve import serve
 from ._tasks import setup, task
 from ._version import VERSION as __version__
 
 __all__ = [
+    "Client",
     "ConnectionLost",
+    "Job",
     "JobError",
     "NoSupervisor",
     "OffloadError",
     "Payload",
+    "Pool",
     "Rejected",
     "TaskError",
     "__version__",

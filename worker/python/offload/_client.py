@@ -1,0 +1,237 @@
+"""`Client`: jobs for a supervisor that runs already, from programs without an event loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from typing import Any, Iterator, List, Optional
+
+from . import _messages as messages
+from ._address import default_socket
+from ._connection import Connection, WaitedRequest
+from ._errors import OffloadError
+from ._requests import JobRequest, error_of, job_request, output_of
+
+# The supervisor closes connections that were idle for 60 s.
+_IDLE_MAX = 30.0
+
+
+class Job:
+    """A job that was submitted."""
+
+    def __init__(self, client: "Client", connection: Connection, request: WaitedRequest) -> None:
+        self._client = client
+        self._connection = connection
+        self._request = request
+        self._process = os.getpid()
+
+    @property
+    def id(self) -> str:
+        """Its id. Waits until the job is accepted; raises `Rejected` if it is not."""
+        self._check_process()
+        request = self._request
+        if request.job is None and not request.is_done:
+            self._connection.wait(request.waiter, lambda: request.job is not None or request.is_done)
+        if request.job is None and request.error is not None:
+            raise request.error
+        return request.job or request.report.job
+
+    def done(self) -> bool:
+        """Whether it has ended, as far as was read: somebody has to wait for an answer on the same client."""
+        return self._request.is_done
+
+    def result(self) -> Any:
+        """Waits for its output. Raises `JobError` or `Rejected`."""
+        self._wait()
+        return output_of(self._request.report, self._request.output)
+
+    def report(self) -> Any:
+        """Waits for its end: `outcome`, `error`, `attempts`, `receipt`, `media_type`, ... as a named tuple."""
+        self._wait()
+        return self._request.report
+
+    def cancel(self) -> None:
+        """Asks for its end: then it ends as `cancelled`, unless it has ended before."""
+        self._client._ask(lambda ticket: messages.CancelJob(ticket, self.id), self._connection)
+
+    def _wait(self) -> None:
+        self._check_process()
+        self._connection.wait_for_end(self._request)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise OffloadError("this job was submitted before the fork: only the parent gets its result")
+
+
+class Client:
+    """Submits jobs to the supervisor at a local socket.
+
+    Any thread may use it, and a forked child gets a connection of its own. It connects when it is first used, and again after
+    the connection was lost.
+
+    - `socket`: its path; by default the one that the command line uses
+    - `name`: the client's name for tables and fair shares; by default the process is a client of its own
+    - `max_in_flight`: `submit` and `call` wait while so many jobs of this client have not ended
+    """
+
+    def __init__(self, socket: Optional[str] = None, *, name: str = "", max_in_flight: int = 1000) -> None:
+        if len(name.encode()) > messages.NAME_MAX:
+            raise ValueError(f"the name of a client has at most {messages.NAME_MAX} bytes")
+        if max_in_flight < 1:
+            raise ValueError("max_in_flight has to be at least 1")
+        self._path = None if socket is None else os.fspath(socket)
+        self._name = name
+        self._max_in_flight = max_in_flight
+        self._connection: Optional[Connection] = None
+        self._connecting = threading.Lock()
+        self._is_closed = False
+        _clients.add(self)
+
+    def call(self, task: str, input: Any = b"", **options: Any) -> Any:
+        """Runs a task on an input, and returns its output.
+
+        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back in the same way.
+
+        - `timeout`: how many seconds one attempt may run; `deadline`: how many seconds it may take in all, waiting included
+        - `priority`: -10 to 10; jobs with a higher one start sooner
+        - `attempts`: how often it may be tried, 1 to 100; by default once, or as configured if the task is idempotent
+        - `idempotency_key`: submitting again under the same key gives the same job
+        - `content_type`: the media type of the input; `metadata`: short texts for the task; `labels`: words to find the job by
+
+        Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none. If the call
+        is interrupted, as by Ctrl-C, the job is cancelled.
+        """
+        job = self.submit(task, input, **options)
+        try:
+            return job.result()
+        except (OffloadError, ValueError):
+            raise
+        except BaseException:
+            self._cancel_unless_done(job)
+            raise
+
+    def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
+        """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
+        if options.pop("stream", False):
+            raise TypeError("an output in parts is what `stream` is for")
+        return self._submit(job_request(task, input, **options), self._open())
+
+    def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
+        """The outputs for many inputs, in their order. Raises what the first job raises that fails."""
+        jobs = [self.submit(task, input, **options) for input in inputs]
+        return [job.result() for job in jobs]
+
+    def stream(self, task: str, input: Any = b"", **options: Any) -> Iterator[bytes]:
+        """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
+
+        It has a connection of its own. Closing the iterator cancels the job. Raises as `call` does, also after some parts.
+        """
+        request = job_request(task, input, stream=True, **options)
+        return self._stream(request)
+
+    def status(self) -> dict:
+        """The supervisor, as `offload status --json` shows it."""
+        return self._show("status")
+
+    def tasks(self) -> List[dict]:
+        """The tasks that can be called, as `offload tasks --json` shows them."""
+        return self._show("tasks")
+
+    def close(self) -> None:
+        """Ends the connection. Its queued jobs are cancelled; those that run go on, and nobody hears of them."""
+        self._is_closed = True
+        with self._connecting:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> Connection:
+        """The connection, a new one if need be."""
+        connection = self._connection
+        if connection is not None and connection.is_usable(_IDLE_MAX):
+            return connection
+        with self._connecting:
+            if self._is_closed:
+                raise OffloadError("this client is closed")
+            connection = self._connection
+            if connection is None or not connection.is_usable(_IDLE_MAX):
+                if connection is not None:
+                    connection.close()
+                connection = self._connection = Connection(self._address(), self._name, self._max_in_flight)
+            return connection
+
+    def _address(self) -> str:
+        return default_socket() if self._path is None else self._path
+
+    def _submit(self, job: JobRequest, connection: Connection) -> Job:
+        return Job(self, connection, connection.ask(job.message, job.data))
+
+    def _stream(self, job: JobRequest) -> Iterator[bytes]:
+        connection = Connection(self._address(), self._name, 2)
+        try:
+            running = self._submit(job, connection)
+            request = running._request
+            try:
+                while True:
+                    while request.parts:
+                        yield request.parts.popleft()
+                    if request.is_done:
+                        break
+                    connection.wait(request.waiter, lambda: bool(request.parts) or request.is_done)
+            except GeneratorExit:
+                self._cancel_unless_done(running)
+                raise
+            if request.error is not None:
+                raise request.error
+            if request.report.outcome != "ok":
+                raise error_of(request.report)
+            if request.output:
+                yield request.output
+        finally:
+            connection.close()
+
+    def _ask(self, build: Any, connection: Optional[Connection] = None) -> bytes:
+        """Sends a request that is answered with a document."""
+        connection = connection or self._open()
+        request = connection.ask(build)
+        connection.wait_for_end(request)
+        return request.output
+
+    def _drain(self) -> None:
+        self._ask(lambda ticket: messages.DrainAll(ticket))
+
+    def _show(self, view: str) -> Any:
+        return json.loads(self._ask(lambda ticket: messages.Show(ticket, view)))
+
+    def _cancel_unless_done(self, job: Job) -> None:
+        try:
+            if not job.done():
+                job.cancel()
+        except OffloadError:  # it has ended meanwhile, or the supervisor is gone
+            pass
+
+    def _after_fork(self) -> None:
+        """In a child: the connection and all locks are those of the parent."""
+        self._connecting = threading.Lock()
+        if self._connection is not None:
+            self._connection.forget()
+            self._connection = None
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,244 @@
+"""A connection that many threads share, without a thread of its own.
+
+Of the threads that wait for an answer, one reads the socket for all of them. When it has its own answer, it wakes another one,
+which goes on reading. So a program with one thread costs no change of threads.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from typing import Any, Callable, List, Set
+
+from ._address import connect
+from ._dialogue import Dialogue, Request
+from ._errors import NoSupervisor
+from ._wire import WireError
+
+_READ_MAX = 64 << 10
+# An input of at least so many bytes is not copied behind its header.
+_COPIED_MAX = 32 << 10
+
+
+class Waiter:
+    """A thread that waits for something that an answer brings."""
+
+    __slots__ = ("waits", "_asleep")
+
+    def __init__(self) -> None:
+        self.waits = False
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def wake(self) -> None:
+        try:
+            self._asleep.release()
+        except RuntimeError:  # it is awake, or was told already
+            pass
+
+    def stay_awake(self) -> None:
+        """Forgets that it was woken."""
+        self._asleep.acquire(blocking=False)
+
+    def sleep(self) -> None:
+        self._asleep.acquire()
+
+
+class WaitedRequest(Request):
+    """A request that threads wait for."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self) -> None:
+        self.waiter = Waiter()
+        super().__init__(self.waiter.wake)
+
+
+class Connection:
+    """One connection to a supervisor. Any thread may use it."""
+
+    def __init__(self, path: str, name: str, max_in_flight: int) -> None:
+        """Connects. Raises `NoSupervisor`."""
+        self.path = path
+        self._max_in_flight = max_in_flight
+        self._dialogue = Dialogue(path)
+        self._reading = threading.Lock()
+        self._sending = threading.Lock()
+        self._for_room: Set[Waiter] = set()
+        self._is_lost = False
+        self._used = time.monotonic()
+        self._socket = connect(path)
+        try:
+            self._greet(name)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _greet(self, name: str) -> None:
+        try:
+            self._socket.sendall(Dialogue.hello(name))
+            while not self._dialogue.is_open:
+                self._read()
+        except WireError as error:
+            raise NoSupervisor(f"what listens at {self.path} is no supervisor: {error}") from None
+        except NoSupervisor:
+            raise
+        except (EOFError, OSError) as error:
+            raise NoSupervisor(f"the supervisor at {self.path} does not answer: {error}") from None
+        self._socket.settimeout(None)
+
+    def is_usable(self, idle_max: float) -> bool:
+        """Whether it is alive. One that nobody used for `idle_max` seconds may be closed by the supervisor at any moment."""
+        is_idle = not self._dialogue.requests and time.monotonic() - self._used > idle_max
+        return not (self._is_lost or is_idle)
+
+    def ask(self, build: Callable[[int], Any], data: bytes = b"") -> WaitedRequest:
+        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`."""
+        if len(self._dialogue.requests) >= self._max_in_flight:
+            self._wait_for_room()
+        request = WaitedRequest()
+        with self._sending:
+            if self._is_lost:
+                raise self._dialogue.lost(self._gone())
+            start = self._dialogue.ask(build, request, len(data))
+            if len(data) < _COPIED_MAX:
+                self._send(start + data)
+            else:
+                self._send(start)
+                self._send(data)
+        self._used = time.monotonic()
+        return request
+
+    def wait(self, waiter: Waiter, is_there: Callable[[], bool]) -> None:
+        """Returns when `is_there()`, which answers bring about that wake the waiter."""
+        try:
+            while not is_there():
+                waiter.stay_awake()
+                waiter.waits = True
+                if self._reading.acquire(blocking=False):
+                    self._read_until(is_there)
+                elif not is_there():
+                    waiter.sleep()
+        finally:
+            waiter.waits = False
+            self._pass_on()
+
+    def wait_for_end(self, request: WaitedRequest) -> None:
+        """Returns when the request is answered. Raises what it was answered with, if that is an error."""
+        if not request.is_done:
+            self.wait(request.waiter, lambda: request.is_done)
+        if request.error is not None:
+            raise request.error
+
+    def read_for_all(self) -> None:
+        """Reads until the connection ends: for a thread that does nothing else."""
+        with self._reading:
+            while not self._is_lost:
+                self._read_or_lose()
+
+    def close(self) -> None:
+        """Ends the connection: queued jobs of it are cancelled."""
+        self._lose(f"this program has closed its connection to {self.path}")
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._socket.close()
+
+    def forget(self) -> None:
+        """For a child after a fork: closes its copy of the descriptor. The connection is its parent's."""
+        self._is_lost = True
+        self._socket.close()
+
+    def _wait_for_room(self) -> None:
+        waiter = Waiter()
+        self._for_room.add(waiter)
+        try:
+            self.wait(waiter, lambda: len(self._dialogue.requests) < self._max_in_flight)
+        finally:
+            self._for_room.discard(waiter)
+
+    def _read_until(self, is_there: Callable[[], bool]) -> None:
+        """Reads for all. The lock for that is held, and is given up."""
+        try:
+            while not is_there():
+                self._read_or_lose()
+        finally:
+            self._reading.release()
+
+    def _pass_on(self) -> None:
+        """Wakes a thread that waits, if one does and nobody reads."""
+        if not (self._dialogue.requests or self._for_room) or self._reading.locked():
+            return
+        requests: List[Any] = list(self._dialogue.requests.values())
+        for waiter in [*self._for_room, *(request.waiter for request in requests)]:
+            if waiter.waits:
+                waiter.wake()
+                return
+
+    def _send(self, data: bytes) -> None:
+        """Sends all of it, and reads meanwhile: a supervisor whose answers nobody takes reads no requests."""
+        unsent = memoryview(data)
+        while unsent:
+            try:
+                unsent = unsent[self._socket.send(unsent, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                self._read_or_wait_to_send()
+            except OSError:
+                self._read_the_rest()
+            if self._is_lost:
+                raise self._dialogue.lost(self._gone())
+
+    def _read_the_rest(self) -> None:
+        """The supervisor does not read any more. What it sent before, perhaps a Goodbye, can still be read."""
+        with self._reading:
+            while not self._is_lost:
+                self._read_or_lose()
+
+    def _read_or_wait_to_send(self) -> None:
+        may_read = self._reading.acquire(blocking=False)
+        try:
+            interest = select.POLLOUT | (select.POLLIN if may_read else 0)
+            poll = select.poll()
+            poll.register(self._socket, interest)
+            ready = poll.poll()[0][1]
+            if may_read and ready & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                self._read_or_lose()
+        finally:
+            if may_read:
+                self._reading.release()
+
+    def _read_or_lose(self) -> None:
+        """Reads once. If the connection has ended, all requests have."""
+        try:
+            if not self._is_lost:
+                self._read()
+        except EOFError:
+            self._lose(self._gone())
+        except (OSError, WireError, NoSupervisor) as error:
+            self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
+        if self._is_lost:
+            self._dialogue.lost(self._gone())
+
+    def _read(self) -> None:
+        data = self._socket.recv(_READ_MAX)
+        if not data:
+            raise EOFError("it closed the connection")
+        before = len(self._dialogue.requests)
+        self._dialogue.receive(data)
+        if self._for_room and len(self._dialogue.requests) < before:
+            self._wake_for_room()
+
+    def _lose(self, reason: str) -> None:
+        self._is_lost = True
+        self._dialogue.lost(reason)
+        self._wake_for_room()
+
+    def _gone(self) -> str:
+        return f"the supervisor at {self.path} is gone"
+
+    def _wake_for_room(self) -> None:
+        for waiter in list(self._for_room):
+            waiter.wake()

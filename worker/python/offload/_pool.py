@@ -1,0 +1,85 @@
+"""`Pool`: jobs without a supervisor that runs already. It starts a private one, which ends with the program."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from ._client import Client
+from ._supervisor import PrivateSupervisor
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# How long a supervisor and its first worker have to start; a worker has the supervisor's hello timeout (10 s) for itself.
+_PATIENCE = 60.0
+
+Worker = Union[str, "os.PathLike[str]", Sequence[str], None]
+
+
+class Pool(Client):
+    """A private supervisor with its workers, and a client of it.
+
+        with Pool(worker="worker.py") as pool:
+            print(pool.call("double", 21))
+
+    - `worker`: the path of a worker program in Python, run by this Python; or a list, a command with its arguments; by default
+      the built-in tasks of `offload`
+    - `workers`: how many worker processes; by default one for each core
+    - `env`: variables for workers in Python; they get a clean environment otherwise
+    - `arguments`: further flags of `offload serve`, such as `["--max-rss", "1GiB"]`
+    - `log`: where the supervisor's log goes, as in `subprocess`; by default to standard error
+    - `name`, `max_in_flight`: as of `Client`
+
+    It is usable when it is made; raises `NoSupervisor` with the reason if no worker can be started. The supervisor ends with
+    `close`, with the block, with the pool itself, and with the program, however that ends. Its jobs are cancelled then; `drain`
+    finishes them first. A forked child may use the pool, and cannot end it.
+    """
+
+    def __init__(
+        self,
+        worker: Worker = None,
+        workers: Optional[int] = None,
+        *,
+        env: Optional[Dict[str, str]] = None,
+        arguments: Sequence[str] = (),
+        log: Any = None,
+        name: str = "",
+        max_in_flight: int = 1000,
+    ) -> None:
+        self._supervisor = PrivateSupervisor(log)
+        super().__init__(self._supervisor.socket, name=name, max_in_flight=max_in_flight)
+        self._end = weakref.finalize(self, self._supervisor.stop)
+        command = self._command(worker, env or {})
+        self._supervisor.start(command, workers, arguments, _PATIENCE)
+
+    @property
+    def socket(self) -> str:
+        """The path of the supervisor's socket, as for `offload --socket PATH status`."""
+        return self._supervisor.socket
+
+    def close(self) -> None:
+        """Ends the supervisor and its workers. Jobs that have not ended are cancelled. Does nothing in a forked child."""
+        super().close()
+        self._end()
+
+    def drain(self) -> None:
+        """Finishes all jobs that were accepted, however long they take, and ends the supervisor."""
+        self._drain()
+        self.close()
+
+    def _command(self, worker: Worker, env: Dict[str, str]) -> List[str]:
+        if worker is None:
+            return ["builtin"]
+        if isinstance(worker, (str, os.PathLike)):
+            return self._python({"script": os.path.abspath(worker), "arguments": []}, env)
+        words = list(worker)
+        if not words:
+            raise ValueError("an empty command")
+        return words
+
+    def _python(self, start: dict, env: Dict[str, str]) -> List[str]:
+        """The command of a worker that this Python runs as `start` says."""
+        start = {"environ": env, "path": [os.path.dirname(_HERE)], **start}
+        file = self._supervisor.write_file("worker.json", start)
+        return [sys.executable, os.path.join(_HERE, "_bootstrap.py"), file]

@@ -1,0 +1,189 @@
+"""A private supervisor: `offload serve` with a socket in a folder of its own, which ends with this program.
+
+```text
+ this program                       a thread, as long as the supervisor lives
+   | --- start -------------------->| --- fork, prctl(PR_SET_PDEATHSIG), exec ---> offload serve
+   |<------------ ready, or why not-|<-------------- {"ready":true,...} -----------|
+   | --- SIGTERM, SIGINT ------------------------------------------------------------> ends at once
+   |     or the program is killed: its threads are gone ---- the kernel: SIGTERM ----> ends within a second
+```
+
+The signal is bound to the thread that forks, so that is one which lives as long as this process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+from ._errors import NoSupervisor
+
+_PREFIX = "offload-pool-"
+_SOCKET = "offload.sock"
+# The path of a socket has at most 107 bytes.
+_FOLDER_MAX = 80
+_STOP_PATIENCE = 5.0
+# So long after it was made, a folder without a supervisor is not one that is about to get one.
+_ABANDONED_AFTER = 600
+
+# Becomes the supervisor, with a signal for the case that the program ends without a word.
+_SHIM = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_binary() -> str:
+    """The program `offload`: `$OFFLOAD_BIN`, the one that was installed with this package, or one in `PATH`."""
+    named = os.environ.get("OFFLOAD_BIN")
+    if named:
+        return named
+    scripts = {sysconfig.get_path("scripts"), os.path.dirname(sys.executable or "")}
+    installed = (os.path.join(folder, "offload") for folder in scripts if folder)
+    found = next((path for path in installed if os.access(path, os.X_OK)), None) or shutil.which("offload")
+    if found is None:
+        raise NoSupervisor("the program `offload` is not installed beside Python and not in PATH; name it with OFFLOAD_BIN")
+    return found
+
+
+class PrivateSupervisor:
+    """One process `offload serve`."""
+
+    def __init__(self, log: Any = None) -> None:
+        self.folder = _make_folder()
+        self.socket = os.path.join(self.folder, _SOCKET)
+        self.process: Optional[subprocess.Popen] = None
+        self._log = log
+        self._program = os.getpid()
+        self._told = threading.Event()
+        self._ready: Optional[dict] = None
+        self._failure = ""
+
+    def write_file(self, name: str, content: Any) -> str:
+        """A file in the private folder with a JSON document, for the workers. Returns its path."""
+        path = os.path.join(self.folder, name)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        return path
+
+    def start(self, worker: Sequence[str], workers: Optional[int], arguments: Sequence[str], patience: float) -> None:
+        """Starts it. Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `patience`."""
+        command = [find_binary(), "serve", "--json", "--fail-fast", "--socket", self.socket, "--drain-timeout", "1s"]
+        command += ["--worker", " ".join(map(shlex.quote, worker))]
+        command += [] if workers is None else ["--workers", str(workers)]
+        command += arguments
+        self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
+        self._thread.start()
+        if not self._told.wait(patience):
+            self._failure = f"no worker was ready within {patience:.0f} s"
+        if self._ready is None:
+            self.stop()
+            raise NoSupervisor(f"the private supervisor has not started: {self._failure}")
+
+    def stop(self) -> None:
+        """Ends it at once, with its workers. Does nothing in a forked child."""
+        if os.getpid() != self._program:
+            return
+        process = self.process
+        if process is not None:
+            # The second signal is another one, so that it is not merged with the first. It ends the supervisor at once.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                process.send_signal(number)
+            try:
+                process.wait(_STOP_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self._thread.join(_STOP_PATIENCE)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _keep(self, command: List[str]) -> None:
+        """The thread: starts the process, and waits for its end."""
+        try:
+            self.process = subprocess.Popen(
+                _with_shim(command, self._program),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                start_new_session=True,  # Ctrl-C is for the program, which decides what becomes of its jobs
+                env=_environment(),
+            )
+        except OSError as error:
+            self._failure = f"cannot start {command[0]}: {error}"
+            self._told.set()
+            return
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._hear(line)
+        code = self.process.wait()
+        self._failure = self._failure or f"`{os.path.basename(command[0])} serve` has ended with exit code {code}"
+        self._told.set()
+
+    def _hear(self, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            return
+        if "error" in said:
+            self._failure = said["error"]["message"]
+        elif said.get("ready"):
+            self._ready = said
+            self._told.set()
+
+
+def _with_shim(command: List[str], program: int) -> List[str]:
+    if not sys.executable:  # Python is embedded: whoever does that has to stop the pool
+        return command
+    return [sys.executable, "-I", "-S", "-c", _SHIM, str(program), *command]
+
+
+def _environment() -> Dict[str, str]:
+    """That of this program without the settings for another supervisor."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("OFFLOAD_")}
+
+
+def _make_folder() -> str:
+    places = [os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"]
+    usable = [place for place in places if os.path.isabs(place) and os.access(place, os.W_OK) and len(place) < _FOLDER_MAX]
+    if not usable:
+        raise NoSupervisor("there is no folder for the socket of a private supervisor: set TMPDIR to a short path")
+    _remove_abandoned(usable[0])
+    return tempfile.mkdtemp(prefix=_PREFIX, dir=usable[0])
+
+
+def _remove_abandoned(place: str) -> None:
+    """Removes what programs that were killed have left: folders whose supervisor does not hold its lock any more."""
+    for folder in glob.glob(os.path.join(glob.escape(place), _PREFIX + "*")):
+        try:
+            about = os.stat(folder)
+            if about.st_uid == os.geteuid() and time.time() - about.st_mtime > _ABANDONED_AFTER and _is_unlocked(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            pass
+
+
+def _is_unlocked(folder: str) -> bool:
+    try:
+        with open(os.path.join(folder, _SOCKET + ".lock"), "rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False

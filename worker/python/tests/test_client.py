@@ -1,0 +1,362 @@
+"""Calls from programs without an event loop, to a private supervisor."""
+
+import os
+import pathlib
+import signal
+import socket
+import tempfile
+import threading
+import time
+import unittest
+
+from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, Payload, Pool, Rejected
+from offload import _messages as messages
+from offload._wire import Decoder, frame
+
+from . import workers
+from .workers import PATIENCE, eventually
+
+
+class WithPool(unittest.TestCase):
+    """One pool for all tests of a class."""
+
+    workers = 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.log = open(os.devnull, "w")
+        cls.pool = Pool(worker=workers.__file__, workers=cls.workers, log=cls.log)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pool.close()
+        cls.log.close()
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name, "runs")
+
+    def running(self):
+        """The process that runs the job `wait`, once it does."""
+        said = eventually(lambda: self.file.exists() and self.file.read_text().strip(), "the start of the job")
+        return int(said.split()[-1])
+
+
+class Calls(WithPool):
+    def test_an_input_comes_back_whatever_its_length(self):
+        for length in (0, 1, 32 << 10, 64 << 10, 8 << 20):
+            data = os.urandom(length)
+            self.assertTrue(self.pool.call("echo", data) == data, f"{length} bytes did not come back")
+
+    def test_bytes_text_and_json_come_back_as_what_they_are(self):
+        self.assertEqual(self.pool.call("square", 12), 144)
+        self.assertEqual(self.pool.call("shout", "häuser €𝄞"), "HÄUSER €𝄞")
+        self.assertEqual(self.pool.call("echo", Payload(b"{}", "application/json")), b"{}")
+        self.assertEqual(self.pool.call("picture", 1), b"\x89PNG")
+        self.assertIsNone(self.pool.call("environment", "NOT_THERE"))
+        report = self.pool.submit("picture", 1).report()
+        self.assertEqual((report.media_type, report.outcome, report.attempts), ("image/png", "ok", 1))
+
+    def test_a_thousand_threads_call_at_once(self):
+        results = {}
+
+        def call(number):
+            results[number] = self.pool.call("square", number)
+
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(1000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        self.assertEqual(results, {number: number * number for number in range(1000)})
+
+    def test_more_jobs_than_may_be_in_flight_are_all_done(self):
+        with Client(self.pool.socket, max_in_flight=7) as client:
+            self.assertEqual(client.map("square", range(300)), [n * n for n in range(300)])
+
+    def test_large_inputs_and_outputs_do_not_wait_for_each_other(self):
+        data = os.urandom(1 << 20)
+        with Client(self.pool.socket) as client:
+            jobs = [client.submit("echo", data) for _ in range(60)]
+            self.assertTrue(all(job.result() == data for job in jobs))
+
+    def test_what_makes_no_sense_is_refused_before_anything_is_sent(self):
+        wrong = [{"timeout": 0}, {"deadline": -1}, {"priority": 11}, {"attempts": 0}, {"idempotency_key": ""}, {"labels": ["a b"]}]
+        wrong += [{"metadata": {"A": "b"}}, {"content_type": "text"}]
+        for options in wrong:
+            with self.subTest(options), self.assertRaises(ValueError):
+                self.pool.call("square", 1, **options)
+        with self.assertRaises(TypeError):
+            self.pool.call("square", {1, 2})
+        with self.assertRaises(TypeError):
+            self.pool.call("square", 1, no_such_option=1)
+
+    def test_the_same_key_gives_the_same_job(self):
+        first = self.pool.submit("square", 3, idempotency_key="once")
+        self.assertEqual(first.result(), 9)
+        self.assertEqual(self.pool.submit("square", 3, idempotency_key="once").id, first.id)
+        with self.assertRaises(Rejected) as rejected:
+            self.pool.call("square", 4, idempotency_key="once")
+        self.assertEqual(rejected.exception.code, "conflict")
+
+    def test_views(self):
+        self.assertEqual(self.pool.status()["state"], "running")
+        self.assertIn("square", [task["name"] for task in self.pool.tasks()])
+
+
+class Failures(WithPool):
+    def outcome(self, *arguments, **options):
+        with self.assertRaises(JobError) as failed:
+            self.pool.call(*arguments, **options)
+        return failed.exception
+
+    def test_an_error_of_a_task_has_its_message(self):
+        error = self.outcome("fails", "because of häuser")
+        self.assertEqual((error.outcome, error.code, error.message), ("app_error", "app_error", "because of häuser"))
+        self.assertEqual((error.signal, error.exit_code, error.attempts), (None, None, 1))
+        self.assertTrue(error.job)
+
+    def test_an_unknown_task_is_rejected(self):
+        with self.assertRaises(Rejected) as rejected:
+            self.pool.call("squares", 1)
+        self.assertEqual(rejected.exception.code, "unknown_task")
+        self.assertIsNone(rejected.exception.retry_after)
+
+    def test_an_input_over_the_limit_is_rejected_and_the_client_goes_on(self):
+        with self.assertRaises(Rejected) as rejected:
+            self.pool.call("echo", bytes((64 << 20) + 1))
+        self.assertEqual(rejected.exception.code, "too_large")
+        self.assertEqual(self.pool.call("square", 2), 4)
+
+    def test_a_crash_costs_exactly_its_own_call(self):
+        for how, signal_number, code in (("abort", 6, None), ("segfault", 11, None), ("exit", None, 7)):
+            innocent = [self.pool.submit("slow_square", number) for number in range(20)]
+            error = self.outcome("crash", how)
+            self.assertEqual((error.outcome, error.signal, error.exit_code), ("worker_crashed", signal_number, code))
+            self.assertEqual([job.result() for job in innocent], [n * n for n in range(20)])
+
+    def test_a_timeout_ends_a_task_that_hangs(self):
+        error = self.outcome("hang", 1, timeout=0.1)
+        self.assertEqual((error.outcome, error.attempts), ("timeout", 1))
+        error = self.outcome("hang", 1, deadline=0.2)
+        self.assertEqual(error.outcome, "timeout")
+
+    def test_a_job_can_be_cancelled_while_it_runs(self):
+        job = self.pool.submit("wait", str(self.file))
+        process = self.running()
+        job.cancel()
+        with self.assertRaises(JobError) as failed:
+            job.result()
+        self.assertEqual(failed.exception.outcome, "cancelled")
+        self.assertTrue(workers.is_alive(process), "the task has heard of it and returned")
+
+    def test_an_interrupted_call_cancels_its_job(self):
+        def interrupt():
+            self.running()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("wait", str(self.file))
+        thread.join(PATIENCE)
+        self.assertTrue(self.file.exists())
+        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
+        self.assertEqual(self.pool.call("square", 3), 9)
+
+
+class Streams(WithPool):
+    def test_the_parts_of_an_output_come_one_by_one(self):
+        self.assertEqual(b"".join(self.pool.stream("count", 1000)), b"".join(b"%d\n" % n for n in range(1000)))
+        self.assertEqual(self.pool.call("count", 3), "0\n1\n2\n", "a call gets all of them together")
+
+    def test_a_reader_that_is_slow_makes_the_task_wait_and_nobody_else(self):
+        parts = self.pool.stream("flood", 1000)
+        self.assertEqual(next(parts), b"x" * 65536)
+        self.assertEqual(self.pool.call("square", 4), 16)
+        self.assertEqual(self.pool.status()["jobs"]["running"], 1, "64 MB do not fit on the way, so the task has not ended")
+        self.assertEqual(sum(map(len, parts)), 999 * 65536)
+
+    def test_an_error_comes_after_the_parts(self):
+        received = []
+        with self.assertRaises(JobError) as failed:
+            for part in self.pool.stream("count", 2, metadata={"fail": "yes"}):
+                received.append(part)
+        self.assertEqual((received, failed.exception.message), ([b"0\n", b"1\n"], "after the last one"))
+
+    def test_who_stops_reading_cancels_the_job(self):
+        parts = self.pool.stream("flood", 100_000)
+        next(parts)
+        parts.close()
+        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
+
+    def test_a_task_that_is_not_there_is_rejected(self):
+        with self.assertRaises(Rejected):
+            next(self.pool.stream("no-such-task", 1))
+
+
+class Forks(WithPool):
+    def in_child(self, function):
+        """Runs it in a forked child. Whether it returned something true."""
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = 0 if function() else 2
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def test_a_child_gets_a_connection_of_its_own(self):
+        self.assertEqual(self.pool.call("square", 2), 4)
+        job = self.pool.submit("slow_square", 5)
+        self.assertTrue(self.in_child(lambda: self.pool.map("square", [3, 4]) == [9, 16]))
+        self.assertEqual(job.result(), 25)
+
+    def test_a_child_that_closes_the_pool_does_not_end_it(self):
+        self.assertTrue(self.in_child(lambda: self.pool.close() is None))
+        self.assertEqual(self.pool.call("square", 2), 4)
+
+    def test_a_job_belongs_to_the_process_that_submitted_it(self):
+        job = self.pool.submit("square", 5)
+
+        def child():
+            try:
+                job.result()
+            except OffloadError as error:
+                return "before the fork" in str(error)
+
+        self.assertTrue(self.in_child(child))
+        self.assertEqual(job.result(), 25)
+
+
+class Killed(WithPool):
+    def test_every_answer_is_right_while_a_worker_is_killed_every_50_ms(self):
+        over = threading.Event()
+        killed = []
+
+        def kill():
+            with Client(self.pool.socket, name="killer") as client:
+                while not over.wait(0.05):
+                    processes = [w["pid"] for w in client._show("workers") if w["pid"] and w["state"] == "busy"]
+                    for process in processes[:1]:
+                        os.kill(process, signal.SIGKILL)
+                        killed.append(process)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            for begin in range(0, 600, 100):
+                jobs = [self.pool.submit("slow_square", n, attempts=100) for n in range(begin, begin + 100)]
+                self.assertEqual([job.result() for job in jobs], [n * n for n in range(begin, begin + 100)])
+        finally:
+            over.set()
+            killer.join(PATIENCE)
+        self.assertGreater(len(killed), 3)
+        status = self.pool.status()
+        self.assertTrue(status["ledger"]["balanced"])
+
+
+class Supervisors(unittest.TestCase):
+    """What listens at the socket is not there, gone, or another version."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "socket")
+
+    def listen(self, answer):
+        """Something that reads a hello, sends `answer`, and closes."""
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(self.path)
+        listener.listen()
+
+        def serve():
+            end, _ = listener.accept()
+            with end:
+                end.recv(4096)
+                end.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        self.addCleanup(thread.join)
+
+    def refusal(self):
+        with self.assertRaises(NoSupervisor) as refused:
+            Client(self.path).call("square", 1)
+        return str(refused.exception)
+
+    def test_nobody_listens(self):
+        self.assertIn("start one with `offload serve`", self.refusal())
+
+    def test_another_version_is_named(self):
+        welcome = messages.TO_CLIENT.encode(messages.ClientWelcome(b"OFFLOADC", 4, 2, 0, 1 << 20))
+        self.listen(frame(welcome + b"what a later version adds"))
+        self.assertIn("speaks protocol 4.2, this package 3.0", self.refusal())
+
+    def test_an_older_supervisor_says_why_it_refuses(self):
+        self.listen(frame(messages.TO_CLIENT.encode(messages.Goodbye("too new for me")), b"unsupported"))
+        self.assertIn("too new for me", self.refusal())
+
+    def test_something_else_listens(self):
+        self.listen(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        self.assertIn("is no supervisor", self.refusal())
+
+    def test_what_listens_says_nothing(self):
+        self.listen(b"")
+        self.assertIn("does not answer", self.refusal())
+
+    def test_a_supervisor_that_is_killed_ends_the_calls_that_wait(self):
+        with workers.quiet() as log:
+            pool = Pool(worker=workers.__file__, workers=1, log=log)
+            self.addCleanup(pool.close)
+            job = pool.submit("hang", 1)
+            self.assertTrue(job.id)
+            pool._supervisor.process.kill()
+            with self.assertRaises(ConnectionLost) as lost:
+                job.result()
+            self.assertEqual((lost.exception.outcome, lost.exception.job), ("indeterminate", job.id))
+            self.assertIn("is gone", str(lost.exception))
+            self.assertIsInstance(lost.exception, JobError)
+            with self.assertRaises(NoSupervisor):
+                pool.call("square", 1)
+
+    def test_a_client_finds_the_next_supervisor_at_the_same_socket(self):
+        with workers.quiet() as log:
+            first = Pool(workers=1, log=log)
+            self.addCleanup(first.close)
+            client = Client(first.socket)
+            self.addCleanup(client.close)
+            self.assertEqual(client.call("echo", b"1"), b"1")
+            connection = client._connection
+            connection._used = time.monotonic() - 3600
+            self.assertEqual(client.call("echo", b"2"), b"2")
+            self.assertIsNot(client._connection, connection, "one that was idle for so long may be closed already")
+
+    def test_a_supervisor_that_reads_nothing_gets_as_much_as_fits(self):
+        """And a Goodbye that it has sent is the reason, not that it reads no more."""
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(self.path)
+        listener.listen()
+
+        def serve():
+            end, _ = listener.accept()
+            with end:
+                Decoder().feed(end.recv(4096))
+                end.sendall(frame(messages.TO_CLIENT.encode(messages.ClientWelcome(b"OFFLOADC", 3, 0, 0, 1 << 26))))
+                end.recv(4096)
+                end.sendall(frame(messages.TO_CLIENT.encode(messages.Goodbye("I have had enough")), b"overloaded"))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with Client(self.path) as client, self.assertRaises(ConnectionLost) as lost:
+            client.call("echo", bytes(32 << 20))
+        thread.join(PATIENCE)
+        self.assertIn("I have had enough", str(lost.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

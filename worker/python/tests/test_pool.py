@@ -1,0 +1,166 @@
+"""Private supervisors: how they start, and that they always end."""
+
+import glob
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from offload import NoSupervisor, OffloadError, Pool
+
+from . import workers
+from .workers import PATIENCE, eventually, is_alive
+
+PACKAGE = str(pathlib.Path(__file__).parents[1])
+
+
+class Pools(unittest.TestCase):
+    def setUp(self):
+        self.log = open(os.devnull, "w")
+        self.addCleanup(self.log.close)
+
+    def test_the_three_line_program(self):
+        with Pool(log=self.log) as pool:
+            self.assertEqual(pool.call("primes", "1000000"), {"count": 78498, "largest": 999983})
+            folder, process = os.path.dirname(pool.socket), pool._supervisor.process
+        self.assertFalse(os.path.exists(folder))
+        self.assertEqual(process.poll(), 0)
+
+    def test_workers_may_be_any_command(self):
+        with Pool(worker=[sys.executable, "-c", f"import sys; sys.path.insert(0, {PACKAGE!r})\n"
+                          "from offload import *\n@task\ndef one(): return 1\nserve()"], workers=1, log=self.log) as pool:  # fmt: skip
+            self.assertEqual(pool.call("one"), 1)
+
+    def test_workers_have_a_clean_environment_and_what_they_are_given(self):
+        os.environ["SECRET"] = "1"
+        self.addCleanup(os.environ.pop, "SECRET")
+        with Pool(worker=workers.__file__, workers=1, env={"GIVEN": "häuser"}, log=self.log) as pool:
+            self.assertEqual([pool.call("environment", name) for name in ("SECRET", "GIVEN")], [None, "häuser"])
+
+    def test_settings_for_another_supervisor_do_not_count(self):
+        os.environ["OFFLOAD_WORKERS"] = "nonsense"
+        self.addCleanup(os.environ.pop, "OFFLOAD_WORKERS")
+        with Pool(workers=1, log=self.log, arguments=["--max-jobs", "5"]) as pool:
+            self.assertEqual(pool.status()["queue"]["max_jobs"], 5)
+
+    def test_a_worker_that_cannot_start_is_an_error_with_the_reason(self):
+        for worker, reason in (("no-such.py", "No such file"), (["no-such-program"], "no `no-such-program` in PATH")):
+            with self.assertRaises(NoSupervisor) as refused:
+                Pool(worker=worker, log=self.log)
+            self.assertIn(reason, str(refused.exception))
+
+    def test_without_the_program_it_says_how_to_name_it(self):
+        binary = os.environ.get("OFFLOAD_BIN")
+        self.addCleanup(os.environ.__setitem__, "OFFLOAD_BIN", binary) if binary else self.addCleanup(os.environ.pop, "OFFLOAD_BIN", None)
+        os.environ["OFFLOAD_BIN"] = "/no/such/offload"
+        with self.assertRaises(NoSupervisor):
+            Pool(log=self.log)
+
+    def test_a_pool_that_was_closed_says_so(self):
+        pool = Pool(workers=1, log=self.log)
+        pool.close()
+        pool.close()
+        with self.assertRaises(OffloadError) as refused:
+            pool.call("echo", b"")
+        self.assertIn("closed", str(refused.exception))
+
+    def test_drain_finishes_what_was_accepted(self):
+        pool = Pool(worker=workers.__file__, workers=1, log=self.log)
+        jobs = [pool.submit("slow_square", n) for n in range(20)]
+        self.assertTrue(jobs[-1].id)
+        pool.drain()
+        self.assertEqual([job.result() for job in jobs], [n * n for n in range(20)])
+
+    def test_a_pool_that_nobody_has_any_more_ends(self):
+        pool = Pool(workers=1, log=self.log)
+        process = pool._supervisor.process
+        del pool
+        self.assertEqual(process.wait(PATIENCE), 0)
+
+
+class Programs(unittest.TestCase):
+    """Programs with a pool, which end in different ways."""
+
+    def start(self, script):
+        script = "import os, sys, threading, time\nfrom offload import Pool\n" + textwrap.dedent(script)
+        environment = {**os.environ, "PYTHONPATH": PACKAGE}
+        program = subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
+        )
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.wait)
+        self.addCleanup(program.kill)
+        return program
+
+    def supervisor_of(self, program):
+        return int(program.stdout.readline())
+
+    def test_a_program_that_is_killed_takes_its_supervisor_with_it(self):
+        script = f"""
+        pool = Pool(worker={workers.__file__!r}, workers=2)
+        print(pool._supervisor.process.pid, flush=True)
+        pool.call("hang", 1)
+        """
+        program = self.start(script)
+        supervisor = self.supervisor_of(program)
+        self.assertTrue(is_alive(supervisor))
+        program.send_signal(signal.SIGKILL)
+        eventually(lambda: not is_alive(supervisor), "the end of the supervisor")
+
+    def test_a_forked_child_does_not_keep_the_supervisor_of_a_killed_program(self):
+        script = """
+        pool = Pool(workers=1)
+        child = os.fork()
+        if child == 0:
+            time.sleep(3600)
+        print(pool._supervisor.process.pid, flush=True)
+        print(child, flush=True)
+        time.sleep(3600)
+        """
+        program = self.start(script)
+        supervisor, child = self.supervisor_of(program), int(program.stdout.readline())
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        program.send_signal(signal.SIGKILL)
+        eventually(lambda: not is_alive(supervisor), "the end of the supervisor")
+
+    def test_a_program_that_returns_without_closing_ends_its_supervisor(self):
+        program = self.start("pool = Pool(workers=1)\nprint(pool._supervisor.process.pid, flush=True)")
+        supervisor = self.supervisor_of(program)
+        self.assertEqual(program.wait(PATIENCE), 0)
+        self.assertFalse(is_alive(supervisor))
+
+    def test_a_pool_outlives_the_thread_that_made_it(self):
+        script = """
+        made = []
+        thread = threading.Thread(target=lambda: made.append(Pool(workers=1)))
+        thread.start()
+        thread.join()
+        print(made[0]._supervisor.process.pid, flush=True)
+        print(made[0].map("echo", ["still here"] * 200)[-1], flush=True)
+        """
+        program = self.start(script)
+        self.supervisor_of(program)
+        self.assertEqual(program.stdout.readline(), "still here\n")
+
+    def test_what_a_killed_program_has_left_is_removed_by_a_later_one(self):
+        with tempfile.TemporaryDirectory(dir="/tmp") as place:
+            self.addCleanup(os.environ.update, {name: os.environ[name] for name in ("TMPDIR", "XDG_RUNTIME_DIR") if name in os.environ})
+            os.environ["XDG_RUNTIME_DIR"] = place
+            left = os.path.join(place, "offload-pool-left")
+            os.mkdir(left)
+            os.utime(left, (0, 0))
+            try:
+                with workers.quiet() as log, Pool(workers=1, log=log), Pool(workers=1, log=log):
+                    self.assertFalse(os.path.exists(left))
+                    folders = glob.glob(os.path.join(place, "offload-pool-*"))
+                    self.assertEqual(len(folders), 2, "those of living supervisors stay")
+            finally:
+                del os.environ["XDG_RUNTIME_DIR"]
+
+
+if __name__ == "__main__":
+    unittest.main()
