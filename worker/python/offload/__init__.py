@@ -9,9 +9,11 @@
     serve()
 """
 
+from ._async_client import AsyncClient
 from ._client import Client, Job
 from ._context import cancelled, checkpoint, job, progress, resumed
 from ._errors import ConnectionLost, JobError, NoSupervisor, OffloadError, Rejected, TaskError
+from ._executor import Executor
 from ._payload import Payload
 from ._pool import Pool
 from ._serve import serve
@@ -19,8 +21,10 @@ from ._tasks import setup, task
 from ._version import VERSION as __version__
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "ConnectionLost",
+    "Executor",
     "Job",
     "JobError",
     "NoSupervisor",

@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import Any, Deque, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple
 
 from . import _messages as messages
 from ._wire import PAYLOAD_MAX_CEILING, Decoder, frame, frame_start
@@ -43,7 +43,8 @@ class Inbox:
         self.given: Deque[Given] = deque()
         self.cancelled: set = set()
         self.drain = False
-        self.credit = 0
+        # So many bytes of parts the job that runs may send in all. Only whoever reads changes it.
+        self.granted = 0
         self.capabilities = 0
         self.payload_max = PAYLOAD_MAX_CEILING
         # The job that runs now, if one does.
@@ -59,7 +60,7 @@ class Inbox:
             self._cancel(message.job)
         elif kind is messages.Credit.type:
             if message.job == self.running:
-                self.credit += message.bytes
+                self.granted += message.bytes
         elif kind is messages.Drain.type:
             self.drain = True
         elif kind is messages.Resume.type:
@@ -133,7 +134,7 @@ class Channel:
 
     def job_began(self, job: int) -> None:
         """From now on the listener may read."""
-        self.inbox.credit = messages.PARTS_CREDIT
+        self.inbox.granted = messages.PARTS_CREDIT
         self.inbox.running = job
 
     def job_ended(self, job: int) -> None:
@@ -146,6 +147,12 @@ class Channel:
         """Reads once, when there is something to read. Raises `SupervisorGone`."""
         with self._reading:
             self._read(0)
+
+    def wait_until(self, is_there: Callable[[], bool]) -> None:
+        """Reads until `is_there()`. It is asked while the listener does not read, so nothing that it reads is missed."""
+        with self._reading:
+            while not is_there():
+                self._read(0)
 
     def poll(self, seconds: float, job: int) -> None:
         """Waits for at most `seconds`, and reads if there is something and this job still runs."""

@@ -15,7 +15,7 @@ from ._errors import OffloadError
 from ._requests import JobRequest, error_of, job_request, output_of
 
 # The supervisor closes connections that were idle for 60 s.
-_IDLE_MAX = 30.0
+IDLE_MAX = 30.0
 
 
 class Job:
@@ -77,10 +77,7 @@ class Client:
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "", max_in_flight: int = 1000) -> None:
-        if len(name.encode()) > messages.NAME_MAX:
-            raise ValueError(f"the name of a client has at most {messages.NAME_MAX} bytes")
-        if max_in_flight < 1:
-            raise ValueError("max_in_flight has to be at least 1")
+        check_client(name, max_in_flight)
         self._path = None if socket is None else os.fspath(socket)
         self._name = name
         self._max_in_flight = max_in_flight
@@ -116,7 +113,7 @@ class Client:
         """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
         if options.pop("stream", False):
             raise TypeError("an output in parts is what `stream` is for")
-        return self._submit(job_request(task, input, **options), self._open())
+        return self._submit(job_request(task, input, **options), self.connection())
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. Raises what the first job raises that fails."""
@@ -153,16 +150,16 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> Connection:
-        """The connection, a new one if need be."""
+    def connection(self) -> Connection:
+        """For code of this package: the connection, a new one if need be."""
         connection = self._connection
-        if connection is not None and connection.is_usable(_IDLE_MAX):
+        if connection is not None and connection.is_usable(IDLE_MAX):
             return connection
         with self._connecting:
             if self._is_closed:
                 raise OffloadError("this client is closed")
             connection = self._connection
-            if connection is None or not connection.is_usable(_IDLE_MAX):
+            if connection is None or not connection.is_usable(IDLE_MAX):
                 if connection is not None:
                     connection.close()
                 connection = self._connection = Connection(self._address(), self._name, self._max_in_flight)
@@ -200,7 +197,7 @@ class Client:
 
     def _ask(self, build: Any, connection: Optional[Connection] = None) -> bytes:
         """Sends a request that is answered with a document."""
-        connection = connection or self._open()
+        connection = connection or self.connection()
         request = connection.ask(build)
         connection.wait_for_end(request)
         return request.output
@@ -224,6 +221,14 @@ class Client:
         if self._connection is not None:
             self._connection.forget()
             self._connection = None
+
+
+def check_client(name: str, max_in_flight: int) -> None:
+    """Raises `ValueError` for what no client can have."""
+    if len(name.encode()) > messages.NAME_MAX:
+        raise ValueError(f"the name of a client has at most {messages.NAME_MAX} bytes")
+    if max_in_flight < 1:
+        raise ValueError("max_in_flight has to be at least 1")
 
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()

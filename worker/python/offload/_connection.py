@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, List, Set
+from typing import Any, Callable, List, Optional, Set
 
 from ._address import connect
 from ._dialogue import Dialogue, Request
@@ -47,13 +47,21 @@ class Waiter:
 
 
 class WaitedRequest(Request):
-    """A request that threads wait for."""
+    """A request that threads wait for, or whose end is told to `on_end`, by the thread that reads."""
 
-    __slots__ = ("waiter",)
+    __slots__ = ("waiter", "_on_end")
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: "OnEnd" = None) -> None:
         self.waiter = Waiter()
-        super().__init__(self.waiter.wake)
+        self._on_end = on_end
+        super().__init__(self.waiter.wake if on_end is None else self._tell)
+
+    def _tell(self) -> None:
+        if self.is_done and self._on_end is not None:
+            self._on_end(self)
+
+
+OnEnd = Optional[Callable[[WaitedRequest], None]]
 
 
 class Connection:
@@ -94,11 +102,11 @@ class Connection:
         is_idle = not self._dialogue.requests and time.monotonic() - self._used > idle_max
         return not (self._is_lost or is_idle)
 
-    def ask(self, build: Callable[[int], Any], data: bytes = b"") -> WaitedRequest:
+    def ask(self, build: Callable[[int], Any], data: bytes = b"", on_end: OnEnd = None) -> WaitedRequest:
         """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`."""
         if len(self._dialogue.requests) >= self._max_in_flight:
             self._wait_for_room()
-        request = WaitedRequest()
+        request = WaitedRequest(on_end)
         with self._sending:
             if self._is_lost:
                 raise self._dialogue.lost(self._gone())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
+from ._async_client import AsyncClient
 from ._client import Client
 from ._supervisor import PrivateSupervisor
 
@@ -14,7 +16,15 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 # How long a supervisor and its first worker have to start; a worker has the supervisor's hello timeout (10 s) for itself.
 _PATIENCE = 60.0
 
-Worker = Union[str, "os.PathLike[str]", Sequence[str], None]
+
+
+class PythonStart(NamedTuple):
+    """A worker in Python that `_bootstrap.py` becomes, as its file says."""
+
+    file: dict
+
+
+Worker = Union[str, "os.PathLike[str]", Sequence[str], PythonStart, None]
 
 
 class Pool(Client):
@@ -22,6 +32,9 @@ class Pool(Client):
 
         with Pool(worker="worker.py") as pool:
             print(pool.call("double", 21))
+
+        async with Pool(worker="worker.py") as pool:        # an AsyncClient
+            print(await pool.call("double", 21))
 
     - `worker`: the path of a worker program in Python, run by this Python; or a list, a command with its arguments; by default
       the built-in tasks of `offload`
@@ -31,9 +44,10 @@ class Pool(Client):
     - `log`: where the supervisor's log goes, as in `subprocess`; by default to standard error
     - `name`, `max_in_flight`: as of `Client`
 
-    It is usable when it is made; raises `NoSupervisor` with the reason if no worker can be started. The supervisor ends with
-    `close`, with the block, with the pool itself, and with the program, however that ends. Its jobs are cancelled then; `drain`
-    finishes them first. A forked child may use the pool, and cannot end it.
+    Making a pool starts the supervisor; the block, or the first call, waits until a worker is ready, and raises `NoSupervisor` with
+    the reason if none can be started. The supervisor ends with `close`, with the block, with the pool itself, and with the
+    program, however that ends. Its jobs are cancelled then; `drain` finishes them first. A forked child may use the pool, and
+    cannot end it.
     """
 
     def __init__(
@@ -51,7 +65,7 @@ class Pool(Client):
         super().__init__(self._supervisor.socket, name=name, max_in_flight=max_in_flight)
         self._end = weakref.finalize(self, self._supervisor.stop)
         command = self._command(worker, env or {})
-        self._supervisor.start(command, workers, arguments, _PATIENCE)
+        self._supervisor.start(command, workers, arguments)
 
     @property
     def socket(self) -> str:
@@ -68,9 +82,45 @@ class Pool(Client):
         self._drain()
         self.close()
 
+    def wait_until_ready(self) -> None:
+        """Returns when a worker is ready. Raises `NoSupervisor`."""
+        self._supervisor.wait_until_ready(_PATIENCE)
+
+    def async_client(self, *, name: str = "", max_in_flight: int = 1000) -> AsyncClient:
+        """A client of the same supervisor for coroutines. The pool has to live as long as it."""
+        return AsyncClient(self.socket, name=name, max_in_flight=max_in_flight)
+
+    def __enter__(self) -> "Pool":
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aenter__(self) -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self.wait_until_ready)
+        except BaseException:
+            self.close()
+            raise
+        self._for_block = self.async_client(name=self._name, max_in_flight=self._max_in_flight)
+        return self._for_block
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._for_block.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def _address(self) -> str:
+        self.wait_until_ready()
+        return self.socket
+
     def _command(self, worker: Worker, env: Dict[str, str]) -> List[str]:
         if worker is None:
             return ["builtin"]
+        if isinstance(worker, PythonStart):
+            return self._python(worker.file, env)
         if isinstance(worker, (str, os.PathLike)):
             return self._python({"script": os.path.abspath(worker), "arguments": []}, env)
         words = list(worker)

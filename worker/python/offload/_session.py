@@ -127,25 +127,27 @@ class Session:
 
     def _stream(self, given: Given, parts: Iterable[Any]) -> Tuple[bytes, str]:
         """Sends what a generator yields. Returns the rest of the output and the media type of the whole."""
-        media_type, kept = BYTES, []
+        media_type, kept, sent = BYTES, [], 0
         can_send = self._inbox.capabilities & messages.PARTS
         for part in parts:
             data, media_type = _part(part)
             if can_send:
-                self._send_parts(given, data)
+                self._send_parts(given, data, sent)
+                sent += len(data)
             else:
                 kept.append(data)
         return b"".join(kept), media_type
 
-    def _send_parts(self, given: Given, data: bytes) -> None:
-        job, attempt = job_of(given)
+    def _send_parts(self, given: Given, data: bytes, sent: int) -> None:
+        """Sends data behind `sent` bytes of parts. Waits for credit, and looks out for Cancel meanwhile."""
+        (job, attempt), inbox = job_of(given), self._inbox
         for start in range(0, len(data), messages.PART_MAX):
             part = data[start : start + messages.PART_MAX]
-            while self._inbox.credit < len(part):
-                if job in self._inbox.cancelled:
-                    raise TaskError("cancelled")
-                self._channel.wait()
-            self._inbox.credit -= len(part)
+            needed = sent + start + len(part)
+            if inbox.granted < needed:
+                self._channel.wait_until(lambda: inbox.granted >= needed or job in inbox.cancelled)
+            if inbox.granted < needed:
+                raise TaskError("cancelled")
             self._channel.send(messages.Part(job, attempt), part)
 
     def _answer(self, start: Tuple[int, int, int], kind: str, message: str, output: bytes, media_type: str) -> None:

@@ -51,6 +51,8 @@ def find_binary() -> str:
     """The program `offload`: `$OFFLOAD_BIN`, the one that was installed with this package, or one in `PATH`."""
     named = os.environ.get("OFFLOAD_BIN")
     if named:
+        if not os.access(named, os.X_OK):
+            raise NoSupervisor(f"OFFLOAD_BIN names {named}, which is no program")
         return named
     scripts = {sysconfig.get_path("scripts"), os.path.dirname(sys.executable or "")}
     installed = (os.path.join(folder, "offload") for folder in scripts if folder)
@@ -81,18 +83,20 @@ class PrivateSupervisor:
             json.dump(content, file)
         return path
 
-    def start(self, worker: Sequence[str], workers: Optional[int], arguments: Sequence[str], patience: float) -> None:
-        """Starts it. Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `patience`."""
+    def start(self, worker: Sequence[str], workers: Optional[int], arguments: Sequence[str]) -> None:
+        """Starts it, and does not wait for it. Raises `NoSupervisor` if the program `offload` is not there."""
         command = [find_binary(), "serve", "--json", "--fail-fast", "--socket", self.socket, "--drain-timeout", "1s"]
         command += ["--worker", " ".join(map(shlex.quote, worker))]
         command += [] if workers is None else ["--workers", str(workers)]
         command += arguments
         self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
         self._thread.start()
-        if not self._told.wait(patience):
+
+    def wait_until_ready(self, patience: float) -> None:
+        """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `patience` seconds."""
+        if self._ready is None and not self._told.wait(patience):
             self._failure = f"no worker was ready within {patience:.0f} s"
         if self._ready is None:
-            self.stop()
             raise NoSupervisor(f"the private supervisor has not started: {self._failure}")
 
     def stop(self) -> None:

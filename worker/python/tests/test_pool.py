@@ -49,16 +49,22 @@ class Pools(unittest.TestCase):
 
     def test_a_worker_that_cannot_start_is_an_error_with_the_reason(self):
         for worker, reason in (("no-such.py", "No such file"), (["no-such-program"], "no `no-such-program` in PATH")):
+            with self.assertRaises(NoSupervisor) as refused, Pool(worker=worker, log=self.log):
+                pass
+            self.assertIn(reason, str(refused.exception))
+            pool = Pool(worker=worker, log=self.log)
+            self.addCleanup(pool.close)
             with self.assertRaises(NoSupervisor) as refused:
-                Pool(worker=worker, log=self.log)
+                pool.call("echo", b"")
             self.assertIn(reason, str(refused.exception))
 
     def test_without_the_program_it_says_how_to_name_it(self):
         binary = os.environ.get("OFFLOAD_BIN")
         self.addCleanup(os.environ.__setitem__, "OFFLOAD_BIN", binary) if binary else self.addCleanup(os.environ.pop, "OFFLOAD_BIN", None)
         os.environ["OFFLOAD_BIN"] = "/no/such/offload"
-        with self.assertRaises(NoSupervisor):
-            Pool(log=self.log)
+        with self.assertRaises(NoSupervisor) as refused, Pool(log=self.log):
+            pass
+        self.assertIn("/no/such/offload", str(refused.exception))
 
     def test_a_pool_that_was_closed_says_so(self):
         pool = Pool(workers=1, log=self.log)
@@ -77,6 +83,7 @@ class Pools(unittest.TestCase):
 
     def test_a_pool_that_nobody_has_any_more_ends(self):
         pool = Pool(workers=1, log=self.log)
+        pool.wait_until_ready()
         process = pool._supervisor.process
         del pool
         self.assertEqual(process.wait(PATIENCE), 0)
@@ -102,6 +109,7 @@ class Programs(unittest.TestCase):
     def test_a_program_that_is_killed_takes_its_supervisor_with_it(self):
         script = f"""
         pool = Pool(worker={workers.__file__!r}, workers=2)
+        pool.wait_until_ready()
         print(pool._supervisor.process.pid, flush=True)
         pool.call("hang", 1)
         """
@@ -114,6 +122,7 @@ class Programs(unittest.TestCase):
     def test_a_forked_child_does_not_keep_the_supervisor_of_a_killed_program(self):
         script = """
         pool = Pool(workers=1)
+        pool.wait_until_ready()
         child = os.fork()
         if child == 0:
             time.sleep(3600)
@@ -128,7 +137,7 @@ class Programs(unittest.TestCase):
         eventually(lambda: not is_alive(supervisor), "the end of the supervisor")
 
     def test_a_program_that_returns_without_closing_ends_its_supervisor(self):
-        program = self.start("pool = Pool(workers=1)\nprint(pool._supervisor.process.pid, flush=True)")
+        program = self.start("pool = Pool(workers=1)\npool.wait_until_ready()\nprint(pool._supervisor.process.pid, flush=True)")
         supervisor = self.supervisor_of(program)
         self.assertEqual(program.wait(PATIENCE), 0)
         self.assertFalse(is_alive(supervisor))
@@ -139,6 +148,7 @@ class Programs(unittest.TestCase):
         thread = threading.Thread(target=lambda: made.append(Pool(workers=1)))
         thread.start()
         thread.join()
+        made[0].wait_until_ready()
         print(made[0]._supervisor.process.pid, flush=True)
         print(made[0].map("echo", ["still here"] * 200)[-1], flush=True)
         """

@@ -1,0 +1,315 @@
+"""`AsyncClient`: jobs from asyncio. A call is one future; cancelling it cancels the job."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import weakref
+from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
+
+from . import _messages as messages
+from ._address import GREETING_TIMEOUT, connect, default_socket
+from ._client import IDLE_MAX, check_client
+from ._dialogue import Dialogue, Request
+from ._errors import NoSupervisor
+from ._requests import JobRequest, error_of, job_request, output_of
+from ._wire import WireError
+
+# So many parts of a stream wait for their reader before no more are read.
+_PARTS_AHEAD = 4
+
+
+class _Asked(Request):
+    """A request of a coroutine, which waits for its next answer."""
+
+    __slots__ = ("_next", "is_unwanted", "_connection")
+
+    def __init__(self, connection: "_Connection") -> None:
+        super().__init__(self._changed)
+        self._next: Optional[asyncio.Future] = None
+        self._connection = connection
+        self.is_unwanted = False
+
+    async def change(self) -> None:
+        """Returns after the next answer."""
+        self._next = self._connection.loop.create_future()
+        await self._next
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: the job is cancelled as soon as its id is known."""
+        self.is_unwanted = True
+        self._cancel_job()
+
+    def _changed(self) -> None:
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+        if len(self.parts) >= _PARTS_AHEAD:
+            self._connection.pause()
+        if self.is_unwanted:
+            self._cancel_job()
+
+    def _cancel_job(self) -> None:
+        if self.job is not None and not self.is_done:
+            self.is_unwanted = False
+            self._connection.tell(functools.partial(_cancel, job=self.job))
+
+
+def _cancel(ticket: int, job: str) -> Any:
+    return messages.CancelJob(ticket, job)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to a supervisor, on one loop."""
+
+    def __init__(self, path: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.path = path
+        self.dialogue = Dialogue(path)
+        self.is_lost = False
+        self.used = self.loop.time()
+        self._transport: Any = None
+        self._greeted: asyncio.Future = self.loop.create_future()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+
+    @classmethod
+    async def open(cls, path: str, name: str) -> "_Connection":
+        """Connects. Raises `NoSupervisor`."""
+        loop = asyncio.get_running_loop()
+        # To connect to a local socket waits only for a supervisor that accepts nobody: on a thread, because that may take long.
+        end = await loop.run_in_executor(None, connect, path)
+        end.setblocking(False)
+        _, connection = await loop.create_unix_connection(lambda: cls(path), sock=end)
+        connection._transport.write(Dialogue.hello(name))
+        try:
+            await asyncio.wait_for(asyncio.shield(connection._greeted), GREETING_TIMEOUT)
+        except asyncio.TimeoutError:
+            connection.close()
+            raise NoSupervisor(f"the supervisor at {path} does not answer within {GREETING_TIMEOUT:.0f} s") from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def is_usable(self) -> bool:
+        is_idle = not self.dialogue.requests and self.loop.time() - self.used > IDLE_MAX
+        return not (self.is_lost or is_idle)
+
+    async def ask(self, build: Callable[[int], Any], data: bytes = b"") -> _Asked:
+        """Sends a request. Waits while the supervisor does not read."""
+        await self._may_write.wait()
+        return self.tell(build, data)
+
+    def tell(self, build: Callable[[int], Any], data: bytes = b"") -> _Asked:
+        if self.is_lost:
+            raise self.dialogue.lost(self._gone())
+        request = _Asked(self)
+        self._transport.write(self.dialogue.ask(build, request, len(data)))
+        if data:
+            self._transport.write(data)
+        self.used = self.loop.time()
+        return request
+
+    def pause(self) -> None:
+        """Reads no more until `resume`."""
+        if not self.is_lost:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self.is_lost:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        self._lose(f"this program has closed its connection to {self.path}")
+
+    def forget(self) -> None:
+        """For a child after a fork: the connection and its loop are those of the parent."""
+        self.is_lost = True
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.dialogue.receive(data)
+        except NoSupervisor as error:
+            self._refuse(error)
+        except WireError as error:
+            self._refuse(NoSupervisor(f"what listens at {self.path} is no supervisor: {error}"))
+        else:
+            if self.dialogue.is_open and not self._greeted.done():
+                self._greeted.set_result(None)
+
+    def connection_lost(self, error: Optional[Exception]) -> None:
+        self._refuse(NoSupervisor(f"the supervisor at {self.path} does not answer: {error or 'it closed the connection'}"))
+        self._lose(self._gone())
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    def _refuse(self, error: NoSupervisor) -> None:
+        if not self._greeted.done():
+            self._greeted.set_exception(error)
+            self._greeted.exception()  # if nobody waits for it any more, that is no reason for a warning
+        self._lose(str(error))
+
+    def _lose(self, reason: str) -> None:
+        if not self.is_lost:
+            self.is_lost = True
+            self._transport.close()  # when it has written what it has, perhaps a Cancel
+        self.dialogue.lost(reason)
+        self._may_write.set()
+
+    def _gone(self) -> str:
+        return f"the supervisor at {self.path} is gone"
+
+
+class _OnLoop:
+    """What a client has on one loop."""
+
+    def __init__(self, max_in_flight: int) -> None:
+        self.connection: Optional[_Connection] = None
+        self.connecting = asyncio.Lock()
+        self.places = asyncio.Semaphore(max_in_flight)
+
+
+class AsyncClient:
+    """Submits jobs to the supervisor at a local socket, from coroutines.
+
+    It may be used on several loops, as in tests that have one each; on each it has a connection of its own, which is made when it
+    is first used, and again after it was lost. The arguments are those of `Client`.
+    """
+
+    def __init__(self, socket: Optional[str] = None, *, name: str = "", max_in_flight: int = 1000) -> None:
+        check_client(name, max_in_flight)
+        self._path = None if socket is None else os.fspath(socket)
+        self._name = name
+        self._max_in_flight = max_in_flight
+        self._loops: "weakref.WeakKeyDictionary[Any, _OnLoop]" = weakref.WeakKeyDictionary()
+        self._process = os.getpid()
+
+    async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
+        """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job."""
+        report, output = await self._run(job_request(task, input, **options))
+        return output_of(report, output)
+
+    async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
+        """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
+        calls: List[asyncio.Future] = [asyncio.ensure_future(self.call(task, input, **options)) for input in inputs]
+        try:
+            return await asyncio.gather(*calls)
+        finally:
+            for call in calls:
+                call.cancel()
+
+    async def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncIterator[bytes]:
+        """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
+
+        It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job.
+        """
+        job = job_request(task, input, stream=True, **options)
+        connection = await _Connection.open(self._address(), self._name)
+        try:
+            request = await connection.ask(job.message, job.data)
+            try:
+                async for part in _parts(connection, request):
+                    yield part
+            finally:
+                request.give_up()
+            if request.error is not None:
+                raise request.error
+            if request.report.outcome != "ok":
+                raise error_of(request.report)
+            if request.output:
+                yield request.output
+        finally:
+            connection.close()
+
+    async def status(self) -> dict:
+        """The supervisor, as `offload status --json` shows it."""
+        return await self._show("status")
+
+    async def tasks(self) -> List[dict]:
+        """The tasks that can be called, as `offload tasks --json` shows them."""
+        return await self._show("tasks")
+
+    async def close(self) -> None:
+        """Ends the connection of this loop. Its queued jobs are cancelled; those that run go on, and nobody hears of them."""
+        here = self._here()
+        if here.connection is not None:
+            here.connection.close()
+            here.connection = None
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _here(self) -> _OnLoop:
+        if os.getpid() != self._process:
+            self._after_fork()
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            self._loops[loop] = _OnLoop(self._max_in_flight)
+        return self._loops[loop]
+
+    def _after_fork(self) -> None:
+        for here in self._loops.values():
+            if here.connection is not None:
+                here.connection.forget()
+        self._loops = weakref.WeakKeyDictionary()
+        self._process = os.getpid()
+
+    async def _open(self) -> _Connection:
+        here = self._here()
+        if here.connection is not None and here.connection.is_usable():
+            return here.connection
+        async with here.connecting:
+            if here.connection is None or not here.connection.is_usable():
+                if here.connection is not None:
+                    here.connection.close()
+                here.connection = await _Connection.open(self._address(), self._name)
+            return here.connection
+
+    def _address(self) -> str:
+        return default_socket() if self._path is None else self._path
+
+    async def _run(self, job: JobRequest) -> Any:
+        async with self._here().places:
+            connection = await self._open()
+            request = await connection.ask(job.message, job.data)
+            try:
+                while not request.is_done:
+                    await request.change()
+            except BaseException:
+                request.give_up()
+                raise
+            if request.error is not None:
+                raise request.error
+            return request.report, request.output
+
+    async def _show(self, view: str) -> Any:
+        connection = await self._open()
+        request = await connection.ask(lambda ticket: messages.Show(ticket, view))
+        while not request.is_done:
+            await request.change()
+        if request.error is not None:
+            raise request.error
+        return json.loads(request.output)
+
+
+async def _parts(connection: _Connection, request: _Asked) -> AsyncIterator[bytes]:
+    """The parts as they come. While some wait for their reader, no more are read."""
+    while True:
+        while request.parts:
+            yield request.parts.popleft()
+        if request.is_done:
+            return
+        connection.resume()
+        await request.change()

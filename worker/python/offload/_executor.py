@@ -1,0 +1,198 @@
+"""`Executor`: a `concurrent.futures.Executor` in which a crash costs one future."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import queue
+import threading
+from concurrent.futures import Executor as _Executor
+from concurrent.futures import Future
+from multiprocessing import spawn
+from typing import Any, Callable, Optional, Sequence
+
+from ._calls import TASK, pack_call, unpack_result
+from ._connection import Connection
+from ._errors import OffloadError, Rejected
+from ._pool import Pool, PythonStart
+from ._requests import job_request, output_of
+
+# So many calls are under way for each worker. The others can still be cancelled.
+_AHEAD = 8
+# How long a worker may take to import the program and to run the initializer.
+_START_MAX = "60s"
+# The supervisor has no room now: these calls are sent again, when it says so or after this many seconds.
+_WORTH_WAITING = ("overloaded", "quota")
+_RETRY_AFTER = 0.1
+# What of `multiprocessing`'s description of a program is needed to find its functions. Its secret is not passed on.
+_OF_MAIN = ("dir", "init_main_from_name", "init_main_from_path", "name", "orig_dir", "sys_argv", "sys_path")
+
+
+class Executor(_Executor):
+    """Calls functions in worker processes, like `concurrent.futures.ProcessPoolExecutor`.
+
+        with Executor() as executor:
+            for result in executor.map(render, pages):
+                ...
+
+    The differences: if a worker process dies, only the future of the call that it ran fails, with a `JobError` (`outcome` is
+    `worker_crashed`); the others go on. `timeout` ends a call that takes longer, also in native code, with a `JobError` (`timeout`).
+
+    - `max_workers`: by default one for each core
+    - `initializer(*initargs)` is called in each worker process before its first call
+    - `max_tasks_per_child`: a worker is replaced after so many calls, or up to a quarter more
+    - `timeout`: how many seconds one call may run; by default 5 minutes
+    - `attempts`: how often a call may be tried if its worker dies; by default once
+    - `log`, `arguments`: as of `Pool`
+
+    As there, functions, arguments and results are pickled; functions are found by their module, so workers import the program,
+    which has to start what it does within `if __name__ == "__main__":`. Workers have the program's environment.
+    """
+
+    def __init__(
+        self,
+        max_workers: Optional[int] = None,
+        initializer: Optional[Callable[..., Any]] = None,
+        initargs: tuple = (),
+        *,
+        max_tasks_per_child: Optional[int] = None,
+        timeout: Optional[float] = None,
+        attempts: Optional[int] = None,
+        log: Any = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        if max_workers is not None and max_workers < 1:
+            raise ValueError("max_workers has to be at least 1")
+        self._options = {"timeout": timeout, "attempts": attempts}
+        job_request(TASK, **self._options)
+        flags = ["--hello-timeout", _START_MAX]
+        flags += [] if max_tasks_per_child is None else ["--max-jobs-per-worker", str(max_tasks_per_child)]
+        self._pool = Pool(
+            _start(initializer, initargs), max_workers, env=dict(os.environ), arguments=[*flags, *arguments], log=log
+        )
+        self._places = _AHEAD * (max_workers or os.cpu_count() or 1)
+        self._free = threading.Semaphore(self._places)
+        self._waiting: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._sender: Optional[threading.Thread] = None
+        self._read_from: Optional[Connection] = None
+        self._is_shut_down = False
+        self._process = os.getpid()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """Calls `fn(*args, **kwargs)` in a worker. What cannot be pickled, or sent, is the exception of the future."""
+        if os.getpid() != self._process:
+            raise OffloadError("this executor belongs to the process that made it, before the fork")
+        future: Future = Future()
+        with self._lock:
+            if self._is_shut_down:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            try:
+                data = pack_call(fn, args, kwargs)
+            except Exception as error:
+                future.set_exception(error)
+                return future
+            self._waiting.put(_Call(future, data))
+            if self._sender is None:
+                self._sender = threading.Thread(target=self._send_all, name="offload executor", daemon=True)
+                self._sender.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more calls, and ends the workers when all that were submitted are done. `wait` returns only then."""
+        with self._lock:
+            was_shut_down, self._is_shut_down = self._is_shut_down, True
+            sender = self._sender
+        if os.getpid() != self._process:
+            return
+        if cancel_futures:
+            self._cancel_waiting()
+        if not was_shut_down:
+            self._waiting.put(None)
+        if sender is None:
+            self._pool.close()
+        elif wait and sender is not threading.current_thread():
+            sender.join()
+
+    def _cancel_waiting(self) -> None:
+        taken = []
+        while not self._waiting.empty():
+            taken.append(self._waiting.get())
+        for call in taken:
+            if call is None:
+                self._waiting.put(None)
+            else:
+                call.future.cancel()
+                call.future.set_running_or_notify_cancel()
+
+    def _send_all(self) -> None:
+        """The thread that sends: until the shutdown, as many as there are places for. Another one reads the answers."""
+        try:
+            while True:
+                call = self._waiting.get()
+                if call is None:
+                    break
+                self._free.acquire()
+                if call.is_running or call.future.set_running_or_notify_cancel():
+                    call.is_running = True
+                    self._send(call)
+                else:
+                    self._free.release()
+            for _ in range(self._places):
+                self._free.acquire()
+        finally:
+            self._pool.close()
+
+    def _send(self, call: "_Call") -> None:
+        try:
+            job = job_request(TASK, call.data, **self._options)
+            connection = self._pool.connection()
+            connection.ask(job.message, job.data, lambda request: self._answered(call, request))
+            self._read(connection)
+        except OffloadError as error:
+            self._finish(call, error=error)
+
+    def _read(self, connection: Connection) -> None:
+        """Has a thread read the answers of this connection, if none does."""
+        if connection is not self._read_from:
+            self._read_from = connection
+            threading.Thread(target=connection.read_for_all, name="offload answers", daemon=True).start()
+
+    def _answered(self, call: "_Call", request: Any) -> None:
+        """On the thread that reads."""
+        error = request.error
+        if isinstance(error, Rejected) and error.code in _WORTH_WAITING:
+            again = threading.Timer(error.retry_after or _RETRY_AFTER, self._send, (call,))
+            again.daemon = True
+            again.start()
+            return
+        self._finish(call, request, error)
+
+    def _finish(self, call: "_Call", request: Any = None, error: Optional[BaseException] = None) -> None:
+        try:
+            if error is not None:
+                raise error
+            call.future.set_result(unpack_result(output_of(request.report, request.output)))
+        except BaseException as raised:
+            call.future.set_exception(raised)
+        finally:
+            self._free.release()
+
+
+class _Call:
+    """A call, and whether its future counts as running."""
+
+    __slots__ = ("future", "data", "is_running")
+
+    def __init__(self, future: Future, data: bytes) -> None:
+        self.future = future
+        self.data = data
+        self.is_running = False
+
+
+def _start(initializer: Optional[Callable[..., Any]], initargs: tuple) -> PythonStart:
+    """What the workers have to know to find the functions of this program."""
+    main = {name: value for name, value in spawn.get_preparation_data("offload").items() if name in _OF_MAIN}
+    packed = None if initializer is None else base64.b64encode(pickle.dumps((initializer, initargs))).decode()
+    return PythonStart({"main": main, "initializer": packed})

@@ -1,0 +1,155 @@
+"""`Executor`: as `ProcessPoolExecutor`, but for what a crash costs."""
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from offload import Executor, JobError, OffloadError
+
+from . import functions
+from .workers import PATIENCE, eventually
+
+PACKAGE = str(pathlib.Path(__file__).parents[1])
+
+
+class Executors(unittest.TestCase):
+    def setUp(self):
+        self.log = open(os.devnull, "w")
+        self.addCleanup(self.log.close)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.go, self.said = f"{folder.name}/go", f"{folder.name}/said"
+
+    def executor(self, workers=2, **options):
+        made = Executor(workers, log=self.log, **options)
+        self.addCleanup(made.shutdown)
+        self.addCleanup(pathlib.Path(self.go).touch)
+        return made
+
+    def test_map_and_submit_give_results(self):
+        with self.executor() as executor:
+            self.assertIsInstance(executor, concurrent.futures.Executor)
+            self.assertEqual(list(executor.map(functions.square, range(500))), [n * n for n in range(500)])
+            futures = {executor.submit(functions.square, n): n for n in range(50)}
+            for future in concurrent.futures.as_completed(futures, PATIENCE):
+                self.assertEqual(future.result(), futures[future] ** 2)
+            self.assertEqual(executor.submit(pow, 2, 10, mod=1000).result(PATIENCE), 24)
+            self.assertTrue(executor.submit(bytes, 8 << 20).result(PATIENCE) == bytes(8 << 20))
+
+    def test_a_crash_costs_one_future(self):
+        executor = self.executor()
+        futures = []
+        for n in range(60):
+            futures.append(executor.submit(functions.square, n))
+            if n % 20 == 10:
+                futures.append(executor.submit(functions.crash, "abort" if n == 10 else "segfault"))
+        outcomes = [future.exception(PATIENCE) for future in futures]
+        crashed = [error for error in outcomes if error is not None]
+        self.assertEqual([(e.outcome, e.signal) for e in crashed], [("worker_crashed", 6)] + [("worker_crashed", 11)] * 2)
+        self.assertEqual(sum(error is None for error in outcomes), 60)
+        self.assertEqual(executor.submit(functions.square, 5).result(PATIENCE), 25)
+
+    def test_an_exception_comes_back_with_its_traceback(self):
+        executor = self.executor()
+        error = executor.submit(functions.fail, "because").exception(PATIENCE)
+        self.assertIsInstance(error, ValueError)
+        self.assertEqual(str(error), "because")
+        self.assertIn("in fail\n    raise ValueError(why)", str(error.__cause__))
+        error = executor.submit(functions.fail_strangely).exception(PATIENCE)
+        self.assertEqual((type(error), str(error)), (RuntimeError, "Strange: one and two"))
+
+    def test_what_cannot_be_pickled_is_the_exception_of_the_future(self):
+        executor = self.executor()
+        self.assertIsNotNone(executor.submit(lambda: 1).exception(PATIENCE))
+        self.assertIsNotNone(executor.submit(eval, "lambda: 1").exception(PATIENCE))
+        self.assertEqual(executor.submit(functions.square, 3).result(PATIENCE), 9)
+
+    def test_a_call_that_takes_too_long_ends(self):
+        executor = self.executor(timeout=0.2)
+        error = executor.submit(functions.hang).exception(PATIENCE)
+        self.assertIsInstance(error, JobError)
+        self.assertEqual(error.outcome, "timeout")
+
+    def test_calls_that_have_not_begun_can_be_cancelled(self):
+        executor = self.executor(1)
+        first = executor.submit(functions.wait_for, self.go, self.said)
+        eventually(lambda: os.path.exists(self.said), "the start of the first call")
+        others = [executor.submit(functions.square, n) for n in range(200)]
+        self.assertTrue(others[-1].cancel())
+        self.assertFalse(first.cancel())
+        pathlib.Path(self.go).touch()
+        self.assertEqual([future.result(PATIENCE) for future in others[:-1]], [n * n for n in range(199)])
+
+    def test_a_shutdown_finishes_or_cancels_what_waits(self):
+        for cancels in (False, True):
+            executor = self.executor(1)
+            executor.submit(functions.wait_for, self.go, self.said)
+            futures = [executor.submit(functions.square, n) for n in range(200)]
+            executor.shutdown(wait=False, cancel_futures=cancels)
+            with self.assertRaises(RuntimeError):
+                executor.submit(functions.square, 1)
+            pathlib.Path(self.go).touch()
+            executor.shutdown()
+            self.assertEqual(any(future.cancelled() for future in futures), cancels)
+            self.assertTrue(all(future.cancelled() or future.result() == n * n for n, future in enumerate(futures)))
+            self.assertIsNotNone(executor._pool._supervisor.process.poll())
+
+    def test_workers_are_initialized_and_replaced(self):
+        executor = self.executor(1, initializer=functions.initialize, initargs=("x",), max_tasks_per_child=2)
+        self.assertEqual(executor.submit(functions.get_given).result(PATIENCE), "x")
+        first = executor.submit(functions.process).result(PATIENCE)
+        eventually(lambda: executor.submit(functions.process).result(PATIENCE) != first, "that the worker is replaced")
+        self.assertEqual(executor.submit(functions.get_given).result(PATIENCE), "x")
+
+    def test_an_initializer_that_fails_is_an_error_of_all_futures(self):
+        executor = self.executor(1, initializer=functions.fail, initargs=("at the start",))
+        error = executor.submit(functions.square, 1).exception(PATIENCE)
+        self.assertIsInstance(error, OffloadError)
+        self.assertIn("at the start", str(error))
+
+    def test_workers_have_the_environment_of_the_program(self):
+        os.environ["OF_THE_PROGRAM"] = "häuser"
+        self.addCleanup(os.environ.pop, "OF_THE_PROGRAM")
+        self.assertEqual(self.executor().submit(functions.environment, "OF_THE_PROGRAM").result(PATIENCE), "häuser")
+
+    def test_a_supervisor_that_is_killed_ends_all_futures(self):
+        executor = self.executor(1)
+        futures = [executor.submit(functions.wait_for, self.go, self.said)] + [executor.submit(functions.square, n) for n in range(99)]
+        eventually(lambda: os.path.exists(self.said), "the start of the first call")
+        executor._pool._supervisor.process.kill()
+        self.assertTrue(all(isinstance(future.exception(PATIENCE), OffloadError) for future in futures))
+
+    def test_functions_of_the_program_itself_are_found(self):
+        program = """
+        from offload import Executor
+        def cube(n):
+            return n ** 3
+        if __name__ == "__main__":
+            with Executor(2) as executor:
+                print(list(executor.map(cube, range(4))))
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "program.py")
+            path.write_text(textwrap.dedent(program))
+            environment = {**os.environ, "PYTHONPATH": PACKAGE}
+            output = subprocess.run(
+                [sys.executable, str(path)], env=environment, stdout=subprocess.PIPE, stderr=self.log, timeout=PATIENCE
+            )
+        self.assertEqual(output.stdout, b"[0, 1, 8, 27]\n")
+
+    def test_an_executor_that_nobody_uses_is_shut_down(self):
+        executor = self.executor(1)
+        executor.shutdown()
+        with self.assertRaises(ValueError):
+            Executor(0)
+        with self.assertRaises(ValueError):
+            Executor(1, timeout=-1)
+
+
+if __name__ == "__main__":
+    unittest.main()
