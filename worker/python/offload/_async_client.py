@@ -11,10 +11,10 @@ from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
 from ._address import GREETING_TIMEOUT, connect, default_socket
-from ._client import IDLE_MAX, check_client
+from ._client import IDLE_MAX, check_client, encode
 from ._dialogue import Dialogue, Request
 from ._errors import NoSupervisor
-from ._requests import JobRequest, error_of, job_request, output_of
+from ._requests import JobRequest, job_request
 from ._wire import WireError
 
 # So many parts of a stream wait for their reader before no more are read.
@@ -56,8 +56,8 @@ class _Asked(Request):
             self._connection.tell(functools.partial(_cancel, job=self.job))
 
 
-def _cancel(ticket: int, job: str) -> Any:
-    return messages.CancelJob(ticket, job)
+def _cancel(ticket: int, job: str) -> bytes:
+    return encode(messages.CancelJob(ticket, job))
 
 
 class _Connection(asyncio.Protocol):
@@ -97,12 +97,12 @@ class _Connection(asyncio.Protocol):
         is_idle = not self.dialogue.requests and self.loop.time() - self.used > IDLE_MAX
         return not (self.is_lost or is_idle)
 
-    async def ask(self, build: Callable[[int], Any], data: bytes = b"") -> _Asked:
+    async def ask(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
         """Sends a request. Waits while the supervisor does not read."""
         await self._may_write.wait()
         return self.tell(build, data)
 
-    def tell(self, build: Callable[[int], Any], data: bytes = b"") -> _Asked:
+    def tell(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
         if self.is_lost:
             raise self.dialogue.lost(self._gone())
         request = _Asked(self)
@@ -195,8 +195,8 @@ class AsyncClient:
 
     async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job."""
-        report, output = await self._run(job_request(task, input, **options))
-        return output_of(report, output)
+        request = await self._run(job_request(task, input, **options))
+        return request.result()
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
@@ -215,16 +215,13 @@ class AsyncClient:
         job = job_request(task, input, stream=True, **options)
         connection = await _Connection.open(self._address(), self._name)
         try:
-            request = await connection.ask(job.message, job.data)
+            request = await connection.ask(job.header, job.data)
             try:
                 async for part in _parts(connection, request):
                     yield part
             finally:
                 request.give_up()
-            if request.error is not None:
-                raise request.error
-            if request.report.outcome != "ok":
-                raise error_of(request.report)
+            request.check()
             if request.output:
                 yield request.output
         finally:
@@ -280,23 +277,21 @@ class AsyncClient:
     def _address(self) -> str:
         return default_socket() if self._path is None else self._path
 
-    async def _run(self, job: JobRequest) -> Any:
+    async def _run(self, job: JobRequest) -> _Asked:
         async with self._here().places:
             connection = await self._open()
-            request = await connection.ask(job.message, job.data)
+            request = await connection.ask(job.header, job.data)
             try:
                 while not request.is_done:
                     await request.change()
             except BaseException:
                 request.give_up()
                 raise
-            if request.error is not None:
-                raise request.error
-            return request.report, request.output
+            return request
 
     async def _show(self, view: str) -> Any:
         connection = await self._open()
-        request = await connection.ask(lambda ticket: messages.Show(ticket, view))
+        request = await connection.ask(lambda ticket: encode(messages.Show(ticket, view)))
         while not request.is_done:
             await request.change()
         if request.error is not None:

@@ -10,6 +10,7 @@ import select
 import socket
 import threading
 from collections import deque
+from struct import Struct
 from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple
 
 from . import _messages as messages
@@ -18,6 +19,10 @@ from ._wire import PAYLOAD_MAX_CEILING, Decoder, frame, frame_start
 _READ_MAX = 64 << 10
 # A payload of at least so many bytes is not copied behind its header.
 _COPIED_MAX = 32 << 10
+
+
+_RUN = messages.TO_WORKER.number_of(messages.Run)
+_RUN_START = Struct("<IQI")
 
 
 class SupervisorGone(Exception):
@@ -50,12 +55,20 @@ class Inbox:
         # The job that runs now, if one does.
         self.running: Optional[int] = None
         self._checkpoints: Dict[int, bytes] = {}
+        # The last Run from behind its numbers on, as bytes and read: that of the next job is usually the same.
+        self._last = b""
+        self._last_fields: Tuple[Any, ...] = ()
 
     def take(self, header: bytes, payload: bytes) -> None:
+        if header[0] == _RUN and header[_RUN_START.size :] == self._last:
+            _, job, attempt = _RUN_START.unpack_from(header)
+            self._give(messages.Run(job, attempt, *self._last_fields), payload)
+            return
         message = messages.TO_WORKER.decode(header)
         kind = type(message)
         if kind is messages.Run.type:
-            self.given.append(Given(message, payload, self._checkpoints.pop(message.job, None)))
+            self._last, self._last_fields = header[_RUN_START.size :], message[2:]
+            self._give(message, payload)
         elif kind is messages.Cancel.type:
             self._cancel(message.job)
         elif kind is messages.Credit.type:
@@ -68,6 +81,10 @@ class Inbox:
         elif kind is messages.Welcome.type:
             self._welcome(message)
         # Yield: this worker does not give a job back, as one whose job has just ended.
+
+    def _give(self, run: Any, payload: bytes) -> None:
+        checkpoint = self._checkpoints.pop(run.job, None) if self._checkpoints else None
+        self.given.append(Given(run, payload, checkpoint))
 
     def _cancel(self, job: int) -> None:
         """A cancel of a job that has ended is ignored."""

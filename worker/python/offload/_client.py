@@ -12,10 +12,11 @@ from . import _messages as messages
 from ._address import default_socket
 from ._connection import Connection, WaitedRequest
 from ._errors import OffloadError
-from ._requests import JobRequest, error_of, job_request, output_of
+from ._requests import JobRequest, job_request
 
 # The supervisor closes connections that were idle for 60 s.
 IDLE_MAX = 30.0
+encode = messages.TO_SUPERVISOR.encode
 
 
 class Job:
@@ -45,7 +46,7 @@ class Job:
     def result(self) -> Any:
         """Waits for its output. Raises `JobError` or `Rejected`."""
         self._wait()
-        return output_of(self._request.report, self._request.output)
+        return self._request.result()
 
     def report(self) -> Any:
         """Waits for its end: `outcome`, `error`, `attempts`, `receipt`, `media_type`, ... as a named tuple."""
@@ -54,7 +55,8 @@ class Job:
 
     def cancel(self) -> None:
         """Asks for its end: then it ends as `cancelled`, unless it has ended before."""
-        self._client._ask(lambda ticket: messages.CancelJob(ticket, self.id), self._connection)
+        job = self.id
+        self._client._ask(lambda ticket: encode(messages.CancelJob(ticket, job)), self._connection)
 
     def _wait(self) -> None:
         self._check_process()
@@ -100,20 +102,19 @@ class Client:
         Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none. If the call
         is interrupted, as by Ctrl-C, the job is cancelled.
         """
-        job = self.submit(task, input, **options)
+        wanted = _call_request(task, input, **options)
+        connection = self.connection()
+        request = connection.ask(wanted.header, wanted.data)
         try:
-            return job.result()
-        except (OffloadError, ValueError):
-            raise
+            connection.wait_for_end(request)
         except BaseException:
-            self._cancel_unless_done(job)
+            self._cancel_unless_done(Job(self, connection, request))
             raise
+        return request.result()
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
         """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
-        if options.pop("stream", False):
-            raise TypeError("an output in parts is what `stream` is for")
-        return self._submit(job_request(task, input, **options), self.connection())
+        return self._submit(_call_request(task, input, **options), self.connection())
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. Raises what the first job raises that fails."""
@@ -169,7 +170,7 @@ class Client:
         return default_socket() if self._path is None else self._path
 
     def _submit(self, job: JobRequest, connection: Connection) -> Job:
-        return Job(self, connection, connection.ask(job.message, job.data))
+        return Job(self, connection, connection.ask(job.header, job.data))
 
     def _stream(self, job: JobRequest) -> Iterator[bytes]:
         connection = Connection(self._address(), self._name, 2)
@@ -186,10 +187,7 @@ class Client:
             except GeneratorExit:
                 self._cancel_unless_done(running)
                 raise
-            if request.error is not None:
-                raise request.error
-            if request.report.outcome != "ok":
-                raise error_of(request.report)
+            request.check()
             if request.output:
                 yield request.output
         finally:
@@ -203,10 +201,10 @@ class Client:
         return request.output
 
     def _drain(self) -> None:
-        self._ask(lambda ticket: messages.DrainAll(ticket))
+        self._ask(lambda ticket: encode(messages.DrainAll(ticket)))
 
     def _show(self, view: str) -> Any:
-        return json.loads(self._ask(lambda ticket: messages.Show(ticket, view)))
+        return json.loads(self._ask(lambda ticket: encode(messages.Show(ticket, view))))
 
     def _cancel_unless_done(self, job: Job) -> None:
         try:
@@ -221,6 +219,12 @@ class Client:
         if self._connection is not None:
             self._connection.forget()
             self._connection = None
+
+
+def _call_request(task: str, input: Any, **options: Any) -> JobRequest:
+    if options.pop("stream", False):
+        raise TypeError("an output in parts is what `stream` is for")
+    return job_request(task, input, **options)
 
 
 def check_client(name: str, max_in_flight: int) -> None:

@@ -102,7 +102,7 @@ class Connection:
         is_idle = not self._dialogue.requests and time.monotonic() - self._used > idle_max
         return not (self._is_lost or is_idle)
 
-    def ask(self, build: Callable[[int], Any], data: bytes = b"", on_end: OnEnd = None) -> WaitedRequest:
+    def ask(self, build: Callable[[int], bytes], data: bytes = b"", on_end: OnEnd = None) -> WaitedRequest:
         """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`."""
         if len(self._dialogue.requests) >= self._max_in_flight:
             self._wait_for_room()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import threading
 import time
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Optional
 
 from . import _messages as messages
 from ._channel import Channel, Given
@@ -27,10 +25,7 @@ class Context:
         self._channel = channel
         self._given = given
         self._told = 0.0
-        self._lock = threading.Lock()
-        limits = (given.run.timeout_ms, given.run.deadline_ms)
-        soonest = min((limit for limit in limits if limit), default=None)
-        self._over_at = None if soonest is None else time.monotonic() + soonest / 1000
+        self._began = time.monotonic()
 
     @property
     def id(self) -> int:
@@ -60,17 +55,17 @@ class Context:
     @property
     def remaining(self) -> Optional[float]:
         """The seconds that are left until the worker is killed or nobody wants the answer; `None` without a limit."""
-        return None if self._over_at is None else max(0.0, self._over_at - time.monotonic())
+        limits = [limit for limit in (self._given.run.timeout_ms, self._given.run.deadline_ms) if limit]
+        return max(0.0, self._began + min(limits) / 1000 - time.monotonic()) if limits else None
 
     def cancelled(self) -> bool:
         return self.id in self._channel.inbox.cancelled
 
     def progress(self, done: int, total: int) -> None:
-        with self._lock:
-            now = time.monotonic()
-            if now - self._told < _PROGRESS_EVERY and done != total:
-                return
-            self._told = now
+        now = time.monotonic()
+        if now - self._told < _PROGRESS_EVERY and done != total:
+            return
+        self._told = now
         self._channel.send(messages.Progress(self.id, self.attempt, done, total))
 
     def checkpoint(self, state: Any) -> None:
@@ -84,15 +79,10 @@ class Context:
         return default if state is None else json.loads(state)
 
 
-@contextlib.contextmanager
-def entered(context: Context) -> Iterator[None]:
-    """Within it, `context` is the job that runs."""
+def enter(context: Optional[Context]) -> None:
+    """From now on, this is the job that runs."""
     global _current
     _current = context
-    try:
-        yield
-    finally:
-        _current = None
 
 
 def job() -> Context:

@@ -10,27 +10,62 @@
 from __future__ import annotations
 
 from collections import deque
+from struct import Struct
 from typing import Any, Callable, Deque, Dict, Optional
 
 from . import _messages as messages
 from ._errors import ConnectionLost, NoSupervisor, OffloadError, Rejected
-from ._requests import rejection
+from ._payload import from_payload
+from ._requests import error_of, rejection
 from ._wire import Decoder, WireError, frame_start
 
 
-class Request:
-    """One request, and what was answered so far. `changed` is called after each answer."""
+_START = Struct("<IQ")
+_ACCEPTED, _FINISHED, _PART, _GOODBYE = map(
+    messages.TO_CLIENT.number_of, (messages.Accepted, messages.JobFinished, messages.JobPart, messages.Goodbye)
+)
 
-    __slots__ = ("job", "report", "output", "parts", "error", "is_done", "changed")
+
+class Request:
+    """One request, and what was answered so far. `changed` is called after each answer.
+
+    Headers are read when somebody asks for what is in them.
+    """
+
+    __slots__ = ("accepted", "finished", "output", "parts", "error", "is_done", "changed")
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        self.job: Optional[str] = None
-        self.report: Any = None
+        self.accepted: Optional[bytes] = None
+        self.finished: Optional[bytes] = None
         self.output = b""
         self.parts: Deque[bytes] = deque()
         self.error: Optional[OffloadError] = None
         self.is_done = False
         self.changed = changed
+
+    @property
+    def job(self) -> Optional[str]:
+        """The id of the job, if it is accepted."""
+        return None if self.accepted is None else messages.TO_CLIENT.decode(self.accepted).job
+
+    @property
+    def report(self) -> Any:
+        """How the job ended, if it has."""
+        return None if self.finished is None else messages.TO_CLIENT.decode(self.finished).report
+
+    def result(self) -> Any:
+        """The output of a job that has ended. Raises `JobError` or `Rejected` unless it ended well."""
+        return from_payload(self.output, self.check())
+
+    def check(self) -> str:
+        """The media type of its output. Raises `JobError` or `Rejected` unless it ended well."""
+        if self.error is not None:
+            raise self.error
+        assert self.finished is not None
+        media_type = messages.output_type(self.finished)
+        if media_type is None:
+            raise error_of(self.report)
+        return media_type
 
     def ended(self, error: Optional[OffloadError] = None) -> None:
         self.error = error
@@ -58,8 +93,8 @@ class Dialogue:
         header = messages.TO_SUPERVISOR.encode(hello)
         return frame_start(header, 0)
 
-    def ask(self, build: Callable[[int], Any], request: Request, length: int = 0) -> bytes:
-        """Notes a request, whose message `build` makes from a new ticket. The bytes to send before its payload.
+    def ask(self, build: Callable[[int], bytes], request: Request, length: int = 0) -> bytes:
+        """Notes a request, whose header `build` makes from a new ticket. The bytes to send before its payload.
 
         Raises `Rejected` for a payload over the supervisor's limit. Nothing is to be sent then.
         """
@@ -67,7 +102,7 @@ class Dialogue:
             raise Rejected("too_large", f"an input of {length} bytes, the supervisor takes {self.payload_max} (its max_payload)")
         self._tickets += 1
         ticket = self._tickets
-        header = messages.TO_SUPERVISOR.encode(build(ticket))
+        header = build(ticket)
         self.requests[ticket] = request
         return frame_start(header, length)
 
@@ -75,7 +110,7 @@ class Dialogue:
         """Takes what has arrived. Raises `NoSupervisor` or `WireError` if this connection is of no use."""
         for header, payload in self._decoder.feed(data):
             if self.is_open:
-                self._take(messages.TO_CLIENT.decode(header), payload)
+                self._take(header, payload)
             else:
                 self._greeting(header, payload)
 
@@ -94,35 +129,37 @@ class Dialogue:
         self.payload_max = message.payload_max
         self.is_open = True
 
-    def _take(self, message: Any, payload: bytes) -> None:
-        kind = type(message)
-        if kind is messages.Goodbye.type:
-            self._goodbye = message.reason
+    def _take(self, header: bytes, payload: bytes) -> None:
+        """All messages but Goodbye begin with the ticket of their request."""
+        if len(header) < _START.size or header[0] == _GOODBYE:
+            self._goodbye = messages.TO_CLIENT.decode(header).reason
             return
-        request = self.requests.get(message.ticket)
+        number, ticket = _START.unpack_from(header)
+        request = self.requests.get(ticket)
         if request is None:
             return
-        if kind is messages.Accepted.type:
-            request.job = message.job
+        if number == _ACCEPTED:
+            request.accepted = header
             request.changed()
-        elif kind is messages.JobPart.type:
+        elif number == _PART:
             request.parts.append(payload)
             request.changed()
         else:
-            del self.requests[message.ticket]
-            self._end(request, message, payload)
+            del self.requests[ticket]
+            self._end(request, number, header, payload)
 
-    def _end(self, request: Request, message: Any, payload: bytes) -> None:
-        kind = type(message)
-        if kind is messages.JobFinished.type:
-            request.report = message.report
+    def _end(self, request: Request, number: int, header: bytes, payload: bytes) -> None:
+        if number == _FINISHED:
+            request.finished = header
             request.output = payload
             request.ended()
-        elif kind is messages.Answer.type:
-            request.output = payload
-            request.ended()
-        else:
+            return
+        message = messages.TO_CLIENT.decode(header)
+        if isinstance(message, messages.Rejected.type):
             request.ended(rejection(message))
+        else:
+            request.output = payload
+            request.ended()
 
     def lost(self, reason: str) -> ConnectionLost:
         """Ends all requests, because the connection has ended. Returns the error that they end with."""

@@ -16,7 +16,7 @@ from ._calls import TASK, pack_call, unpack_result
 from ._connection import Connection
 from ._errors import OffloadError, Rejected
 from ._pool import Pool, PythonStart
-from ._requests import job_request, output_of
+from ._requests import job_request
 
 # So many calls are under way for each worker. The others can still be cancelled.
 _AHEAD = 8
@@ -148,7 +148,7 @@ class Executor(_Executor):
         try:
             job = job_request(TASK, call.data, **self._options)
             connection = self._pool.connection()
-            connection.ask(job.message, job.data, lambda request: self._answered(call, request))
+            connection.ask(job.header, job.data, lambda request: self._answered(call, request))
             self._read(connection)
         except OffloadError as error:
             self._finish(call, error=error)
@@ -173,7 +173,7 @@ class Executor(_Executor):
         try:
             if error is not None:
                 raise error
-            call.future.set_result(unpack_result(output_of(request.report, request.output)))
+            call.future.set_result(unpack_result(request.result()))
         except BaseException as raised:
             call.future.set_exception(raised)
         finally:

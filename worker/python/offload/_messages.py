@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import NamedTuple, Optional
 
 from ._wire import (
@@ -133,3 +134,25 @@ def greeting_of(header: bytes) -> Optional[Greeting]:
     if len(header) < 16 or header[:4] != bytes(4):
         return None
     return Greeting(header[4:12], int.from_bytes(header[12:14], "little"), int.from_bytes(header[14:16], "little"))
+
+
+_TEXT_LENGTH = Struct("<Q")
+_OUTCOME_AND_ERROR = Struct("<IB")
+# Between the error of a report and its media type: attempts and receipt.
+_ATTEMPTS_AND_RECEIPT = 4 + 3 * 8 + 2 * 4 + 3 * 8 + 3 * 8
+
+
+def output_type(finished: bytes) -> Optional[str]:
+    """The media type of the output, from the header of a `JobFinished` of a job that ended well; else `None`.
+
+    Nearly all callers want nothing else of the report, and reading all of it takes most of the time of a short call.
+    """
+    at = 12
+    for _ in range(2):  # ticket, then job and task
+        at += 8 + _TEXT_LENGTH.unpack_from(finished, at)[0]
+    outcome, has_error = _OUTCOME_AND_ERROR.unpack_from(finished, at)
+    if outcome or has_error:
+        return None
+    at += _OUTCOME_AND_ERROR.size + _ATTEMPTS_AND_RECEIPT
+    end = at + 8 + _TEXT_LENGTH.unpack_from(finished, at)[0]
+    return str(finished[at + 8 : end], "ascii")

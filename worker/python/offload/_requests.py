@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from typing import Any, Dict, Iterable, NamedTuple, Optional, Union
+from struct import Struct
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _messages as messages
 from ._errors import JobError, Rejected
-from ._payload import from_payload, to_payload
+from ._payload import to_payload
 from ._wire import check_labels, check_media_type, check_metadata
 
 Seconds = Union[int, float]
 
 
+_START = Struct("<IQ")
+_SUBMIT = messages.TO_SUPERVISOR.number_of(messages.Submit)
+
+
 class JobRequest(NamedTuple):
-    """A job that is to be submitted."""
+    """A job that is to be submitted: its input, and the header of its `Submit` from behind the ticket on."""
 
-    task: str
     data: bytes
-    media_type: str
-    options: Any
+    header_rest: bytes
 
-    def message(self, ticket: int) -> Any:
-        return messages.Submit(ticket, self.task, self.media_type, False, self.options)
+    def header(self, ticket: int) -> bytes:
+        return _START.pack(_SUBMIT, ticket) + self.header_rest
 
 
 def job_request(
@@ -43,23 +47,35 @@ def job_request(
     data, media_type = to_payload(input)
     if content_type is not None:
         media_type = check_media_type(content_type)
+    if idempotency_key is None and not metadata and not labels:
+        return JobRequest(data, _plain(task, media_type, timeout, deadline, priority, attempts, stream))
     key = None if idempotency_key is None else _key(idempotency_key, media_type, data)
+    attached = (key, check_metadata(metadata or {}), check_labels(list(labels)))
+    return JobRequest(data, _header_rest(task, media_type, timeout, deadline, priority, attempts, stream, attached))
+
+
+def _header_rest(
+    task: str,
+    media_type: str,
+    timeout: Optional[Seconds],
+    deadline: Optional[Seconds],
+    priority: int,
+    attempts: Optional[int],
+    stream: bool,
+    attached: Tuple[Any, Dict[str, str], List[str]] = (None, {}, []),
+) -> bytes:
     if not -10 <= priority <= 10:
         raise ValueError(f"a priority of {priority}; -10 to 10 are possible")
     if attempts is not None and not 1 <= attempts <= 100:
         raise ValueError(f"{attempts} attempts; 1 to 100 are possible")
-    options = messages.SubmitOptions(
-        _milliseconds("timeout", timeout),
-        _milliseconds("deadline", deadline),
-        attempts,
-        None,
-        priority,
-        key,
-        check_metadata(metadata or {}),
-        check_labels(list(labels)),
-        stream,
-    )
-    return JobRequest(task, data, media_type, options)
+    limits = (_milliseconds("timeout", timeout), _milliseconds("deadline", deadline))
+    options = messages.SubmitOptions(*limits, attempts, None, priority, *attached, stream)
+    submit = messages.Submit(0, task, media_type, False, options)
+    return messages.TO_SUPERVISOR.encode(submit)[_START.size :]
+
+
+# Most jobs of a program differ in their input only.
+_plain = functools.lru_cache(maxsize=256)(_header_rest)
 
 
 def _milliseconds(what: str, seconds: Optional[Seconds]) -> Optional[int]:
@@ -76,13 +92,6 @@ def _key(key: str, media_type: str, data: bytes) -> Any:
         raise ValueError(f"an idempotency key has 1 to {messages.NAME_MAX} bytes")
     digest = hashlib.sha256(media_type.encode() + b"\0" + data).digest()
     return messages.IdempotencyKey(key, int.from_bytes(digest[:16], "big"))
-
-
-def output_of(report: Any, data: bytes) -> Any:
-    """The output of a job that ended so. Raises `JobError` unless it ended well."""
-    if report.outcome == "ok":
-        return from_payload(data, report.media_type)
-    raise error_of(report)
 
 
 def error_of(report: Any) -> JobError:

@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from . import _messages as messages
 from ._channel import Channel, Given, ProtocolError, SupervisorGone, job_of
-from ._context import Context, entered
+from ._context import Context, enter
 from ._errors import TaskError
 from ._payload import BYTES, JSON_LINES, TEXT, Payload, to_json, to_payload
 from ._tasks import Task, cut
@@ -108,10 +108,10 @@ class Session:
 
     def _outcome(self, task: Task, given: Given) -> Tuple[str, str, bytes, str]:
         """How the task ended: `app_error` or `panic` with a message, or an empty word with the output."""
+        enter(Context(self._channel, given))
         try:
-            with entered(Context(self._channel, given)):
-                value = task.run(given.input, given.run.media_type)
-                output, media_type = self._stream(given, value) if task.is_generator else to_payload(value)
+            value = task.run(given.input, given.run.media_type)
+            output, media_type = self._stream(given, value) if task.is_generator else to_payload(value)
         except SupervisorGone:
             raise
         except TaskError as error:
@@ -120,6 +120,8 @@ class Session:
             log_traceback(error)
             # sys.exit and an interrupt are no way for a task to fail: nobody who calls it meant to end the worker.
             return ("app_error" if isinstance(error, Exception) else "panic"), summary_of(error), b"", BYTES
+        finally:
+            enter(None)
         most = self._inbox.payload_max
         if len(output) > most:
             return "app_error", f"the output has {len(output)} bytes, at most {most} can be sent", b"", BYTES

@@ -100,6 +100,17 @@ class Text:
 class MediaType(Text):
     """What a payload is, such as `image/png`: 1 to 127 bytes."""
 
+    def __init__(self) -> None:
+        self._written: Dict[str, bytes] = {}
+
+    def write(self, value: str, out: bytearray) -> None:
+        written = self._written.get(value)
+        if written is None:
+            written = _LENGTH.pack(len(value)) + value.encode()
+            if value in _KNOWN_MEDIA_TYPES:
+                self._written[value] = written
+        out += written
+
     def read(self, data: bytes, at: int) -> Tuple[str, int]:
         value, at = super().read(data, at)
         return check_media_type(value), at
@@ -207,6 +218,12 @@ class Record:
         """The named tuple with these values."""
         return self.type(*values, **named)
 
+    def numbered(self) -> Optional[Struct]:
+        """Number and fields as one `Struct`, if all of them are fixed."""
+        if len(self._pieces) == 1 and self._pieces[0][1]:
+            return Struct("<I" + self._pieces[0][0].format.lstrip("<"))
+        return None
+
     def write(self, values: Any, out: bytearray) -> None:
         at = 0
         for piece, count in self._pieces:
@@ -262,10 +279,18 @@ class Direction:
         self.name = name
         self._records = records
         self._numbers = {record.type: number for number, record in enumerate(records)}
+        self._fixed = [record.numbered() for record in records]
+
+    def number_of(self, record: Record) -> int:
+        """The number that its messages have."""
+        return self._numbers[record.type]
 
     def encode(self, message: Any) -> bytes:
         """The header of a message."""
         number = self._numbers[type(message)]
+        fixed = self._fixed[number]
+        if fixed is not None:
+            return fixed.pack(number, *message)
         out = bytearray(_NUMBER.pack(number))
         self._records[number].write(message, out)
         return bytes(out)

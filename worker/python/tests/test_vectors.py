@@ -52,6 +52,15 @@ class Vectors(unittest.TestCase):
         messages_in_all = sum(len(direction._records) for direction in DIRECTIONS)
         self.assertEqual(len(read), messages_in_all, "each message has a vector")
 
+    def test_the_type_of_an_output_is_found_without_reading_the_whole_report(self):
+        ended = [v for direction, v in self.sound if direction is messages.TO_CLIENT and v["meaning"]["message"] == "Finished"]
+        self.assertEqual(len(ended), 2)
+        for vector in ended:
+            [(header, _)] = Decoder().feed(bytes.fromhex(vector["frame"]))
+            report = vector["meaning"]["fields"]["report"]
+            expected = report["media_type"] if report["outcome"] == "Ok" else None
+            self.assertEqual(messages.output_type(header), expected)
+
     def test_what_has_to_be_refused_is_refused_for_the_reason_of_the_vector(self):
         self.assertGreater(len(self.refused), 20)
         for direction, vector in self.refused:
