@@ -14,7 +14,7 @@ from ._address import GREETING_TIMEOUT, connect, default_socket
 from ._client import IDLE_MAX, check_client, encode
 from ._dialogue import Dialogue, Request
 from ._errors import NoSupervisor
-from ._requests import JobRequest, job_request
+from ._requests import JobRequest, call_request, job_request
 from ._wire import WireError
 
 # So many parts of a stream wait for their reader before no more are read.
@@ -195,7 +195,7 @@ class AsyncClient:
 
     async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job."""
-        request = await self._run(job_request(task, input, **options))
+        request = await self._run(call_request(task, input, **options))
         return request.result()
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
 from collections import deque
 from struct import Struct
 from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple
 
 from . import _messages as messages
+from ._linger import LINGER, Linger
 from ._wire import PAYLOAD_MAX_CEILING, Decoder, frame, frame_start
 
 _READ_MAX = 64 << 10
@@ -113,6 +115,7 @@ class Channel:
         self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._unsent = bytearray()
+        self._linger = Linger()
 
     def queue(self, message: Any) -> None:
         """Sends a message with whatever is sent next."""
@@ -162,8 +165,22 @@ class Channel:
 
     def wait(self) -> None:
         """Reads once, when there is something to read. Raises `SupervisorGone`."""
+        linger = self._linger
+        may_look = self.inbox.capabilities & messages.LINGERING and linger.begins()
         with self._reading:
-            self._read(0)
+            if not (may_look and self._look()):
+                self._read(0)
+        linger.came(len(self.inbox.given))
+
+    def _look(self) -> bool:
+        """Reads without going to sleep, for a short while. Whether something came."""
+        end = time.perf_counter() + LINGER
+        while not self._read(socket.MSG_DONTWAIT):
+            if time.perf_counter() >= end:
+                self._linger.looked(False)
+                return False
+        self._linger.looked(True)
+        return True
 
     def wait_until(self, is_there: Callable[[], bool]) -> None:
         """Reads until `is_there()`. It is asked while the listener does not read, so nothing that it reads is missed."""
@@ -178,17 +195,19 @@ class Channel:
                 if self.inbox.running == job:
                     self._read(socket.MSG_DONTWAIT)
 
-    def _read(self, flags: int) -> None:
+    def _read(self, flags: int) -> bool:
+        """Reads once. Whether there was something."""
         try:
             data = self._socket.recv(_READ_MAX, flags)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             raise SupervisorGone() from error
         if not data:
             raise SupervisorGone()
         for header, payload in self._decoder.feed(data):
             self.inbox.take(header, payload)
+        return True
 
 
 def job_of(given: Given) -> Tuple[int, int]:

@@ -12,7 +12,7 @@ from . import _messages as messages
 from ._address import default_socket
 from ._connection import Connection, WaitedRequest
 from ._errors import OffloadError
-from ._requests import JobRequest, job_request
+from ._requests import JobRequest, call_request, job_request
 
 # The supervisor closes connections that were idle for 60 s.
 IDLE_MAX = 30.0
@@ -102,7 +102,7 @@ class Client:
         Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none. If the call
         is interrupted, as by Ctrl-C, the job is cancelled.
         """
-        wanted = _call_request(task, input, **options)
+        wanted = call_request(task, input, **options)
         connection = self.connection()
         request = connection.ask(wanted.header, wanted.data)
         try:
@@ -114,7 +114,7 @@ class Client:
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
         """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
-        return self._submit(_call_request(task, input, **options), self.connection())
+        return self._submit(call_request(task, input, **options), self.connection())
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. Raises what the first job raises that fails."""
@@ -219,12 +219,6 @@ class Client:
         if self._connection is not None:
             self._connection.forget()
             self._connection = None
-
-
-def _call_request(task: str, input: Any, **options: Any) -> JobRequest:
-    if options.pop("stream", False):
-        raise TypeError("an output in parts is what `stream` is for")
-    return job_request(task, input, **options)
 
 
 def check_client(name: str, max_in_flight: int) -> None:

@@ -31,6 +31,7 @@ VERSION_MAJOR, VERSION_MINOR = 3, 0
 
 # Capabilities: one bit each, used only if both ends state it.
 PARTS = 1
+LINGERING = 1 << 4
 
 # Limits of the protocol that this package has to keep, in bytes.
 MESSAGE_MAX = 1024

@@ -54,6 +54,13 @@ def job_request(
     return JobRequest(data, _header_rest(task, media_type, timeout, deadline, priority, attempts, stream, attached))
 
 
+def call_request(task: str, input: Any, **options: Any) -> JobRequest:
+    """As `job_request`, for a job whose output is wanted as a whole."""
+    if options.pop("stream", False):
+        raise TypeError("an output in parts is what `stream` is for")
+    return job_request(task, input, **options)
+
+
 def _header_rest(
     task: str,
     media_type: str,

@@ -66,7 +66,8 @@ class Session:
     def _greet(self, set_ups: Iterable[Callable[[], Any]]) -> None:
         channel = self._channel
         version = (messages.VERSION_MAJOR, messages.VERSION_MINOR)
-        channel.queue(messages.WorkerHello(messages.WORKER_MAGIC, *version, messages.PARTS, f"offload-python {VERSION}"))
+        capabilities = messages.PARTS | messages.LINGERING
+        channel.queue(messages.WorkerHello(messages.WORKER_MAGIC, *version, capabilities, f"offload-python {VERSION}"))
         channel.flush()
         for set_up in set_ups:
             set_up()

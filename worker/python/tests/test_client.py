@@ -92,6 +92,8 @@ class Calls(WithPool):
             self.pool.call("square", {1, 2})
         with self.assertRaises(TypeError):
             self.pool.call("square", 1, no_such_option=1)
+        with self.assertRaises(TypeError):
+            self.pool.call("square", 1, stream=True)
 
     def test_the_same_key_gives_the_same_job(self):
         first = self.pool.submit("square", 3, idempotency_key="once")

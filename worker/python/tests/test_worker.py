@@ -4,6 +4,7 @@ import json
 import unittest
 
 from offload import _messages as messages
+from offload._linger import Linger
 
 from .fake_supervisor import Ended, FakeSupervisor
 
@@ -304,6 +305,28 @@ class Going(unittest.TestCase):
             self.assertEqual(supervisor.answer_of("long", b"3", job=2)[1], b"3")
             self.assertEqual(supervisor.answer_of("long", b"0", job=3)[1], b"0", "its state was for the other job")
             self.assertIn("at most 65536", supervisor.answer_of("huge", b"1")[0].message)
+
+
+class Lingering(unittest.TestCase):
+    def test_a_worker_looks_only_after_a_lone_job_and_less_often_in_vain(self):
+        linger = Linger()
+        self.assertFalse(linger.begins(), "nothing came yet")
+        linger.came(1)
+        for sleeps in (1, 3, 7):
+            self.assertTrue(linger.begins())
+            linger.looked(False)
+            self.assertEqual([linger.begins() for _ in range(sleeps)], [False] * sleeps)
+        self.assertTrue(linger.begins())
+        linger.looked(True)
+        self.assertTrue(linger.begins())
+        linger.came(2)
+        self.assertFalse(linger.begins())
+
+    def test_a_worker_that_may_look_misses_nothing(self):
+        script = "@task(idempotent=True)\ndef echo(data: bytes):\n    return data\nserve()"
+        with FakeSupervisor(script, capabilities=messages.PARTS | messages.LINGERING) as supervisor:
+            for job in range(200):
+                self.assertEqual(supervisor.answer_of("echo", b"%d" % job, job=job)[1], b"%d" % job)
 
 
 class Ends(unittest.TestCase):
