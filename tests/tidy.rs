@@ -370,7 +370,12 @@ fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<
     let mut command = Command::new(workspace().join("tests/all"));
     command.env("PATH", path).env("CARGO_TARGET_DIR", folder.path());
     // There is no program that could be asked anything.
-    let ran = command.env("OFFLOAD_SCHEMATHESIS", "true").env("OFFLOAD_NODE", "true").output().unwrap();
+    let ran = command
+        .env("OFFLOAD_SCHEMATHESIS", "true")
+        .env("OFFLOAD_NODE", "true")
+        .env("OFFLOAD_PYTHON", "true")
+        .output()
+        .unwrap();
     let said = String::from_utf8(ran.stdout).unwrap();
     let end = said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned();
     (end, ran.status.code())
