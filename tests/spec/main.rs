@@ -15,6 +15,7 @@ mod connections;
 mod crashes;
 mod draining;
 mod examples;
+mod exec;
 mod files;
 mod http;
 mod idle;

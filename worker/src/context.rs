@@ -9,6 +9,8 @@ use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use offload_protocol::messages::FromWorker;
 use offload_protocol::nouns::Metadata;
 use std::io;
+#[cfg(feature = "exec")]
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// One attempt, from Started to its answer.
@@ -101,6 +103,18 @@ impl<'a> TaskContext<'a> {
     pub fn is_cancelled(&mut self) -> bool {
         self.link.look();
         self.link.is_running_cancelled()
+    }
+
+    /// What is readable when [`TaskContext::is_cancelled`] may answer otherwise than before. `None` while no more can be taken in.
+    #[cfg(feature = "exec")]
+    pub(crate) fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.link.news()
+    }
+
+    /// The longest output that can be sent, in bytes.
+    #[cfg(feature = "exec")]
+    pub(crate) fn output_max(&self) -> usize {
+        self.link.payload_max().unwrap_or(PAYLOAD_MAX_DEFAULT)
     }
 
     /// For programs that test supervisors: sends `bytes` as they are, between two frames.

@@ -53,6 +53,7 @@
 //! | `panics.rs` | a panic becomes a message with its place |
 //! | `process.rs` | how the process prepares itself before Hello |
 //! | `confine.rs` | the limits and privileges that it gives up then; shims use it too: [`confine`] |
+//! | `exec.rs`, `exec/` | tasks that are programs of their own; only with the feature `exec` |
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
 mod batch;
@@ -60,6 +61,8 @@ mod batch;
 pub mod builtin;
 pub mod confine;
 mod context;
+#[cfg(feature = "exec")]
+pub mod exec;
 mod file;
 mod inbox;
 pub mod limits;

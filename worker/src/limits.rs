@@ -47,6 +47,46 @@ pub const STACK_LOWEST: u64 = 1 << 20;
 const _: () = assert!(OPEN_FILES_LOWEST <= OPEN_FILES_DEFAULT && OPEN_FILES_DEFAULT <= OPEN_FILES_HIGHEST);
 const _: () = assert!(STACK_LOWEST <= STACK_DEFAULT);
 
+#[cfg(feature = "exec")]
+pub use exec::*;
+
+/// Bounds of tasks that are programs.
+#[cfg(feature = "exec")]
+mod exec {
+    use std::time::Duration;
+
+    /// How long a program that is asked to end (SIGTERM) may take before it is killed. The supervisor ends an adapter that
+    /// has not done so 100 ms after its job was cancelled.
+    pub const EXEC_GRACE: Duration = Duration::from_millis(60);
+
+    /// How long the output of a program is read after its end, if processes that it left behind have it open.
+    pub const EXEC_LEFT_OPEN: Duration = Duration::from_millis(100);
+
+    /// How many of the last lines that a program said are part of the message if it fails.
+    pub const EXEC_LINES_KEPT: usize = 5;
+
+    /// The most bytes of these lines. With the rest of the message they fit into [`MESSAGE_MAX`](offload_protocol::limits::MESSAGE_MAX).
+    pub const EXEC_LINES_KEPT_BYTES: usize = 800;
+
+    /// How many bytes of what a program said may wait for room in the log before no more is read from it.
+    pub const EXEC_LOG_WAITING_MAX: usize = 64 << 10;
+
+    /// How much is written to the log at once: what a pipe takes without waiting if it takes anything.
+    pub const EXEC_LOG_PIECE: usize = 4096;
+
+    /// How long the log may take after the end of a program. What waits then is dropped.
+    pub const EXEC_LOG_TIME: Duration = Duration::from_secs(1);
+
+    /// The most that is read from a pipe before the others are looked at, in bytes.
+    pub const EXEC_READ_MAX: u64 = 1 << 20;
+
+    /// How long ending the processes that a program left behind may take.
+    pub const EXEC_STRAYS_TIME: Duration = Duration::from_secs(1);
+
+    /// How long to wait for processes that were killed before they are looked for again.
+    pub const EXEC_STRAYS_PAUSE: Duration = Duration::from_micros(500);
+}
+
 #[cfg(feature = "builtin")]
 pub use builtin::*;
 

@@ -25,6 +25,8 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
+#[cfg(feature = "exec")]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -300,6 +302,12 @@ impl Link {
     pub(crate) fn look_between(&mut self) -> Result<(), Stop> {
         self.look();
         self.stop.take().map_or(Ok(()), Err)
+    }
+
+    /// The socket, which is readable when [`Link::look`] has something to take. `None` while it takes no more.
+    #[cfg(feature = "exec")]
+    pub(crate) fn news(&self) -> Option<BorrowedFd<'_>> {
+        (self.stop.is_none() && self.inbox.has_room()).then(|| self.stream.as_fd())
     }
 
     /// Takes what has arrived, without waiting.

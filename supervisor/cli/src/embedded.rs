@@ -2,6 +2,7 @@
 //! a socket is named.
 
 use super::batch_runner::{BatchResult, BatchWork, JobDone, Target, run_batch};
+use super::exec::EXEC;
 use super::failure::Failure;
 use super::input::{Content, Payload};
 use super::output::say;
@@ -38,7 +39,7 @@ pub(crate) struct UsedWorkers {
 pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: BatchWork) -> Result<Summary, Failure> {
     let mut event_loop = new_event_loop()?;
     let task = work.task.clone();
-    let runs_own_programs = config.programs.iter().any(|program| program.name() != BUILTIN);
+    let runs_own_programs = config.programs.iter().any(|program| ![BUILTIN, EXEC].contains(&program.name()));
     let mut used = None;
     let done = run_batch(&mut event_loop, work, |event_loop| {
         let pool = ComputePool::start(config, event_loop).map_err(not_started)?;

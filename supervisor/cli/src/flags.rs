@@ -19,6 +19,7 @@ use offload_supervisor::front::is_client_name;
 use offload_supervisor::units::parse_time_limit;
 use offload_supervisor::{Level, PoolConfig, Program};
 use std::env::var_os;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -271,6 +272,14 @@ impl JobFlags {
 
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The name of a task, as it was typed.
+///
+/// # Errors
+/// [`Failure::Usage`] if it is no text.
+pub(crate) fn task_name(typed: OsString) -> Result<String, Failure> {
+    typed.into_string().map_err(|typed| Failure::Usage(format!("{typed:?} cannot be the name of a task")))
 }
 
 /// For clap: a label.

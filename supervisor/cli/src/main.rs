@@ -13,7 +13,7 @@
 //! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
-//! | `worker`, `worker-exec` (hidden) | the supervisor that started them |
+//! | `worker`, `worker-exec`, `exec-worker` (hidden) | the supervisor that started them |
 //! | `bench-helper` (hidden) | the `bench pool` that started it |
 //!
 //! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a
@@ -26,6 +26,7 @@ mod batch_runner;
 mod client;
 mod daemon;
 mod embedded;
+mod exec;
 mod failure;
 #[cfg(test)]
 mod fake_supervisor;
@@ -51,6 +52,7 @@ mod config;
 mod configuration;
 mod dead;
 mod drain;
+mod exec_worker;
 mod explain;
 mod http;
 mod introduced;
@@ -126,6 +128,7 @@ enum Verb {
     Man(man::Man),
     Worker(worker::Worker),
     WorkerExec(worker_exec::WorkerExec),
+    ExecWorker(exec_worker::ExecWorker),
     BenchHelper(bench::pool::helper::BenchHelper),
 }
 
@@ -191,7 +194,7 @@ impl Verb {
     fn is_a_worker(&self) -> bool {
         match self {
             Verb::Worker(worker) => worker.is_at_work(),
-            other => matches!(other, Verb::WorkerExec(_) | Verb::BenchHelper(_)),
+            other => matches!(other, Verb::WorkerExec(_) | Verb::ExecWorker(_) | Verb::BenchHelper(_)),
         }
     }
 
@@ -199,8 +202,8 @@ impl Verb {
     /// have an effect. A verb with an effect runs in any case; if it cannot report the effect, it exits with 74.
     fn is_for_its_output(&self) -> bool {
         match self {
-            Verb::Serve(_) | Verb::WorkerExec(_) | Verb::BenchHelper(_) => false,
-            Verb::Worker(worker) => !worker.is_at_work(),
+            Verb::Serve(_) => false,
+            _ if self.is_a_worker() => false,
             Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
             Verb::Cancel(_) | Verb::Reload(_) | Verb::Drain(_) | Verb::Stop(_) => false,
             Verb::Dead(dead) => !dead.has_an_effect(),
@@ -236,6 +239,7 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Man(man) => man.run(),
         Verb::Worker(worker) => worker.run(globals),
         Verb::WorkerExec(worker_exec) => worker_exec.run(),
+        Verb::ExecWorker(exec_worker) => exec_worker.run(),
         Verb::BenchHelper(helper) => helper.run(),
     }
 }

@@ -4,8 +4,9 @@ use super::batch::BatchLimits;
 use super::batch_runner::{BatchWork, Target, run_batch};
 use super::daemon::SupervisorTarget;
 use super::embedded::{Summary, new_event_loop, work};
+use super::exec::{ExecFlags, adapter};
 use super::failure::{Failure, OK, VerbResult};
-use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name};
+use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name, task_name};
 use super::input::{LIMIT_OF_SUPERVISOR, stdin};
 use super::output::expect_a_reader;
 use super::progress::ProgressDisplay;
@@ -15,6 +16,8 @@ use crate::configuration::Settings;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use clap::Args;
 use offload_protocol::nouns::OutcomeCode;
+use offload_worker::exec::ExecTask;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +29,7 @@ Examples:
   seq 1 100000 | offload map primes > primes.jsonl      one job per line of standard input
   find . -type f | offload map sha256 --files           each line is the path of an input
   offload map regex cases.jsonl --max-failures 1        stop at the first failure
+  find . -type f | offload map --exec sha256sum --files any program, once for each file
   offload --socket ~/.offload/me.sock map primes n.txt  run the jobs in that supervisor
 
 Each output line is one finished job, with its \"index\" (counted from 0) and its outcome.
@@ -41,12 +45,15 @@ be written, 125 the connection to the supervisor was lost.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Map {
-    /// The task to run, such as primes, sha256 or wordcount
-    task: String,
+    /// The task to run, such as primes, sha256 or wordcount; not with --exec
+    #[arg(required_unless_present = "exec")]
+    task: Option<OsString>,
 
-    /// The list: a file, or - for standard input
-    #[arg(default_value = "-", hide_default_value = true)]
-    file: PathBuf,
+    /// The list: a file, or - for standard input [default: -]
+    file: Option<PathBuf>,
+
+    #[command(flatten)]
+    exec: ExecFlags,
 
     /// Treat each line as the path of a regular file that holds the input
     #[arg(long)]
@@ -72,15 +79,26 @@ impl Map {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         expect_a_reader("nothing was run")?;
+        let exec = self.exec.task()?;
+        let asked = Asked::of(exec.as_ref(), self.task.clone(), self.file.clone())?;
         let settings = globals.settings(self.pool.layer())?;
         match settings.socket_is_named() {
-            true => self.through_daemon(&settings, globals),
-            false => self.embedded(&settings, globals),
+            true => self.through_daemon(&asked, &settings, globals),
+            false => self.embedded(exec, &asked, &settings, globals),
         }
     }
 
-    fn embedded(&self, settings: &Settings, globals: &Globals) -> VerbResult {
-        let config = self.pool.embedded(settings, globals);
+    fn embedded(
+        &self,
+        exec: Option<ExecTask>,
+        asked: &Asked,
+        settings: &Settings,
+        globals: &Globals,
+    ) -> VerbResult {
+        let mut config = self.pool.embedded(settings, globals);
+        if let Some(exec) = exec {
+            config.programs = vec![adapter(&[exec])];
+        }
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             bytes: config.core.max_bytes,
@@ -88,12 +106,12 @@ impl Map {
             payload_setting: settings.payload_setting(),
             failures: self.max_failures,
         };
-        let summary = work(config, self.job.options()?, self.work(limits, globals)?)?;
+        let summary = work(config, self.job.options()?, self.work(asked, limits, globals)?)?;
         Ok(exit_code(&summary, globals))
     }
 
-    fn through_daemon(&self, settings: &Settings, globals: &Globals) -> VerbResult {
-        if let Some(flag) = self.pool.first_given() {
+    fn through_daemon(&self, asked: &Asked, settings: &Settings, globals: &Globals) -> VerbResult {
+        if let Some(flag) = self.exec.given().or_else(|| self.pool.first_given()) {
             return Err(Failure::Usage(format!(
                 "{flag} says how workers are started, but the supervisor at {} has its own; leave out {flag}, or --socket \
                  and OFFLOAD_SOCKET",
@@ -104,7 +122,7 @@ impl Map {
         let name = self.client.as_deref().unwrap_or(NAMELESS);
         let handle = event_loop.handle();
         let daemon =
-            SupervisorTarget::connect(settings.socket()?, name, &handle, &self.task, self.job.options()?)?;
+            SupervisorTarget::connect(settings.socket()?, name, &handle, &asked.task, self.job.options()?)?;
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX,
             bytes: BATCH_BYTES_MAX,
@@ -112,7 +130,8 @@ impl Map {
             payload_setting: LIMIT_OF_SUPERVISOR,
             failures: self.max_failures,
         };
-        let done = run_batch(&mut event_loop, self.work(limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
+        let done =
+            run_batch(&mut event_loop, self.work(asked, limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
         let code = exit_code(&Summary { done, workers: None }, globals);
         match daemon.is_lost() {
             None => Ok(code),
@@ -123,19 +142,50 @@ impl Map {
         }
     }
 
-    fn work(&self, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
+    fn work(&self, asked: &Asked, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
         let line = if self.files { LineMeaning::Path } else { LineMeaning::Input };
-        let lines = match self.file.as_os_str() == "-" {
+        let lines = match asked.list.as_os_str() == "-" {
             true => InputLines::new(
                 stdin().map_err(|error| unreadable("standard input", &error))?,
                 line,
                 limits.payload,
             ),
-            false => InputLines::new(open(&self.file)?, line, limits.payload),
+            false => InputLines::new(open(&asked.list)?, line, limits.payload),
         };
         let (source, progress) = (InputSource::Lines(Box::new(lines)), ProgressDisplay::new(globals.quiet));
-        let (task, media_type) = (self.task.clone(), self.job.content_type().cloned());
+        let (task, media_type) = (asked.task.clone(), self.job.content_type().cloned());
         Ok(BatchWork { task, limits, source, media_type, sink: Sink::json_lines(), progress })
+    }
+}
+
+/// What was named on the command line.
+struct Asked {
+    task: String,
+    /// The list of inputs; `-` is standard input.
+    list: PathBuf,
+}
+
+impl Asked {
+    /// With `--exec` no task is named, so the first name is that of the list.
+    fn of(
+        exec: Option<&ExecTask>,
+        first: Option<OsString>,
+        second: Option<PathBuf>,
+    ) -> Result<Asked, Failure> {
+        let or_stdin = |file: Option<PathBuf>| file.unwrap_or_else(|| "-".into());
+        match (exec, second) {
+            (Some(_), Some(second)) => Err(Failure::Usage(format!(
+                "with --exec there is no task to name: leave out {:?} or {:?}",
+                first.unwrap_or_default(),
+                second.as_os_str()
+            ))),
+            (Some(exec), None) => {
+                Ok(Asked { task: exec.name.clone(), list: or_stdin(first.map(PathBuf::from)) })
+            }
+            (None, second) => {
+                Ok(Asked { task: task_name(first.unwrap_or_default())?, list: or_stdin(second) })
+            }
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use super::batch::BatchLimits;
 use super::batch_runner::{BatchResult, BatchWork};
 use super::embedded::work;
+use super::exec::{ExecFlags, adapter};
 use super::failure::{Failure, OK, VerbResult};
-use super::flags::{Globals, JobFlags, PoolFlags};
+use super::flags::{Globals, JobFlags, PoolFlags, task_name};
 use super::input::Input;
 use super::output::{expect_a_reader, refuse_binary_on_a_terminal};
 use super::progress::ProgressDisplay;
@@ -14,6 +15,8 @@ use super::source::InputSource;
 use super::stream_output::StreamOutput;
 use crate::limits::BATCH_JOBS_MAX;
 use clap::Args;
+use offload_worker::exec::ExecTask;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -23,6 +26,7 @@ Examples:
   offload run count 1000000000 --stream | head     print the output as it comes
   curl -s example.org | offload run sha256 -       the input is standard input
   offload run --worker 'python3 worker.py' py.sum '[1, 2]'
+  offload run --exec 'gzip -c' @book.txt > book.gz any program, with the input as its standard input
 
 Ctrl-C, or another signal, cancels what is not done; outputs that there are by then are still printed.
 The exit code is that of the first failed job in input order (2 if its input cannot be read).
@@ -32,12 +36,16 @@ To pass an input that begins with @, pipe it in (-).";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Run {
-    /// The task to run, such as primes, sha256 or wordcount
-    task: String,
+    /// The task to run, such as primes, sha256 or wordcount; not with --exec
+    #[arg(required_unless_present = "exec", allow_negative_numbers = true)]
+    task: Option<OsString>,
 
     /// The inputs: a text, @FILE for the content of a file, - for standard input; one empty input if absent
     #[arg(value_name = "INPUT", value_parser = Input::parser(), allow_negative_numbers = true)]
     inputs: Vec<Input>,
+
+    #[command(flatten)]
+    exec: ExecFlags,
 
     /// Print the output of one job as it comes, instead of all of it at the end
     #[arg(long)]
@@ -53,7 +61,8 @@ pub(crate) struct Run {
 impl Run {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let inputs = if self.inputs.is_empty() { vec![Input::Literal(Vec::new())] } else { self.inputs };
+        let exec = self.exec.task()?;
+        let (task, inputs) = task_and_inputs(exec.as_ref(), self.task, self.inputs)?;
         if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
             return Err(Failure::Usage("standard input (-) can be the input of one job only".to_owned()));
         }
@@ -61,18 +70,22 @@ impl Run {
             return Err(Failure::Usage("--stream prints the output of one job: name one input".to_owned()));
         }
         expect_a_reader("nothing was run")?;
-        refuse_binary_on_a_terminal(&self.task, globals)?;
+        refuse_binary_on_a_terminal(&task, globals)?;
         let settings = globals.settings(self.pool.layer())?;
         let mut config = self.pool.embedded(&settings, globals);
+        if let Some(exec) = exec {
+            config.programs = vec![adapter(&[exec])];
+        }
         let core = &mut config.core;
         core.workers = core.workers.min(inputs.len().max(config.programs.len()));
         // Of fewer workers, fewer can be kept for short work.
         core.short_slots = core.short_slots.map(|slots| slots.min(core.workers.saturating_sub(1)));
         if self.stream {
-            let output = StreamOutput::open(&self.task, false, globals)?;
-            return inputs.into_iter().next().map_or(Ok(OK), |input| {
-                run_stream::run(config, &self.task, input, self.job.options()?, output)
-            });
+            let output = StreamOutput::open(&task, false, globals)?;
+            return inputs
+                .into_iter()
+                .next()
+                .map_or(Ok(OK), |input| run_stream::run(config, &task, input, self.job.options()?, output));
         }
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
@@ -84,13 +97,32 @@ impl Run {
         let sink = if globals.json { Sink::json_lines() } else { Sink::outputs(inputs.len() == 1) };
         let source = InputSource::List(inputs.into_iter());
         let (media_type, progress) = (self.job.content_type().cloned(), ProgressDisplay::hidden());
-        let batch = BatchWork { task: self.task, limits, source, media_type, sink, progress };
+        let batch = BatchWork { task, limits, source, media_type, sink, progress };
         let summary = work(config, self.job.options()?, batch)?;
         if !globals.quiet {
             summary.say();
         }
         Ok(exit_code(summary.done))
     }
+}
+
+/// With `--exec`, the first word that is no flag is an input like the others.
+fn task_and_inputs(
+    exec: Option<&ExecTask>,
+    first: Option<OsString>,
+    mut inputs: Vec<Input>,
+) -> Result<(String, Vec<Input>), Failure> {
+    let task = match (exec, first) {
+        (Some(exec), first) => {
+            inputs.splice(..0, first.map(Input::from));
+            exec.name.clone()
+        }
+        (None, first) => task_name(first.unwrap_or_default())?,
+    };
+    if inputs.is_empty() {
+        inputs.push(Input::Literal(Vec::new()));
+    }
+    Ok((task, inputs))
 }
 
 fn exit_code(done: BatchResult) -> ExitCode {

@@ -41,6 +41,14 @@ pub fn why_not_executed(file: &Path, error: &io::Error) -> String {
     reason.unwrap_or_else(|| error.to_string())
 }
 
+/// Why a file cannot be executed, if that can be known before it is tried: it is a script, and its interpreter is not there.
+/// Everything else only the kernel knows.
+pub fn why_never_executed(file: &Path) -> Option<String> {
+    let head = read_head(file)?;
+    let interpreter = parse_interpreter(&head)?;
+    if interpreter.exists() { None } else { why_file_missing(&head) }
+}
+
 /// The first bytes of a file. None if it cannot be read; a program need not be readable.
 fn read_head(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();

@@ -45,9 +45,15 @@ impl Program {
     /// executable whose `main` begins with `if the first argument is "worker" { return offload_worker::builtin::serve(..) }`:
     /// without that, every child would start a pool of its own.
     pub fn builtin(faults: bool) -> Program {
-        let mut words = vec![OWN_EXECUTABLE.to_owned(), "worker".to_owned()];
-        words.extend(faults.then(|| "--allow-faults".to_owned()));
-        Program { name: "builtin".to_owned(), ..Program::command(words) }
+        let arguments: &[&str] = if faults { &["worker", "--allow-faults"] } else { &["worker"] };
+        Program::own("builtin", arguments)
+    }
+
+    /// This executable itself, started with these arguments, under this name. Only for an executable that runs a worker then.
+    pub fn own(name: &str, arguments: &[&str]) -> Program {
+        let mut words = vec![OWN_EXECUTABLE.to_owned()];
+        words.extend(arguments.iter().map(|word| (*word).to_owned()));
+        Program { name: name.to_owned(), ..Program::command(words) }
     }
 
     /// Starts `words` instead, followed by the program's own words. The wrapper is expected to prepare the process
@@ -82,16 +88,16 @@ impl Program {
     /// searches only after a fork, whose cost grows with our memory; given a path it can use the cheap vfork. And a
     /// wrapper that cannot find its program could report that only by an exit code, which looks like a crash.
     pub(super) fn to_command(&self) -> io::Result<Command> {
-        let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
+        let path = path_variable();
         let (word, arguments) = split_first(&self.words)?;
-        let executable = find_executable(word, &path)?;
+        let executable = find_executable_in(word, &path)?;
         let mut command = if self.shim.is_empty() {
             let mut command = Command::new(executable);
             command.arg0(word);
             command
         } else {
             let (shim, shim_arguments) = split_first(&self.shim)?;
-            let mut command = Command::new(find_executable(shim, &path)?);
+            let mut command = Command::new(find_executable_in(shim, &path)?);
             command.arg0(shim).args(shim_arguments).arg(executable);
             command
         };
@@ -116,7 +122,20 @@ fn split_first(words: &[String]) -> io::Result<(&String, &[String])> {
     words.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command has no words"))
 }
 
-fn find_executable(word: &str, path: &OsStr) -> io::Result<PathBuf> {
+fn path_variable() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into())
+}
+
+/// The file that this word of a command names: itself if it has a `/`, and otherwise the first executable file of this name in
+/// the folders of `PATH`.
+///
+/// # Errors
+/// There is none, or it may not be executed.
+pub fn find_executable(word: &str) -> io::Result<PathBuf> {
+    find_executable_in(word, &path_variable())
+}
+
+fn find_executable_in(word: &str, path: &OsStr) -> io::Result<PathBuf> {
     if word.contains('/') {
         check_executable(Path::new(word))?;
         return Ok(word.into());
