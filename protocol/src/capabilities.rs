@@ -20,9 +20,12 @@ pub const FILES: u64 = 1 << 3;
 pub const LINGERING: u64 = 1 << 4;
 /// The capability of tasks that take several jobs at once: [`FromWorker::OfferBatch`] and [`ToWorker::Batch`].
 pub const BATCHES: u64 = 1 << 5;
+/// The capability of workers that run programs: a failure says how the program ended
+/// ([`FailureKind::Exited`](crate::nouns::FailureKind::Exited) and those behind it).
+pub const ENDS: u64 = 1 << 6;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS;
 
 /// Those of them that mean something between client and supervisor.
 pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES;

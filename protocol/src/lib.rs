@@ -113,7 +113,9 @@
 //!   deadline** counts from when Run was sent: then nobody wants the answer any more. 0 means that there is no such limit.
 //! - **Metadata** is what the client attached to the job, such as a trace context (`traceparent`): at most 16 pairs; a key is 1
 //!   to 64 of `a-z`, `0-9`, `.`, `_` and `-` and occurs once, a value has at most 256 bytes and no control characters.
-//! - `kind` says how a task failed: 0 it returned an error, 1 it panicked.
+//! - `kind` says how a task failed: 0 it returned an error, 1 it panicked. With the capability `ends`, of the program that the worker
+//!   ran for the job: 2 and an `i32` it exited with this code, 3 and an `i32` it was ended by this signal, 4 it ran too long,
+//!   5 it used too much memory. To a supervisor without it, send 0.
 //!
 //! For example, Started for job 7, attempt 1, is these 24 bytes:
 //!
@@ -194,6 +196,7 @@
 //! | 3 (value 8) | `files`: an input may be a file, whose descriptor is passed on | InputFile | InputFile, SendInput |
 //! | 4 (value 16) | `lingering`: after a job that came alone, the worker may poll for the next one for up to 50 us before it sleeps | nothing | - |
 //! | 5 (value 32) | `batches`: several jobs of one task may run together | OfferBatch, Batch | - |
+//! | 6 (value 64) | `ends`: a failure says how the program ended that the worker ran | further values of `kind` in Failed | - |
 //!
 //! ## Outputs in parts
 //!

@@ -2,7 +2,7 @@
 //! last.
 
 pub use crate::capabilities::{
-    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS,
+    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS,
     shared_capabilities,
 };
 use crate::nouns::{

@@ -42,6 +42,20 @@ pub enum FailureKind {
     AppError,
     /// The task panicked, and the worker caught it.
     Panic,
+    /// The program that the worker ran for the job exited with this code ([`ENDS`](crate::messages::ENDS), as all that follow).
+    Exited {
+        /// The code, 0 to 255.
+        code: i32,
+    },
+    /// The program was ended by this signal.
+    Signalled {
+        /// The signal.
+        signal: i32,
+    },
+    /// The program ran longer than its task allows, and the worker ended it.
+    TimedOut,
+    /// The program used more memory than its task allows, and the worker ended it.
+    OutOfMemory,
 }
 
 macro_rules! outcome_codes {
@@ -77,12 +91,13 @@ outcome_codes! {
     Panic = "panic",
     /// The worker process ended while it ran the job.
     WorkerCrashed = "worker_crashed",
-    /// The kernel killed the worker for its use of memory. Not produced: such a worker ends by SIGKILL, which is
-    /// [`OutcomeCode::WorkerCrashed`]. It stays because the position of a code is part of the wire format.
+    /// A program used more memory than its task allows, and its worker ended it ([`FailureKind::OutOfMemory`]). A worker that
+    /// the kernel kills for its use of memory ends by SIGKILL, which is [`OutcomeCode::WorkerCrashed`].
     WorkerOom = "worker_oom",
     /// The worker broke the protocol and was killed.
     WorkerProtocol = "worker_protocol",
-    /// The worker was stopped by its own confinement. Not produced, for the same reason as [`OutcomeCode::WorkerOom`].
+    /// The worker was stopped by its own confinement. Not produced: such a worker ends by a signal, which is
+    /// [`OutcomeCode::WorkerCrashed`]. It stays because the position of a code is part of the wire format.
     Confinement = "confinement",
     /// The time limit of the run, or the deadline of the job, has passed.
     Timeout = "timeout",
@@ -178,9 +193,9 @@ pub struct ErrorDetail {
     pub code: OutcomeCode,
     /// The reason for people, in one line.
     pub message: String,
-    /// The signal that ended the worker, if one did.
+    /// The signal that ended the worker, or the program that it ran, if one did.
     pub signal: Option<i32>,
-    /// The exit code of the worker, if it exited.
+    /// The exit code of the worker, or of the program that it ran, if it exited.
     pub exit_code: Option<i32>,
     /// For a rejected job: after how many milliseconds it may be worth trying again.
     pub retry_after_ms: Option<u64>,

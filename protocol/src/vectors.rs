@@ -242,6 +242,7 @@ fn from_worker() -> Vec<Vector> {
         example_length: 4,
         schema_length: 18,
     };
+    let failed = |kind| FromWorker::Failed { job, attempt, run_ns, kind, message: "why".into(), usage };
     vec![
         vector(
             "the first message",
@@ -279,6 +280,10 @@ fn from_worker() -> Vec<Vector> {
             FromWorker::Failed { job, attempt, run_ns, kind: FailureKind::Panic, message: "".into(), usage },
             b"",
         ),
+        vector("the program exited with code 3", failed(FailureKind::Exited { code: 3 }), b""),
+        vector("the program was ended by signal 11", failed(FailureKind::Signalled { signal: 11 }), b""),
+        vector("the program ran too long", failed(FailureKind::TimedOut), b""),
+        vector("the program used too much memory", failed(FailureKind::OutOfMemory), b""),
         vector("a cancelled job is not run", FromWorker::Skipped { job: 9 }, b""),
         vector("how far it is", FromWorker::Progress { job, attempt, done: 3, total: 4 }, b""),
         vector("a state to go on from", FromWorker::Checkpoint { job, attempt }, b"state"),

@@ -102,7 +102,7 @@ fn the_configuration_lowers_what_a_worker_offers_and_names_what_cannot_be() {
         ("batch = { wait = \"2min\" }", "no such time"),
         ("batch = { wait = \"2s\" }", "at most 1 s"),
         ("batch = { most = 2 }", "\"most\" is unknown"),
-        ("bach = { max = 2 }", "\"bach\" is unknown"),
+        ("bach = { max = 2 }", "unknown key \"bach\" in [task.tile]; did you mean \"batch\"?"),
         ("batch = 2", "must be a table"),
     ] {
         std::fs::write(&file, format!("[task.tile]\n{wrong}\n")).unwrap();

@@ -16,6 +16,7 @@ mod crashes;
 mod draining;
 mod examples;
 mod exec;
+mod exec_tasks;
 mod files;
 mod http;
 mod idle;

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 use offload_protocol::messages::FromWorker;
 use offload_protocol::nouns::Metadata;
+#[cfg(feature = "exec")]
+use offload_protocol::nouns::Usage;
 use std::io;
 #[cfg(feature = "exec")]
 use std::os::fd::BorrowedFd;
@@ -109,6 +111,12 @@ impl<'a> TaskContext<'a> {
     #[cfg(feature = "exec")]
     pub(crate) fn news(&self) -> Option<BorrowedFd<'_>> {
         self.link.news()
+    }
+
+    /// The task was a program, which has ended. `before` is what all programs before it had used.
+    #[cfg(feature = "exec")]
+    pub(crate) fn add_program(&mut self, before: Usage) {
+        self.attempt.meter.add_program(before);
     }
 
     /// The longest output that can be sent, in bytes.

@@ -9,6 +9,8 @@
 //!                    └── log ◄─────── standard error, whose last lines are part of the message if it fails
 //! ```
 //!
+//! If the command has a place for the input (`{}`, `template.rs`), the input is there, and standard input is empty.
+//!
 //! An adapter has one thread, which waits for all of these at once (`running.rs`), so no program can hold it up: one that
 //! reads nothing, one that closes its output and goes on, one that leaves its output open behind itself.
 //!
@@ -19,20 +21,25 @@
 //! | is ended by a signal | `app_error` with the signal |
 //! | prints more than an output may have | is ended, `app_error` |
 //! | cannot be started | `app_error` that says why |
+//! | runs longer, or uses more memory, than its task allows | is ended, `timeout` or `worker_oom` |
 //!
 //! **Nothing that a program has started outlives its job** (`strays.rs`). An adapter is the reaper of all that descends from
 //! it, so it sees also what has left its group, its session or its parent.
 
 mod lines;
+mod memory;
 mod program;
 mod running;
 mod strays;
+mod template;
 
 pub use program::ExecTask;
+pub use template::has_place_for_input;
 
 use crate::task::{Output, Task, TaskError};
+use crate::usage;
 use crate::worker::Worker;
-use crate::{Input, TaskContext};
+use crate::{Bytes, Input, TaskContext};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use running::{End, Requests, Running};
@@ -81,7 +88,9 @@ fn run(
     explain: Explain,
 ) -> Result<Output, TaskError> {
     requests.begin();
+    let used_before = usage::of_programs();
     let ended = run_program(spec, input, context, requests, explain);
+    context.add_program(used_before);
     requests.end();
     let End { output, failure } = ended?;
     failure.map_or_else(|| Ok(spec.output(output)), Err)
@@ -94,11 +103,13 @@ fn run_program(
     requests: &Requests,
     explain: Explain,
 ) -> Result<End, TaskError> {
-    let child = spec.start(&input).map_err(|error| {
+    let arguments = spec.arguments(&input, context.job()).map_err(TaskError::new)?;
+    let stdin = if spec.has_place_for_input() { Bytes::new() } else { input.bytes };
+    let child = spec.start(&arguments, !stdin.is_empty()).map_err(|error| {
         let why = explain(&spec.program, &error);
         TaskError::new(format_args!("cannot start `{}`: {why}", spec.program.display()))
     })?;
-    let ended = Running::new(spec, child, input.bytes, context.output_max());
+    let ended = Running::new(spec, child, stdin, context.output_max());
     let ended = ended.and_then(|running| running.finish(context, requests));
     ended.map_err(|error| {
         // The system fails at what is simple. No program may be left.

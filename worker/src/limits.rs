@@ -80,6 +80,15 @@ mod exec {
     /// The most that is read from a pipe before the others are looked at, in bytes.
     pub const EXEC_READ_MAX: u64 = 1 << 20;
 
+    /// The longest input that can be a part of a command, in bytes. The kernel takes words of 128 KiB.
+    pub const EXEC_WORD_MAX: usize = 64 << 10;
+
+    /// How often the memory of a program is looked at, if it is limited.
+    pub const EXEC_MEMORY_LOOK: Duration = Duration::from_millis(10);
+
+    /// Of how many processes of one program the memory is counted.
+    pub const EXEC_PROCESSES_MAX: usize = 256;
+
     /// How long ending the processes that a program left behind may take.
     pub const EXEC_STRAYS_TIME: Duration = Duration::from_secs(1);
 

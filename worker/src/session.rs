@@ -36,7 +36,7 @@ use bytes::Bytes;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    BATCHES, CAPABILITIES, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    BATCHES, CAPABILITIES, ENDS, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
 use std::os::unix::net::UnixStream;
@@ -162,7 +162,7 @@ impl Session {
         match panics::caught(|| task.run(given, &mut context)) {
             Ok(Ok(Ran::Output(output))) => Ok(Ended::Returned(attempt.parts.complete(output))),
             Ok(Ok(Ran::Steps(steps))) => self.run_steps(steps, attempt),
-            Ok(Err(error)) => Ok(Ended::Failed(FailureKind::AppError, error.to_string())),
+            Ok(Err(error)) => Ok(Ended::Failed(error.kind(), error.to_string())),
             Err(message) => Ok(Ended::Failed(FailureKind::Panic, message)),
         }
     }
@@ -177,6 +177,7 @@ impl Session {
             Ended::GivenBack(state) => (FromWorker::Yielded { job, attempt, run_ns, usage }, state),
             Ended::Failed(kind, message) => {
                 let message = cut(&message, MESSAGE_MAX).to_owned().into();
+                let kind = if self.link.supervisor_can(ENDS) { kind } else { plain(kind) };
                 (FromWorker::Failed { job, attempt, run_ns, kind, message, usage }, Bytes::new())
             }
         };
@@ -206,6 +207,14 @@ fn offer(task: &Task) -> (FromWorker<'_>, Bytes) {
         schema_length: length(schema.as_bytes()),
     };
     (message, [example, schema.as_bytes()].concat().into())
+}
+
+/// What a supervisor understands that does not know how programs end.
+fn plain(kind: FailureKind) -> FailureKind {
+    match kind {
+        FailureKind::Panic => kind,
+        _ => FailureKind::AppError,
+    }
 }
 
 /// Turns an output that cannot be sent into a failure.

@@ -5,7 +5,7 @@ use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
 use bytes::Bytes;
-use offload_protocol::nouns::{Batching, DescribedTask, Lane, MediaType, TaskOffer};
+use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, Lane, MediaType, TaskOffer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -421,12 +421,24 @@ impl Output {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskError {
     message: String,
+    kind: FailureKind,
 }
 
 impl TaskError {
     /// An error with this message. It is cut to [`offload_protocol::limits::MESSAGE_MAX`] bytes when it is sent.
     pub fn new(message: impl fmt::Display) -> TaskError {
-        TaskError { message: message.to_string() }
+        TaskError { message: message.to_string(), kind: FailureKind::AppError }
+    }
+
+    /// An error that says how a program ended.
+    #[cfg(feature = "exec")]
+    pub(crate) fn of_program(kind: FailureKind, message: impl fmt::Display) -> TaskError {
+        TaskError { message: message.to_string(), kind }
+    }
+
+    /// How the task failed.
+    pub(crate) fn kind(&self) -> FailureKind {
+        self.kind
     }
 }
 

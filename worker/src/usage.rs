@@ -4,7 +4,7 @@
 //!
 //! The CPU time is that of the whole process, so the threads that a task starts are included. A worker has no other threads.
 //! If a thread of an earlier job still runs, its CPU time is counted for the job that runs meanwhile. Programs that a task
-//! starts are not included.
+//! starts are not included, unless a program is the task: then it is added when it has ended.
 //!
 //! The peak of memory is `ru_maxrss`, which is that of the process, not of the attempt. Linux includes what the process used
 //! before it became this program. So a worker never shows less than its supervisor used when it started the worker.
@@ -46,6 +46,9 @@ pub(crate) struct Meter {
     started: Instant,
     before: Reading,
     others: Spent,
+    /// What a program used that was the task.
+    #[cfg(feature = "exec")]
+    program: Usage,
 }
 
 /// The time and CPU time that an attempt used.
@@ -61,7 +64,17 @@ impl Meter {
         if reading.is_old(now) {
             reading.renew(now);
         }
-        Meter { before: *reading, started: now, others: Spent::default() }
+        Meter::since(*reading, now)
+    }
+
+    fn since(before: Reading, started: Instant) -> Meter {
+        Meter {
+            before,
+            started,
+            others: Spent::default(),
+            #[cfg(feature = "exec")]
+            program: Usage::default(),
+        }
     }
 
     /// Another job ran meanwhile. What it used is not counted for this one.
@@ -86,7 +99,24 @@ impl Meter {
             true => Usage { cpu_user_us: micros(run), cpu_system_us: 0, ..reading.usage },
             false => self.usage(reading.usage),
         };
+        #[cfg(feature = "exec")]
+        let usage = Usage {
+            cpu_user_us: usage.cpu_user_us + self.program.cpu_user_us,
+            cpu_system_us: usage.cpu_system_us + self.program.cpu_system_us,
+            peak_rss_bytes: usage.peak_rss_bytes.max(self.program.peak_rss_bytes),
+        };
         Spent { run, usage }
+    }
+
+    /// The task was a program, which has ended. `before` is what all programs before it had used.
+    #[cfg(feature = "exec")]
+    pub(crate) fn add_program(&mut self, before: Usage) {
+        let after = of_programs();
+        self.program = Usage {
+            cpu_user_us: after.cpu_user_us.saturating_sub(before.cpu_user_us),
+            cpu_system_us: after.cpu_system_us.saturating_sub(before.cpu_system_us),
+            peak_rss_bytes: after.peak_rss_bytes,
+        };
     }
 
     fn usage(&self, after: Usage) -> Usage {
@@ -102,7 +132,17 @@ impl Meter {
 
 /// The usage since the process began; 0 if the system cannot tell.
 fn of_this_process() -> Usage {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Usage::default() };
+    usage_of(UsageWho::RUSAGE_SELF)
+}
+
+/// What the programs have used that this process has started and that have ended. Their peak is that of the largest one so far.
+#[cfg(feature = "exec")]
+pub(crate) fn of_programs() -> Usage {
+    usage_of(UsageWho::RUSAGE_CHILDREN)
+}
+
+fn usage_of(whom: UsageWho) -> Usage {
+    let Ok(usage) = getrusage(whom) else { return Usage::default() };
     Usage {
         cpu_user_us: microseconds(usage.user_time()),
         cpu_system_us: microseconds(usage.system_time()),
@@ -137,7 +177,7 @@ mod tests {
     #[test]
     fn an_attempt_pays_for_what_was_used_since_it_started_without_the_jobs_in_between() {
         let before = Reading { at: Instant::now(), usage: cpu(1000, 100) };
-        let mut meter = Meter { started: before.at, before, others: Spent::default() };
+        let mut meter = Meter::since(before, before.at);
         meter.exclude(Spent { run: Duration::from_secs(2), usage: cpu(30, 4) });
         meter.exclude(Spent { run: Duration::from_secs(1), usage: cpu(20, 3) });
         let after = Usage { peak_rss_bytes: 4096, ..cpu(1500, 200) };

@@ -4,25 +4,29 @@
 //! Whether the program can be started is checked first, so that nothing runs which could not succeed.
 
 use super::failure::Failure;
-use crate::configuration::split_words;
+use crate::configuration::{TaskProgram, split_words};
+use crate::limits::EXEC_TASKS_BYTES_MAX;
 use clap::Args;
 use offload_supervisor::Program;
 use offload_supervisor::workers::executable::why_never_executed;
 use offload_supervisor::workers::find_executable;
-use offload_worker::exec::ExecTask;
-use std::path::absolute;
+use offload_worker::builtin;
+use offload_worker::exec::{ExecTask, has_place_for_input};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf, absolute};
 
 /// The name of the adapters in tables and logs, and of the task of `--exec`.
 pub(crate) const EXEC: &str = "exec";
 
 /// The variable by which an adapter is told its tasks. Processes of other users cannot read it, as they could the arguments.
-pub(crate) const TASKS_VARIABLE: &str = "OFFLOAD_EXEC_TASKS";
+pub(crate) const TASKS_VARIABLE: &str = "OFFLOAD_ADAPTER_TASKS";
 
 /// The flag that makes a program the task.
 #[derive(Args, Debug, Default)]
 pub(crate) struct ExecFlags {
-    /// Run this program once for each job instead of a task: the input is its standard input, its standard output is the output.
-    /// No shell is involved; for one, say sh -c '...'
+    /// Run this program once for each job instead of a task: its standard output is the output. The input is its standard input,
+    /// or where {} stands ({.} without extension, {/} file name, {#} job number). No shell is involved; for one, say sh -c '...'
     #[arg(long, value_name = "CMD ARG...", conflicts_with = "worker", value_parser = parse_command)]
     exec: Option<Words>,
 }
@@ -48,7 +52,8 @@ impl ExecFlags {
     /// [`Failure::Usage`] if its program cannot be started.
     pub(crate) fn task(&self) -> Result<Option<ExecTask>, Failure> {
         let Some(Words(words)) = &self.exec else { return Ok(None) };
-        let task = exec_task(EXEC, words).map_err(|why| Failure::Usage(format!("--exec: {why}")))?;
+        let program = TaskProgram { words: words.clone(), ..TaskProgram::default() };
+        let task = exec_task(EXEC, &program).map_err(|why| Failure::Usage(format!("--exec: {why}")))?;
         Ok(Some(task))
     }
 }
@@ -57,27 +62,95 @@ impl ExecFlags {
 ///
 /// # Errors
 /// A sentence for the person who wrote it: the program is not there, or cannot be executed.
-pub(crate) fn exec_task(name: &str, words: &[String]) -> Result<ExecTask, String> {
-    let word = words.first().ok_or("an empty command")?;
+pub(crate) fn exec_task(name: &str, said: &TaskProgram) -> Result<ExecTask, String> {
+    let word = said.words.first().ok_or("an empty command")?;
     let cannot = |why: String| format!("cannot start `{word}`: {why}");
-    let found = find_executable(word).map_err(|error| cannot(error.to_string()))?;
-    let program = absolute(found).map_err(|error| cannot(error.to_string()))?;
-    match why_never_executed(&program) {
-        Some(why) => Err(cannot(why)),
-        None => Ok(ExecTask::new(name, program, words.to_vec())),
+    if has_place_for_input(&[String::new(), word.clone()]) {
+        return Err(format!("`{word}`: the program itself cannot be the input"));
+    }
+    let file = find(word, said).map_err(|error| cannot(error.to_string()))?;
+    if let Some(why) = why_never_executed(&file) {
+        return Err(cannot(why));
+    }
+    let TaskProgram { words, timeout, memory, file_size, environment, folder, .. } = said.clone();
+    let TaskProgram { success, idempotent, accepts, produces, .. } = said.clone();
+    let success = if success.is_empty() { vec![0] } else { success };
+    Ok(ExecTask {
+        timeout,
+        memory,
+        file_size,
+        environment,
+        folder,
+        success,
+        idempotent,
+        accepts,
+        produces,
+        ..ExecTask::new(name, file, words)
+    })
+}
+
+/// A task whose inputs come from others.
+fn guarded_task(name: &str, said: &TaskProgram) -> Result<ExecTask, String> {
+    exec_task(name, said).map(|task| ExecTask { guards: true, ..task })
+}
+
+/// The file that is executed. A path is that from the folder in which the program is started.
+fn find(word: &str, said: &TaskProgram) -> io::Result<PathBuf> {
+    let folder = said.folder.as_deref().unwrap_or(Path::new(""));
+    if !said.folder.as_ref().is_none_or(|folder| folder.is_dir()) {
+        return Err(io::Error::other(format!("the folder {} is not there", folder.display())));
+    }
+    match word.contains('/') {
+        true => absolute(find_executable(&folder.join(word).to_string_lossy())?),
+        false => absolute(find_executable(word)?),
+    }
+}
+
+/// The adapters of the tasks in the configuration, if there are any.
+///
+/// # Errors
+/// [`Failure::Usage`] if a program cannot be started, or if there is a built-in task of its name.
+pub(crate) fn configured_adapter(
+    programs: &BTreeMap<String, TaskProgram>,
+    has_builtin: bool,
+) -> Result<Option<Program>, Failure> {
+    let usage = |name: &str, why: String| Failure::Usage(format!("task {name}: {why}"));
+    if let Some(task) =
+        builtin::tasks(false).iter().find(|task| has_builtin && programs.contains_key(task.name()))
+    {
+        return Err(usage(task.name(), "there is a built-in task of this name".to_owned()));
+    }
+    let tasks: Result<Vec<_>, _> = programs
+        .iter()
+        .map(|(name, said)| guarded_task(name, said).map_err(|why| usage(name, why)))
+        .collect();
+    let tasks = tasks?;
+    match as_text(&tasks).len() {
+        _ if tasks.is_empty() => Ok(None),
+        0..=EXEC_TASKS_BYTES_MAX => Ok(Some(adapter(&tasks))),
+        length => Err(Failure::Usage(format!(
+            "the tasks that are programs have {length} bytes, at most {EXEC_TASKS_BYTES_MAX} can be passed to workers"
+        ))),
     }
 }
 
 /// The program of adapters for these tasks.
 pub(crate) fn adapter(tasks: &[ExecTask]) -> Program {
-    let tasks = serde_json::to_string(tasks).expect("texts and numbers are JSON");
-    Program::own(EXEC, &["exec-worker"]).with_variable(TASKS_VARIABLE, &tasks)
+    Program::own(EXEC, &["exec-worker"]).with_variable(TASKS_VARIABLE, &as_text(tasks))
+}
+
+fn as_text(tasks: &[ExecTask]) -> String {
+    serde_json::to_string(tasks).expect("texts and numbers are JSON")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    fn said(words: &[&str]) -> TaskProgram {
+        TaskProgram { words: words.iter().map(|word| (*word).to_owned()).collect(), ..TaskProgram::default() }
+    }
 
     #[test]
     fn a_program_that_cannot_be_started_is_refused_with_the_reason() {
@@ -88,7 +161,7 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let why = |word: &str| exec_task("x", &[word.to_owned()]).unwrap_err();
+        let why = |word: &str| exec_task("x", &said(&[word])).unwrap_err();
         assert!(why("no-such-program").contains("no `no-such-program` in PATH"));
         assert!(why("/no/such/program").contains("No such file"));
         assert!(why("/").contains("ermission denied"));
@@ -99,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_program_is_found_before_it_is_needed() {
-        let task = exec_task("x", &["sh".to_owned(), "-c".to_owned()]).unwrap();
+        let task = exec_task("x", &said(&["sh", "-c"])).unwrap();
         assert!(task.program.is_absolute() && task.program.ends_with("sh"));
         assert_eq!(task.words, ["sh", "-c"]);
         let text = serde_json::to_string(&[&task]).unwrap();

@@ -3,6 +3,7 @@
 
 use super::client::RequestClient;
 use super::embedded::become_sweeper;
+use super::exec::configured_adapter;
 use super::failure::Failure;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
@@ -144,19 +145,22 @@ impl PoolFlags {
 
     /// A pool for one batch. It has no spare unless somebody asks for one: starting the spare costs time in every
     /// batch, and saves as much only when a worker crashes.
-    pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> PoolConfig {
-        let mut config = settings.pool_config(self.programs(settings));
+    pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> Result<PoolConfig, Failure> {
+        let mut config = settings.pool_config(self.programs(settings)?);
         if settings.origin(SPARES) == Origin::Default {
             config.core.spares = 0;
         }
         // Somebody waits for the result, so a program that seems to be no worker is given only one chance.
         config.core.max_silent_starts = 1;
-        PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config }
+        Ok(PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config })
     }
 
     /// The programs that the workers run. A program of the user is started through `worker-exec`, which makes it end
     /// with its supervisor even if the program does nothing for that.
-    pub(crate) fn programs(&self, settings: &Settings) -> Vec<Program> {
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if a task is a program that cannot be started.
+    pub(crate) fn programs(&self, settings: &Settings) -> Result<Vec<Program>, Failure> {
         programs(settings, self.allow_faults)
     }
 }
@@ -175,7 +179,7 @@ impl ProgramFlags {
             return Ok(None);
         }
         let settings = globals.settings(self.programs.layer())?;
-        let programs = programs(&settings, false);
+        let programs = programs(&settings, false)?;
         let workers = programs.len();
         let mut config = settings.pool_config(programs);
         config.core.workers = workers;
@@ -186,9 +190,9 @@ impl ProgramFlags {
     }
 }
 
-fn programs(settings: &Settings, allow_faults: bool) -> Vec<Program> {
+fn programs(settings: &Settings, allow_faults: bool) -> Result<Vec<Program>, Failure> {
     let builtin = || Program::builtin(allow_faults);
-    let programs: Vec<_> = settings
+    let mut programs: Vec<_> = settings
         .values
         .commands
         .iter()
@@ -197,7 +201,12 @@ fn programs(settings: &Settings, allow_faults: bool) -> Vec<Program> {
             _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
         })
         .collect();
-    if programs.is_empty() { vec![builtin()] } else { programs }
+    if programs.is_empty() {
+        programs.push(builtin());
+    }
+    let has_builtin = programs.iter().any(|program| program.name() == BUILTIN);
+    programs.extend(configured_adapter(&settings.values.programs, has_builtin)?);
+    Ok(programs)
 }
 
 /// The words that are put in front of a command of the user.

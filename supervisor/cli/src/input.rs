@@ -144,6 +144,17 @@ impl Input {
         OsStringValueParser::new().map(Input::from)
     }
 
+    /// The input for a place in a command: a file is its name. A name that could be an option is made a path.
+    pub(crate) fn named(self) -> Input {
+        match self {
+            Input::File(path) | Input::Listed(path) => {
+                let name = path.into_os_string().into_vec();
+                Input::Literal(if name.starts_with(b"-") { [b"./", &*name].concat() } else { name })
+            }
+            other => other,
+        }
+    }
+
     /// Reads the input, at most `max` bytes. This may block, so do not call it on the thread of an event loop.
     pub(crate) fn load(self, max: u64) -> Result<Payload, Unreadable> {
         match self {
@@ -314,6 +325,17 @@ mod tests {
             ("@big.json", Input::File("big.json".into())),
         ] {
             assert_eq!(Input::from(OsString::from(typed)), input, "{typed}");
+        }
+    }
+
+    #[test]
+    fn in_a_command_a_file_is_its_name_and_no_option() {
+        for (input, named) in [
+            (Input::File("a b".into()), "a b"),
+            (Input::Listed("-rf".into()), "./-rf"),
+            (Input::Literal(b"-5".to_vec()), "-5"),
+        ] {
+            assert_eq!(input.named(), Input::Literal(named.as_bytes().to_vec()));
         }
     }
 

@@ -43,6 +43,10 @@ pub(crate) const PROGRESS_LINES_MAX: usize = 64;
 /// How long closing the progress bar waits until its last lines are written.
 pub(crate) const PROGRESS_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// The most bytes of all tasks that are programs, as adapters are told of them: they are one variable of the environment, and the
+/// kernel takes 128 KiB.
+pub(crate) const EXEC_TASKS_BYTES_MAX: usize = 96 << 10;
+
 /// Most jobs of one batch that are in flight, or have ended and wait for an earlier job to end.
 pub(crate) const BATCH_JOBS_MAX: u64 = 1024;
 

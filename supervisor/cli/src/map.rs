@@ -16,7 +16,7 @@ use crate::configuration::Settings;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use clap::Args;
 use offload_protocol::nouns::OutcomeCode;
-use offload_worker::exec::ExecTask;
+use offload_worker::exec::{ExecTask, has_place_for_input};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -29,7 +29,8 @@ Examples:
   seq 1 100000 | offload map primes > primes.jsonl      one job per line of standard input
   find . -type f | offload map sha256 --files           each line is the path of an input
   offload map regex cases.jsonl --max-failures 1        stop at the first failure
-  find . -type f | offload map --exec sha256sum --files any program, once for each file
+  find . -type f | offload map --exec 'wc -l' --files   any program, once for each file
+  ls *.jpg | offload map --exec 'convert {} {.}.png' --files    the name of each file is where {} stands
   offload --socket ~/.offload/me.sock map primes n.txt  run the jobs in that supervisor
 
 Each output line is one finished job, with its \"index\" (counted from 0) and its outcome.
@@ -95,7 +96,7 @@ impl Map {
         settings: &Settings,
         globals: &Globals,
     ) -> VerbResult {
-        let mut config = self.pool.embedded(settings, globals);
+        let mut config = self.pool.embedded(settings, globals)?;
         if let Some(exec) = exec {
             config.programs = vec![adapter(&[exec])];
         }
@@ -143,7 +144,11 @@ impl Map {
     }
 
     fn work(&self, asked: &Asked, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
-        let line = if self.files { LineMeaning::Path } else { LineMeaning::Input };
+        let line = match self.files {
+            true if asked.is_command => LineMeaning::Name,
+            true => LineMeaning::Path,
+            false => LineMeaning::Input,
+        };
         let lines = match asked.list.as_os_str() == "-" {
             true => InputLines::new(
                 stdin().map_err(|error| unreadable("standard input", &error))?,
@@ -163,6 +168,8 @@ struct Asked {
     task: String,
     /// The list of inputs; `-` is standard input.
     list: PathBuf,
+    /// The inputs have their place in a command.
+    is_command: bool,
 }
 
 impl Asked {
@@ -179,12 +186,16 @@ impl Asked {
                 first.unwrap_or_default(),
                 second.as_os_str()
             ))),
-            (Some(exec), None) => {
-                Ok(Asked { task: exec.name.clone(), list: or_stdin(first.map(PathBuf::from)) })
-            }
-            (None, second) => {
-                Ok(Asked { task: task_name(first.unwrap_or_default())?, list: or_stdin(second) })
-            }
+            (Some(exec), None) => Ok(Asked {
+                task: exec.name.clone(),
+                list: or_stdin(first.map(PathBuf::from)),
+                is_command: has_place_for_input(&exec.words),
+            }),
+            (None, second) => Ok(Asked {
+                task: task_name(first.unwrap_or_default())?,
+                list: or_stdin(second),
+                is_command: false,
+            }),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::source::InputSource;
 use super::stream_output::StreamOutput;
 use crate::limits::BATCH_JOBS_MAX;
 use clap::Args;
-use offload_worker::exec::ExecTask;
+use offload_worker::exec::{ExecTask, has_place_for_input};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -72,7 +72,7 @@ impl Run {
         expect_a_reader("nothing was run")?;
         refuse_binary_on_a_terminal(&task, globals)?;
         let settings = globals.settings(self.pool.layer())?;
-        let mut config = self.pool.embedded(&settings, globals);
+        let mut config = self.pool.embedded(&settings, globals)?;
         if let Some(exec) = exec {
             config.programs = vec![adapter(&[exec])];
         }
@@ -115,6 +115,9 @@ fn task_and_inputs(
     let task = match (exec, first) {
         (Some(exec), first) => {
             inputs.splice(..0, first.map(Input::from));
+            if has_place_for_input(&exec.words) {
+                inputs = inputs.into_iter().map(Input::named).collect();
+            }
             exec.name.clone()
         }
         (None, first) => task_name(first.unwrap_or_default())?,

@@ -71,7 +71,7 @@ impl Serve {
         let settings = globals.settings(serve.layer())?;
         let http = Interface::prepare(&settings.values, settings.socket()?)?;
         let config = ServerConfig {
-            pool: serve.pool_config(globals, &settings),
+            pool: serve.pool_config(globals, &settings)?,
             socket: settings.socket()?.to_owned(),
             io_threads: settings.values.io_threads,
             reload: Arc::clone(&serve).reload(globals, http.as_ref().map(Interface::live)),
@@ -111,13 +111,13 @@ impl Serve {
         self.pool.layer().and(self.serve.layer())
     }
 
-    fn pool_config(&self, globals: &Globals, settings: &Settings) -> PoolConfig {
+    fn pool_config(&self, globals: &Globals, settings: &Settings) -> Result<PoolConfig, Failure> {
         let log_format = match self.log_format {
             Format::Text => LogFormat::Text,
             Format::Json => LogFormat::Json,
         };
-        let config = settings.pool_config(self.pool.programs(settings));
-        PoolConfig { log: globals.log_level(), log_format, sweep: become_sweeper(), ..config }
+        let config = settings.pool_config(self.pool.programs(settings)?);
+        Ok(PoolConfig { log: globals.log_level(), log_format, sweep: become_sweeper(), ..config })
     }
 
     /// What a reload does, if there is something to read: the file and the environment are read again, and what the HTTP
@@ -132,7 +132,7 @@ impl Serve {
             let settings = globals.settings(self.layer()).map_err(told)?;
             http.iter().try_for_each(|http| http.exchange(&settings.values))?;
             Ok(Configuration {
-                pool: self.pool_config(&globals, &settings),
+                pool: self.pool_config(&globals, &settings).map_err(told)?,
                 fixed: settings.fixed(),
                 overruled: settings.overruled(),
             })

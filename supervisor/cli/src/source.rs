@@ -29,6 +29,8 @@ pub(crate) enum LineMeaning {
     Input,
     /// The path of a regular file that holds the input.
     Path,
+    /// A path, of which the name is the input: it has a place in a command.
+    Name,
 }
 
 /// The lines of a stream. A line ends with LF; the last one may lack it.
@@ -86,6 +88,7 @@ impl InputLines {
         match self.line {
             LineMeaning::Input => Input::Literal(line),
             LineMeaning::Path => Input::Listed(OsString::from_vec(line).into()),
+            LineMeaning::Name => Input::Listed(OsString::from_vec(line).into()).named(),
         }
     }
 }

@@ -22,13 +22,17 @@ pub(super) struct Answer {
     pub(super) result: Result<u64, (FailureKind, String)>,
 }
 
-/// The error of a task that failed by itself.
+/// The error of a task that failed while its worker lives on.
 fn failure((kind, message): (FailureKind, String)) -> ErrorDetail {
-    let code = match kind {
-        FailureKind::AppError => OutcomeCode::AppError,
-        FailureKind::Panic => OutcomeCode::Panic,
+    let (code, exit_code, signal) = match kind {
+        FailureKind::AppError => (OutcomeCode::AppError, None, None),
+        FailureKind::Panic => (OutcomeCode::Panic, None, None),
+        FailureKind::Exited { code } => (OutcomeCode::AppError, Some(code), None),
+        FailureKind::Signalled { signal } => (OutcomeCode::AppError, None, Some(signal)),
+        FailureKind::TimedOut => (OutcomeCode::Timeout, None, None),
+        FailureKind::OutOfMemory => (OutcomeCode::WorkerOom, None, None),
     };
-    outcome::error(code, cut(&message, MESSAGE_MAX))
+    ErrorDetail { exit_code, signal, ..outcome::error(code, cut(&message, MESSAGE_MAX)) }
 }
 
 impl Core {

@@ -1,8 +1,10 @@
 //! What is said of a task that is a program, and how a process of it is started.
 
+use super::template;
 use crate::task::{Output, Task, TaskError};
 use crate::{Input, MediaType, TaskContext};
 use bytes::Bytes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,6 +12,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Variables of a worker that are not for the programs that it starts.
 const OWN_VARIABLES: &str = "OFFLOAD_";
@@ -21,12 +24,22 @@ pub struct ExecTask {
     pub name: String,
     /// The file that is executed. It is not searched for.
     pub program: PathBuf,
-    /// The words of the command: the first one is the name by which the program is called.
+    /// The words of the command: the first one is the name by which the program is called. The others may have places for the
+    /// input, as `{}`.
     pub words: Vec<String>,
+    /// Whether inputs come from others: one that begins with `-` is no argument then, because the program could take it for an
+    /// option.
+    pub guards: bool,
     /// Variables that are set in its environment, beside those of the adapter.
     pub environment: BTreeMap<String, String>,
     /// The folder that it is started in; the adapter's own if there is none.
     pub folder: Option<PathBuf>,
+    /// How long it may run before it is ended. The time limit of the job holds, too.
+    pub timeout: Option<Duration>,
+    /// The most memory that it and all that it has started may use, in bytes. Files that are mapped do not count.
+    pub memory: Option<u64>,
+    /// The longest file that it may write, in bytes; one more byte is SIGXFSZ.
+    pub file_size: Option<u64>,
     /// The exit codes that mean success.
     pub success: Vec<i32>,
     /// Whether running it twice does no harm.
@@ -44,8 +57,12 @@ impl ExecTask {
             name: name.into(),
             program,
             words,
+            guards: false,
             environment: BTreeMap::new(),
             folder: None,
+            timeout: None,
+            memory: None,
+            file_size: None,
             success: vec![0],
             idempotent: false,
             accepts: Vec::new(),
@@ -68,22 +85,36 @@ impl ExecTask {
         }
     }
 
+    /// Whether the input is in the command. Otherwise it is standard input.
+    pub(super) fn has_place_for_input(&self) -> bool {
+        template::has_place_for_input(&self.words)
+    }
+
+    /// The arguments for this input.
+    ///
+    /// # Errors
+    /// A sentence that says why it cannot be a part of a command.
+    pub(super) fn arguments(&self, input: &Input, number: u64) -> Result<Vec<OsString>, String> {
+        template::arguments(&self.words, &input.bytes, number, self.guards)
+    }
+
     /// Starts a process, in a group of its own.
     ///
     /// The standard library does so by posix_spawn, which costs a fraction of a fork: the path is complete, and nothing is run
     /// between fork and exec.
-    pub(super) fn start(&self, input: &Input) -> io::Result<Child> {
+    pub(super) fn start(&self, arguments: &[OsString], has_stdin: bool) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        if let Some((name, arguments)) = self.words.split_first() {
-            command.arg0(name).args(arguments);
+        if let Some(name) = self.words.first() {
+            command.arg0(name);
         }
-        command.env_clear().envs(inherited_variables()).envs(&self.environment);
+        command.args(arguments).env_clear().envs(inherited_variables()).envs(&self.environment);
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
         // An adapter's own standard input is always empty.
-        let stdin = if input.bytes.is_empty() { Stdio::inherit() } else { Stdio::piped() };
-        command.process_group(0).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+        let stdin = if has_stdin { Stdio::piped() } else { Stdio::inherit() };
+        command.process_group(0).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        with_file_size(self.file_size, || command.spawn())
     }
 
     /// What the program has printed, with its media type.
@@ -100,6 +131,17 @@ impl ExecTask {
     pub(super) fn is_success(&self, code: i32) -> bool {
         self.success.contains(&code)
     }
+}
+
+/// A process inherits the limits of whoever starts it. This one writes no files.
+fn with_file_size<T>(limit: Option<u64>, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let Some(limit) = limit else { return start() };
+    let before = getrlimit(Resource::Fsize);
+    let lowered = before.maximum.map_or(limit, |most| most.min(limit));
+    setrlimit(Resource::Fsize, Rlimit { current: Some(lowered), ..before })?;
+    let started = start();
+    setrlimit(Resource::Fsize, before)?;
+    started
 }
 
 /// The clean environment of a worker, without what is for workers alone.

@@ -1,7 +1,7 @@
 //! A program that runs: its pipes, its end, and whoever wants it to end.
 //!
 //! ```text
-//!            cancelled, too much output, SIGTERM          the grace is over
+//!            cancelled, a limit, SIGTERM                  the grace is over
 //!   alive ─────────────────────────────────────► asked ─────────────────────► killed
 //!     │ it has ended                               │                             │
 //!     ▼                                            │                             │
@@ -12,13 +12,15 @@
 //! ```
 
 use super::lines::Said;
+use super::memory;
 use super::program::ExecTask;
 use super::strays;
 use crate::TaskContext;
-use crate::limits::{EXEC_GRACE, EXEC_LEFT_OPEN, EXEC_LOG_TIME, EXEC_READ_MAX};
+use crate::limits::{EXEC_GRACE, EXEC_LEFT_OPEN, EXEC_LOG_TIME, EXEC_MEMORY_LOOK, EXEC_READ_MAX};
 use crate::task::TaskError;
 use bytes::{Buf, Bytes};
 use nix::sys::signal::Signal as SignalName;
+use offload_protocol::nouns::FailureKind;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
@@ -80,6 +82,8 @@ pub(super) struct End {
 enum Why {
     Cancelled,
     TooMuchOutput,
+    TooLong,
+    TooMuchMemory,
     Asked,
 }
 
@@ -120,6 +124,10 @@ pub(super) struct Running<'a> {
     stderr: Option<ChildStderr>,
     said: Said,
     phase: Phase,
+    /// When its task's own time is over.
+    over_at: Option<Instant>,
+    /// When its memory is looked at next, if that is limited.
+    look_at: Option<Instant>,
     why: Option<Why>,
 }
 
@@ -138,6 +146,7 @@ impl<'a> Running<'a> {
         stdin.iter().try_for_each(does_not_wait)?;
         stdout.iter().try_for_each(does_not_wait)?;
         stderr.iter().try_for_each(does_not_wait)?;
+        let now = Instant::now();
         Ok(Running {
             task,
             pid,
@@ -150,6 +159,8 @@ impl<'a> Running<'a> {
             stderr,
             said: Said::default(),
             phase: Phase::Alive { kill_at: None },
+            over_at: task.timeout.and_then(|longest| now.checked_add(longest)),
+            look_at: task.memory.map(|_| now),
             why: None,
         })
     }
@@ -215,7 +226,8 @@ impl<'a> Running<'a> {
 
     fn next_time(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Alive { kill_at } => kill_at,
+            Phase::Alive { kill_at } if self.why.is_some() => kill_at,
+            Phase::Alive { .. } => self.over_at.into_iter().chain(self.look_at).min(),
             Phase::Ended { until, .. } => Some(until),
         }
     }
@@ -235,8 +247,22 @@ impl<'a> Running<'a> {
     }
 
     fn on_time(&mut self) {
+        let now = Instant::now();
+        let is_due = |when: Option<Instant>| when.is_some_and(|when| when <= now);
+        let is_alive = matches!(self.phase, Phase::Alive { .. });
+        if is_due(self.over_at) && is_alive {
+            self.ask_to_end(Why::TooLong);
+        }
+        if is_due(self.look_at) && is_alive && self.why.is_none() {
+            self.look_at = Some(now + EXEC_MEMORY_LOOK);
+            if self.task.memory.is_some_and(|most| memory::of_descendants() > most) {
+                self.ask_to_end(Why::TooMuchMemory);
+                // There may be no memory left for a farewell.
+                self.signal(Signal::KILL);
+            }
+        }
         if let Phase::Alive { kill_at: Some(kill_at) } = self.phase
-            && kill_at <= Instant::now()
+            && kill_at <= now
         {
             self.signal(Signal::KILL);
             self.phase = Phase::Alive { kill_at: None };
@@ -307,17 +333,38 @@ impl<'a> Running<'a> {
             lines if lines.is_empty() => lines,
             lines => format!(": {lines}"),
         };
-        let told = |what: fmt::Arguments<'_>| Some(TaskError::new(format_args!("{what}{last_lines}")));
+        let told = |kind, what: fmt::Arguments<'_>| {
+            Some(TaskError::of_program(kind, format_args!("{what}{last_lines}")))
+        };
         match (self.why, status.exit_status(), status.terminating_signal()) {
-            (Some(Why::Cancelled | Why::Asked), ..) => told(format_args!("cancelled")),
-            (Some(Why::TooMuchOutput), ..) => told(format_args!(
-                "it printed more than {} bytes, the most that an output may have",
-                self.output_max
-            )),
+            (Some(Why::Cancelled | Why::Asked), ..) => told(FailureKind::AppError, format_args!("cancelled")),
+            (Some(Why::TooLong), ..) => {
+                let longest = self.task.timeout.unwrap_or_default().as_millis();
+                told(
+                    FailureKind::TimedOut,
+                    format_args!("ran longer than {longest} ms, the limit of its task"),
+                )
+            }
+            (Some(Why::TooMuchMemory), ..) => {
+                let most = self.task.memory.unwrap_or_default();
+                told(
+                    FailureKind::OutOfMemory,
+                    format_args!("it used more than {most} bytes of memory, the limit of its task"),
+                )
+            }
+            (Some(Why::TooMuchOutput), ..) => told(
+                FailureKind::AppError,
+                format_args!(
+                    "it printed more than {} bytes, the most that an output may have",
+                    self.output_max
+                ),
+            ),
             (None, Some(code), _) if self.task.is_success(code) => None,
-            (None, Some(code), _) => told(format_args!("exit code {code}")),
-            (None, None, Some(signal)) => told(format_args!("signal {signal} ({})", name_of(signal))),
-            (None, None, None) => told(format_args!("it ended in an unknown way")),
+            (None, Some(code), _) => told(FailureKind::Exited { code }, format_args!("exit code {code}")),
+            (None, None, Some(signal)) => {
+                told(FailureKind::Signalled { signal }, format_args!("signal {signal} ({})", name_of(signal)))
+            }
+            (None, None, None) => told(FailureKind::AppError, format_args!("it ended in an unknown way")),
         }
     }
 }

@@ -23,15 +23,20 @@ pub(super) fn end_all() -> bool {
         if Instant::now() >= end {
             return false;
         }
-        for child in children() {
+        for child in children_of("self") {
             let _ = kill_process(child, Signal::KILL);
         }
         std::thread::sleep(EXEC_STRAYS_PAUSE);
     }
 }
 
-/// The children of this process, which has one thread.
-fn children() -> Vec<Pid> {
-    let list = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-    list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+/// The children of all threads of a process, which is named as in /proc.
+pub(super) fn children_of(process: &str) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids = |list: String| {
+        let pids = list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        pids.collect::<Vec<_>>()
+    };
+    lists.flat_map(pids).collect()
 }

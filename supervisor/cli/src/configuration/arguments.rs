@@ -121,6 +121,7 @@ fn argument(key: &'static Key) -> Arg {
         ValueKind::Commands
         | ValueKind::Weights
         | ValueKind::Batches
+        | ValueKind::Programs
         | ValueKind::Texts(_)
         | ValueKind::Routes => argument.action(ArgAction::Append),
         ValueKind::Switch => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
@@ -152,6 +153,7 @@ pub(super) fn value_name(key: &Key) -> &'static str {
         ValueKind::Weights => "NAME=N",
         ValueKind::Routes => "METHOD PATH TASK",
         ValueKind::Batches => "TASK=MAX/WAIT",
+        ValueKind::Programs => "NAME -- CMD ARG...",
     }
 }
 

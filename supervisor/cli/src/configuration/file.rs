@@ -1,14 +1,12 @@
 //! Parses the configuration file (TOML) into a [`Layer`]. Error messages name the file, the line and the key; for an
 //! unknown key also the nearest known one.
 
-use super::batches::parse_wait;
 use super::key::{Key, ValueKind};
-use super::table::{BUILTIN, COMMAND, FILE_TABLES, ROUTE, in_table};
+use super::table::{BUILTIN, COMMAND, FILE_TABLES, ROUTE, TASK, in_table};
 use super::value::Value;
 use super::words::split_words;
 use super::{ConfigError, Layer, Origin};
 use crate::limits::CONFIGURATION_FILE_MAX;
-use offload_core::batches::BatchLimits;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -111,6 +109,7 @@ fn read_tables(file: &DeTable<'_>) -> Result<Vec<SpannedValue>, Misplaced> {
         match *table {
             POOL => values.extend(read_pools(value)?),
             ROUTE => values.extend(routes::read(value)?),
+            TASK => values.extend(tasks::read(value)?),
             table => read_table(table, value, &mut values)?,
         }
     }
@@ -185,8 +184,6 @@ fn read_key(
         // A heading alone says nothing.
         (ValueKind::Weights, DeValue::Table(entries)) if entries.is_empty() => return Ok(()),
         (ValueKind::Weights, DeValue::Table(entries)) => read_weights(key, entries)?,
-        (ValueKind::Batches, DeValue::Table(entries)) if entries.is_empty() => return Ok(()),
-        (ValueKind::Batches, DeValue::Table(entries)) => read_tasks(key, entries)?,
         (_, written) => read_value(key, written).map_err(at)?,
     };
     values.push(SpannedValue { key, value: read, span: value.span() });
@@ -206,55 +203,6 @@ fn read_weights(key: &Key, entries: &DeTable<'_>) -> Result<Value, Misplaced> {
         weights.extend(one);
     }
     Ok(Value::Weights(weights))
-}
-
-/// Reads a table whose keys are names of tasks, each a table with `batch = { max = N, wait = TIME }`.
-fn read_tasks(key: &Key, entries: &DeTable<'_>) -> Result<Value, Misplaced> {
-    let mut all = BTreeMap::new();
-    for (name, written) in entries {
-        let name = name.get_ref();
-        let at = |span: &Spanned<DeValue<'_>>, message: String| {
-            (span.span(), format!("{}.{name}: {message}", key.name))
-        };
-        let DeValue::Table(settings) = written.get_ref() else {
-            return Err(at(written, "a table is expected".to_owned()));
-        };
-        for (setting, value) in settings {
-            let DeValue::Table(limits) = value.get_ref() else {
-                return Err(at(
-                    value,
-                    format!("{} must be a table such as {{ max = 8, wait = \"2ms\" }}", setting.get_ref()),
-                ));
-            };
-            if setting.get_ref() != "batch" {
-                return Err(at(value, format!("{:?} is unknown; there is: batch", setting.get_ref())));
-            }
-            let read =
-                read_batch(limits).map_err(|(written, message)| at(written, format!("batch: {message}")))?;
-            let one = BTreeMap::from([(name.to_string(), read)]);
-            key.check(&Value::Batches(one.clone())).map_err(|message| at(value, message))?;
-            all.extend(one);
-        }
-    }
-    Ok(Value::Batches(all))
-}
-
-fn read_batch<'a, 'b>(limits: &'a DeTable<'b>) -> Result<BatchLimits, (&'a Spanned<DeValue<'b>>, String)> {
-    let mut read = BatchLimits::default();
-    for (name, written) in limits {
-        let at = |message: String| (written, message);
-        match (&**name.get_ref(), written.get_ref()) {
-            ("max", DeValue::Integer(_)) => {
-                let max = number(written.get_ref()).map_err(at)?;
-                read.max = Some(u32::try_from(max).unwrap_or(u32::MAX));
-            }
-            ("wait", DeValue::String(text)) => read.wait = Some(parse_wait(text).map_err(at)?),
-            ("max", _) => return Err(at("max must be a whole number".to_owned())),
-            ("wait", _) => return Err(at("wait must be a duration such as \"2ms\"".to_owned())),
-            (other, _) => return Err(at(format!("{other:?} is unknown; there are: max, wait"))),
-        }
-    }
-    Ok(read)
 }
 
 /// The names that are allowed in this table.
@@ -386,7 +334,9 @@ fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
         (ValueKind::Texts(_), DeValue::Array(_)) => words(written).map(Value::Texts),
         (ValueKind::Texts(_), DeValue::String(text)) => Ok(Value::Texts(vec![text.to_string()])),
         (ValueKind::Texts(_), _) => expected("a text or a list of texts"),
-        (ValueKind::Weights | ValueKind::Batches | ValueKind::Routes, _) => expected("a table"),
+        (ValueKind::Weights | ValueKind::Batches | ValueKind::Programs | ValueKind::Routes, _) => {
+            expected("a table")
+        }
         (_, DeValue::String(text)) => key.parse_unchecked(text),
         (ValueKind::Bytes(_), _) => expected("a size such as \"64MiB\""),
         (ValueKind::Time(_), _) => expected("a duration such as \"10s\""),
@@ -427,5 +377,6 @@ fn kind_of(written: &DeValue<'_>) -> String {
 }
 
 mod routes;
+mod tasks;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::Values;
 use super::batches::{self, parse_batches, show_batches};
+use super::programs::{self, parse_programs, show_programs};
 use super::routes::{parse_routes, show_routes};
 use super::value::{Field, Value};
 use super::weights::{self, parse_weights, show_weights};
@@ -49,6 +50,8 @@ pub(crate) enum ValueKind {
     Routes,
     /// Limits of batches by the name of the task; in the file, a table `[task.NAME]` for each.
     Batches,
+    /// Tasks that are programs, by their names; in the file, in the same tables. A source may set the key several times.
+    Programs,
 }
 
 /// What the texts of a key are.
@@ -267,6 +270,7 @@ impl Key {
             Value::Weights(weights) => show_weights(weights),
             Value::Routes(routes) => show_routes(routes),
             Value::Batches(batches) => show_batches(batches),
+            Value::Programs(programs) => show_programs(programs),
         }
     }
 
@@ -293,6 +297,7 @@ impl Key {
             | ValueKind::Switch
             | ValueKind::Weights
             | ValueKind::Batches
+            | ValueKind::Programs
             | ValueKind::Routes => text,
             ValueKind::Texts(_) => format!("[\"{text}\"]"),
             ValueKind::Bytes(_)
@@ -353,6 +358,7 @@ impl Key {
             ValueKind::Weights => parse_weights(text).map(Value::Weights),
             ValueKind::Routes => parse_routes(text).map(Value::Routes),
             ValueKind::Batches => parse_batches(text).map(Value::Batches),
+            ValueKind::Programs => parse_programs(text).map(Value::Programs),
         }
     }
 
@@ -377,6 +383,7 @@ impl Key {
             }
             (ValueKind::Weights, Value::Weights(weights)) => weights::check(weights),
             (ValueKind::Batches, Value::Batches(batches)) => batches::check(batches),
+            (ValueKind::Programs, Value::Programs(programs)) => programs::check(programs),
             _ => Ok(()),
         }
     }
@@ -405,6 +412,7 @@ fn is_empty(value: &Value) -> bool {
         Value::Commands(commands) => commands.is_empty(),
         Value::Weights(weights) => weights.is_empty(),
         Value::Batches(batches) => batches.is_empty(),
+        Value::Programs(programs) => programs.is_empty(),
         Value::Texts(texts) => texts.is_empty(),
         Value::Routes(routes) => routes.is_empty(),
         _ => false,

@@ -18,6 +18,7 @@ mod environment;
 mod file;
 mod http_checks;
 mod key;
+mod programs;
 mod reference;
 mod routes;
 pub(crate) mod table;
@@ -30,6 +31,7 @@ mod words;
 pub(crate) use environment::{default_socket, read_environment};
 pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::Key;
+pub(crate) use programs::TaskProgram;
 pub(crate) use reference::{reference, reference_json};
 pub(crate) use words::split_words;
 
@@ -63,6 +65,8 @@ pub(crate) struct Values {
     pub(crate) socket: Option<PathBuf>,
     /// The worker programs, each as its words; the built-in worker if none.
     pub(crate) commands: Vec<Vec<String>>,
+    /// The tasks that are programs. Adapters have them, beside the worker programs.
+    pub(crate) programs: BTreeMap<String, TaskProgram>,
     /// Threads for blocking work.
     pub(crate) io_threads: usize,
     /// The interface over HTTP.
@@ -135,6 +139,7 @@ impl Default for Values {
         Values {
             socket: None,
             commands: Vec::new(),
+            programs: BTreeMap::new(),
             io_threads: IO_THREADS_DEFAULT,
             http: HttpValues::default(),
             routes: Vec::new(),

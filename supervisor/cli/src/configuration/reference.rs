@@ -63,6 +63,22 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 # headers = { Cache-Control = \"no-store\" }    # of responses with a status of 200 to 299
 ";
 
+/// All fields of a task that is a program. Each line is a comment, because no line of it means anything without the first two.
+pub(super) const TASK_EXAMPLE: &str = "\
+#
+# [task.thumb]
+# exec = [\"convert\", \"-\", \"-thumbnail\", \"200\", \"png:-\"]   # or a text; no shell is involved
+# timeout = \"10s\"                # then it is ended: timeout; run_timeout and the client's hold, too
+# memory = \"1GiB\"                # of it and all that it starts; if it uses more it is ended: worker_oom
+# file_size = \"1GiB\"             # of each file that it writes
+# env = { LANG = \"de_DE.UTF-8\" } # beside PATH, HOME, LANG=C.UTF-8 and TZ=UTC
+# dir = \"/srv/pictures\"          # default: the supervisor's
+# success = [0]                   # the exit codes that mean success
+# idempotent = false              # true: run again if its worker ends
+# accepts = [\"image/*\"]          # what `offload tasks` says that it takes; default: anything
+# produces = \"image/png\"         # default: text if it is UTF-8, otherwise bytes
+";
+
 fn begin(table: &str, text: &mut String) {
     let heading = match table {
         "pool" => {
@@ -92,6 +108,9 @@ fn add(key: &Key, text: &mut String) {
     comment(&format!("({})", facts.join(", ")), text);
     if key.kind == ValueKind::Routes {
         return text.push_str(ROUTE_EXAMPLE);
+    }
+    if key.kind == ValueKind::Programs {
+        return text.push_str(TASK_EXAMPLE);
     }
     let name = key.table_and_name().1.unwrap_or("NAME");
     let _ = writeln!(text, "#{name} = {}", key.example());

@@ -5,16 +5,22 @@
 //! Settings of one group are in the order of the help; settings of one table of the file are in the order of `config
 //! show`.
 
+mod together;
+
 use super::Values;
 use super::http_checks::{addresses_are_of_this_machine, routes_go_together};
 use super::key::ValueKind::{
-    Batches, Bytes, Commands, Count, File, Path, Routes, Switch, Texts, Time, Weights, Word,
+    Batches, Bytes, Commands, Count, File, Path, Programs, Routes, Switch, Texts, Time, Weights, Word,
 };
 use super::key::{ANY, Access, Group, Key, TextKind, key};
 use crate::limits::{CONFIGURED_JOBS_MAX, HTTP_CONNECTIONS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
 use offload_core::limits::{ATTEMPTS_MAX, PROMISE_BYTES, WORKERS_MAX};
 use offload_protocol::limits::PAYLOAD_MAX_CEILING;
-use offload_supervisor::units::{show_duration, show_size};
+use together::{
+    backoff_max_over_min, backoff_min_is_within_max, backoff_min_within_max, bytes_for_the_largest_payload,
+    each_program_has_a_worker, long_jobs_have_a_slot, payload_within_bytes,
+    the_largest_payload_can_be_queued, workers_for_each_program,
+};
 
 /// The setting that says where the supervisor is.
 pub(crate) const SOCKET: &str = "supervisor.socket";
@@ -32,10 +38,13 @@ pub(crate) const ACCESS_LOG_FORMATS: [&str; 3] = ["common", "combined", "json"];
 
 /// The tables of the file, in its order.
 pub(crate) const FILE_TABLES: [&str; 9] =
-    ["supervisor", "clients", "task", "pool", "pool.restart", "io", "http", "http.tls", ROUTE];
+    ["supervisor", "clients", TASK, "pool", "pool.restart", "io", "http", "http.tls", ROUTE];
 
 /// The table of a route over HTTP, of which there may be several.
 pub(super) const ROUTE: &str = "route";
+
+/// The table of the tasks, each of which is a table in it.
+pub(super) const TASK: &str = "task";
 
 /// The field of the [`Values`] in which a setting is kept.
 macro_rules! field {
@@ -270,7 +279,7 @@ pub(crate) static TABLE: &[Key] = &[
     .for_example("10")
     .without_it("1 each"),
     key(
-        "task",
+        TASK,
         "batch",
         Batches,
         field!(pool.core.batches),
@@ -280,6 +289,17 @@ pub(crate) static TABLE: &[Key] = &[
     .with_variable("OFFLOAD_BATCHES")
     .for_example("{ batch = { max = 8, wait = \"2ms\" } }")
     .without_it("what workers offer"),
+    key(
+        "task.exec",
+        "exec-task",
+        Programs,
+        field!(programs),
+        "Task that is a program: NAME, what is said of it, as in timeout=10s (see `config reference`), `--` and the command, which is \
+         started once for each job; may be given several times",
+    )
+    .in_group(Group::Programs)
+    .for_example("thumb timeout=10s -- convert - -thumbnail 200 png:-")
+    .without_it("none"),
     key(
         "io.threads",
         "io-threads",
@@ -433,62 +453,4 @@ pub(crate) fn in_file_order() -> impl Iterator<Item = &'static Key> {
 /// The keys of one table of the file.
 pub(crate) fn in_table(table: &'static str) -> impl Iterator<Item = &'static Key> {
     TABLE.iter().filter(move |key| key.table_and_name().0 == table)
-}
-
-/// Each program needs a worker, even on a machine with one core.
-fn workers_for_each_program(values: &mut Values) {
-    let workers = &mut values.pool.core.workers;
-    *workers = (*workers).max(values.commands.len()).min(WORKERS_MAX);
-}
-
-fn each_program_has_a_worker(values: &Values) -> Result<(), String> {
-    let (programs, workers) = (values.commands.len(), values.pool.core.workers);
-    goes(programs <= workers, || {
-        format!("{programs} worker programs need at least as many workers, not {workers}")
-    })
-}
-
-fn bytes_for_the_largest_payload(values: &mut Values) {
-    let core = &mut values.pool.core;
-    core.max_bytes = core.max_bytes.max(core.max_payload);
-}
-
-fn payload_within_bytes(values: &mut Values) {
-    let core = &mut values.pool.core;
-    core.max_payload = core.max_payload.min(core.max_bytes);
-}
-
-fn the_largest_payload_can_be_queued(values: &Values) -> Result<(), String> {
-    let [payload, bytes] = [values.pool.core.max_payload, values.pool.core.max_bytes];
-    goes(payload <= bytes, || {
-        let [payload, bytes] = [payload, bytes].map(show_size);
-        format!("{payload} is over max_bytes, {bytes}: the largest job could never be queued")
-    })
-}
-
-fn backoff_min_within_max(values: &mut Values) {
-    let core = &mut values.pool.core;
-    core.backoff_min = core.backoff_min.min(core.backoff_max);
-}
-
-fn backoff_max_over_min(values: &mut Values) {
-    let core = &mut values.pool.core;
-    core.backoff_max = core.backoff_max.max(core.backoff_min);
-}
-
-fn backoff_min_is_within_max(values: &Values) -> Result<(), String> {
-    let [min, max] = [values.pool.core.backoff_min, values.pool.core.backoff_max];
-    goes(min <= max, || {
-        let [min, max] = [min, max].map(show_duration);
-        format!("{min} is over backoff_max, {max}")
-    })
-}
-
-fn long_jobs_have_a_slot(values: &Values) -> Result<(), String> {
-    let (slots, workers) = (values.pool.core.short_slots.unwrap_or(0), values.pool.core.workers);
-    goes(slots < workers, || format!("{slots} of {workers} workers: none would be left for long jobs"))
-}
-
-fn goes(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(sentence()) }
 }

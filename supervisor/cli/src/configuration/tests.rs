@@ -74,6 +74,7 @@ fn another_value(key: &Key) -> String {
         ValueKind::Weights => "web=10".to_owned(),
         ValueKind::Routes => "POST '/images/{album}' thumbnail timeout=10s".to_owned(),
         ValueKind::Batches => "thumbnail=8/1ms".to_owned(),
+        ValueKind::Programs => "thumb timeout=10s -- convert - png:-".to_owned(),
     }
 }
 
@@ -93,6 +94,9 @@ fn file_with(key: &Key, value: &str) -> String {
             format!(
                 "[[route]]\nmethod = {method:?}\npath = {path:?}\ntask = {task:?}\ntimeout = {timeout:?}\n"
             )
+        }
+        ("task", Some("exec")) => {
+            "\n[task.thumb]\nexec = \"convert - png:-\"\ntimeout = \"10s\"\n".to_owned()
         }
         ("pool", Some(name)) => format!("\n[[pool]]\n{name} = {written}\n"),
         ("pool.restart", Some(name)) => format!("[[pool]]\n\nrestart = {{ {name} = {written} }}\n"),
@@ -187,6 +191,7 @@ fn each_key_is_in_the_help_in_config_show_and_in_the_reference() {
         let name = key.table_and_name().1.unwrap_or("NAME");
         let example = match key.kind {
             ValueKind::Routes => "\n# [[route]]\n".to_owned(),
+            ValueKind::Programs => "\n# [task.thumb]\n".to_owned(),
             _ => format!("\n#{name} = "),
         };
         assert!(explained.contains(&example), "{explained}");
@@ -196,7 +201,7 @@ fn each_key_is_in_the_help_in_config_show_and_in_the_reference() {
 
 /// Keys that can be set by one line of the file.
 fn in_one_line() -> impl Iterator<Item = &'static Key> {
-    TABLE.iter().filter(|key| key.kind != ValueKind::Routes)
+    TABLE.iter().filter(|key| ![ValueKind::Routes, ValueKind::Programs].contains(&key.kind))
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The values of settings, as sources deliver them and fields store them.
 
+use super::programs::{self, TaskProgram};
 use super::{batches, weights};
 use offload_core::batches::BatchLimits;
 use offload_http::Route;
@@ -30,6 +31,8 @@ pub(crate) enum Value {
     Routes(Vec<Route>),
     /// Limits of batches by the name of the task.
     Batches(BTreeMap<String, BatchLimits>),
+    /// Tasks that are programs, by their names.
+    Programs(BTreeMap<String, TaskProgram>),
 }
 
 impl Value {
@@ -64,6 +67,12 @@ impl Value {
                     batches::add(&mut all, name, limits)?;
                 }
                 Value::Batches(all)
+            }
+            (Value::Programs(mut all), Value::Programs(more)) => {
+                for (name, program) in more {
+                    programs::add(&mut all, name, program)?;
+                }
+                Value::Programs(all)
             }
             (_, last) => last,
         })
@@ -109,6 +118,7 @@ field_of!(Vec<Vec<String>>, Commands);
 field_of!(BTreeMap<String, u32>, Weights);
 field_of!(Vec<Route>, Routes);
 field_of!(BTreeMap<String, BatchLimits>, Batches);
+field_of!(BTreeMap<String, TaskProgram>, Programs);
 
 /// Converts to a narrower type. The bounds of the key guarantee that the value fits.
 macro_rules! narrower_number {

@@ -1,9 +1,15 @@
 //! Tests of what is written in a file, right and wrong.
 
+use super::super::reference::TASK_EXAMPLE;
+use super::super::{Settings, Values};
 use super::*;
 
 fn parse(text: &str) -> Result<Layer, String> {
     parse_file(text, Path::new("offload.toml")).map_err(|error| error.to_string())
+}
+
+fn values(text: &str) -> Values {
+    Settings::resolve(&[parse(text).unwrap()], None).unwrap().values
 }
 
 #[test]
@@ -185,4 +191,44 @@ fn routes_are_read_and_a_wrong_one_is_told_with_the_line_of_what_is_wrong() {
     }
     let one = parse("[route]\npath = '/'").unwrap_err();
     assert!(one.starts_with("offload.toml:1: [route] is written [[route]]"), "{one}");
+}
+
+#[test]
+fn the_task_in_the_reference_is_one() {
+    let text: String =
+        TASK_EXAMPLE.lines().map(|line| line.trim_start_matches('#').to_owned() + "\n").collect();
+    let programs = values(&text).programs;
+    assert_eq!(programs["thumb"].words[0], "convert");
+    let said = text.lines().filter(|line| line.contains(" = ")).count();
+    assert_eq!(said, super::super::programs::FIELDS.len(), "all fields are explained");
+}
+
+#[test]
+fn a_task_of_the_file_may_be_a_program_and_mistakes_are_told_with_their_lines() {
+    let text = "[task.a]\nexec = \"sort -u\"\nbatch = { max = 2 }\nmemory = 1048576\nsuccess = [0, 1]\nenv = { A = \"b c\" }\n\
+                idempotent = true\n[task.b]\nbatch = { max = 3 }\n";
+    let values = values(text);
+    let program = &values.programs["a"];
+    assert_eq!(
+        (program.words.join(" "), program.memory, program.idempotent),
+        ("sort -u".to_owned(), Some(1 << 20), true)
+    );
+    assert_eq!((program.success.as_slice(), program.environment["A"].as_str()), (&[0, 1][..], "b c"));
+    assert_eq!((values.programs.len(), values.pool.core.batches.len()), (1, 2));
+    for (text, expected) in [
+        ("[task.a]\nexec = []", ":2: task.a.exec: an empty command"),
+        ("[task.a]\nexec = 3", ":2: task.a.exec: a text is expected"),
+        ("[task.a]\ntimeout = \"1s\"", "task a: exec is missing"),
+        (
+            "[task.a]\nexec = \"x\"\ntimeot = \"1s\"",
+            ":3: unknown key \"timeot\" in [task.a]; did you mean \"timeout\"?",
+        ),
+        ("[task.a]\nexec = \"x\"\nsuccess = [256]", ":3: task.a.success"),
+        ("[task.a]\nexec = \"x\"\nenv = \"A=b\"", ":3: task.a.env: a table of texts"),
+        ("[task]\na = 1", ":2: task.a: a table is expected"),
+        ("[task.\"2a\"]\nexec = \"x\"", "cannot be the name of a task"),
+    ] {
+        let message = parse(text).unwrap_err();
+        assert!(message.contains(expected), "{text}: {message}");
+    }
 }
