@@ -5,7 +5,7 @@
 //! without a pool.
 //!
 //! ```text
-//!   round 1   p1 64 B: limit, ours | p1 4 KiB: limit, ours | ... | p13: limit, ours    a process for each sample,
+//!   round 1   p1 64 B: limit, ours | p1 4 KiB: limit, ours | ... | p14: limit, ours    a process for each sample,
 //!   round 2   the same once more, so that a noisy minute meets all workloads alike     so that none inherits a heap
 //!   ...
 //!   the end   the median of each figure and how far its samples lie apart, as a table or as JSON Lines
@@ -20,7 +20,7 @@
 //! | `pool/machine.rs` | the cores, and what else they do meanwhile |
 //! | `pool/rig.rs` | a pool with its event loop, as any program would use it |
 //! | `pool/children.rs` | children without a pool: the limits are measured with them |
-//! | `pool/round_trips.rs`, `many_jobs.rs`, `compute.rs`, `faults.rs`, `starting.rs`, `idling.rs` | the workloads |
+//! | `pool/round_trips.rs`, `many_jobs.rs`, `compute.rs`, `faults.rs`, `starting.rs`, `idling.rs`, `programs.rs` | the workloads |
 //! | `pool/burn.rs` | arithmetic that takes a given time |
 //! | `pool/peer_protocol.rs`, `peer_crash.rs` | the same work as programs that compare pools ask for it |
 //! | `pool/helper.rs` | the hidden verb behind all processes that are started here |
@@ -36,6 +36,7 @@ mod machine;
 mod many_jobs;
 mod peer_crash;
 mod peer_protocol;
+mod programs;
 mod report;
 mod rig;
 mod round_trips;

@@ -1,12 +1,12 @@
 //! Every workload in one table: what it is called, in which sizes it is measured, what we want to reach, and the two
 //! functions that measure it. Everything else (help, rounds, table, JSON) is made from this table.
 //!
-//! The names P1 to P13 are those of the list of performance goals; P8, P9 and P11 are measured elsewhere, because they
+//! The names P1 to P14 are those of the list of performance goals; P8, P9 and P11 are measured elsewhere, because they
 //! are not about the pool.
 
 use super::super::super::failure::Failure;
 use super::sample::{Sample, SamplePlan};
-use super::{compute, faults, idling, many_jobs, round_trips, starting};
+use super::{compute, faults, idling, many_jobs, programs, round_trips, starting};
 use clap::ValueEnum;
 
 const KIB: u64 = 1 << 10;
@@ -35,6 +35,8 @@ pub(in super::super) enum WorkloadName {
     P12,
     /// Wake-ups per second of an idle supervisor
     P13,
+    /// A program for each job, one at a time: time of a round trip
+    P14,
 }
 
 impl WorkloadName {
@@ -115,7 +117,7 @@ const fn at_least(figure: &'static str, least: f64, sizes: &'static [u64]) -> Go
 }
 
 /// All workloads, in the order in which a round measures them.
-pub(super) static CATALOGUE: [Workload; 10] = [
+pub(super) static CATALOGUE: [Workload; 11] = [
     Workload {
         name: WorkloadName::P1,
         title: "echo, one at a time, p50",
@@ -239,6 +241,18 @@ pub(super) static CATALOGUE: [Workload; 10] = [
         grows: None,
         limit: idling::sleeper_limit,
         ours: idling::supervisor,
+    },
+    Workload {
+        name: WorkloadName::P14,
+        title: "a program for each job, p50",
+        size_is: "bytes",
+        unit: "us",
+        sizes: [64, 4 * KIB, 64 * KIB],
+        quick_sizes: [64, 4 * KIB, 64 * KIB],
+        goals: &[at_most(RATIO, 1.3, &[])],
+        grows: None,
+        limit: programs::programs_limit,
+        ours: programs::programs,
     },
 ];
 

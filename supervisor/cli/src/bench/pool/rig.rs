@@ -80,6 +80,14 @@ impl Rig {
         Rig::start(burning(), workers, |_| {})
     }
 
+    /// A pool of workers of this program.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(super) fn with(program: Program, workers: usize) -> Result<Rig, Failure> {
+        Rig::start(program, workers, |_| {})
+    }
+
     fn start(program: Program, workers: usize, change: impl FnOnce(&mut CoreConfig)) -> Result<Rig, Failure> {
         let mut event_loop = new_event_loop()?;
         let mut config = config(program, workers);
