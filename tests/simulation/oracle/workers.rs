@@ -5,7 +5,7 @@ use super::{JobBook, Oracle};
 use offload_core::event::Event;
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, Mono, ProgramIndex, Version, WorkerId};
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{FailureKind, OutcomeCode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One living process.
@@ -193,8 +193,12 @@ impl Oracle {
             Event::Delivered { job, bytes } => self.part_taken(*job, *bytes),
             Event::Failed { worker, job, kind, .. } => {
                 let code = match kind {
-                    offload_protocol::nouns::FailureKind::AppError => OutcomeCode::AppError,
-                    offload_protocol::nouns::FailureKind::Panic => OutcomeCode::Panic,
+                    FailureKind::AppError | FailureKind::Exited { .. } | FailureKind::Signalled { .. } => {
+                        OutcomeCode::AppError
+                    }
+                    FailureKind::Panic => OutcomeCode::Panic,
+                    FailureKind::TimedOut => OutcomeCode::Timeout,
+                    FailureKind::OutOfMemory => OutcomeCode::WorkerOom,
                 };
                 return self.ran(now, *worker, *job, is_honest, code);
             }
