@@ -60,7 +60,7 @@ impl Sink {
 
 /// Each verb with words that make it succeed where its output is read; JOB is one that has ended. What each is for:
 /// the result of a job, or something that can be asked for again.
-const VERBS: [(&str, &[&str], For); 28] = [
+const VERBS: [(&str, &[&str], For); 29] = [
     ("run", &["run", "echo", "x"], For::Job),
     ("run", &["run", "--json", "echo", "x"], For::Job),
     ("map", &["map", "echo", "list"], For::Job),
@@ -79,6 +79,8 @@ const VERBS: [(&str, &[&str], For); 28] = [
     ("explain", &["explain", "JOB"], For::View),
     ("dead", &["dead", "list"], For::View),
     ("reload", &["reload"], For::View),
+    // It is no worker, which is said on standard output.
+    ("worker", &["worker", "check", "true"], For::View),
     ("bench", &["bench", "compare", "--seconds", "10ms"], For::View),
     ("config", &["config", "show"], For::View),
     ("config", &["config", "check", "list"], For::View),
