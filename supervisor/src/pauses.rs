@@ -207,7 +207,9 @@ mod tests {
         let slept = clock.clone();
         drop(handle.spawn(async move { slept.sleep(Duration::from_secs(5)).await }));
         event_loop.run().unwrap();
-        assert_eq!(clock.now() - began, Duration::from_secs(5));
+        // The wheel of timers has ticks of its own.
+        let slept = clock.now() - began;
+        assert!(slept >= Duration::from_secs(5) && slept < Duration::from_millis(5100), "{slept:?}");
         assert!(clock.0.timer.get().is_none());
     }
 }
