@@ -2,7 +2,7 @@
 
 use crate::access_log::Logged;
 use crate::limits::PIECE;
-use crate::patience::{Patience, RequestMark, Unread};
+use crate::patience::{AwaitedBody, Patience, RequestMark, Unread};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
@@ -41,6 +41,8 @@ impl std::error::Error for BodyError {}
 
 /// The body of a request, as it comes in. What nobody takes is not read: the client has to wait.
 pub struct RequestBody {
+    /// While more of it is waited for.
+    awaited: Option<AwaitedBody>,
     incoming: Incoming,
     media_type: MediaType,
     mark: Rc<RequestMark>,
@@ -55,7 +57,7 @@ impl RequestBody {
         let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
         let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
         let is_encoded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        RequestBody { incoming, media_type, mark, max: None, is_encoded }
+        RequestBody { awaited: None, incoming, media_type, mark, max: None, is_encoded }
     }
 
     /// Whether it has a `Content-Encoding`, such as `gzip`: what comes is not what its media type says. As the input of a job it is
@@ -105,10 +107,10 @@ impl RequestBody {
                 return Poll::Ready(Some(Err(BodyError::Late)));
             }
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
-                patience.body_is_awaited();
+                self.awaited.get_or_insert_with(|| patience.body_is_awaited());
                 return Poll::Pending;
             };
-            patience.body_came(0);
+            self.awaited = None;
             return Poll::Ready(match frame {
                 None => None,
                 Some(Err(_)) => Some(Err(BodyError::Broken)),

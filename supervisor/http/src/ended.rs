@@ -38,8 +38,8 @@ pub(crate) fn finished(mut report: Report, job: String) -> Result<Output, Failur
 /// How a job ended well: its output, and what is known about the run. Until this and the response are dropped, the output is
 /// counted in the memory of its client.
 ///
-/// The output of a job that was to go on without its client is kept for it. As a response it is kept until the last byte was
-/// handed to the system; if a handler makes something else of it, until this is dropped.
+/// An output that is kept, because its client has asked for that with `Prefer: wait`, is kept until the last byte of the response was
+/// handed to the system.
 #[derive(Clone, Debug)]
 pub struct Output {
     ended: Rc<Ended>,

@@ -202,7 +202,12 @@ impl Offload {
         let mut reply = accepted.session.wait(TICKET, &accepted.job);
         loop {
             match reply {
-                Some(Reply::Report(report)) => return accepted.finished(*report),
+                Some(Reply::Report(mut report)) => {
+                    // Its client is there, and has asked for nothing to be kept: what it does not read now must not take the
+                    // memory of those that have.
+                    report.collection.take().into_iter().for_each(|collection| collection.complete());
+                    return accepted.finished(*report);
+                }
                 Some(Reply::Refusal(error)) => return Err(Failure::refused(&error)),
                 _ => reply = Some(accepted.answers.next().await),
             }

@@ -103,6 +103,8 @@ pub(crate) struct Patience {
     guesses: Cell<u32>,
     delayed: Cell<usize>,
     body: Cell<Pace>,
+    /// How many bodies are waited for. Over HTTP/2 they share one pace, and what comes for others does not stop it.
+    awaited: Cell<usize>,
     answer: Cell<Pace>,
     /// Bodies of answers of which there is more than was asked for: over HTTP/2 a client can keep them without the socket being
     /// full.
@@ -137,6 +139,7 @@ impl Patience {
             guesses: Cell::new(0),
             delayed: Cell::new(0),
             body: Cell::default(),
+            awaited: Cell::new(0),
             answer: Cell::default(),
             unread: Cell::new(0),
             reading: Cell::default(),
@@ -174,8 +177,10 @@ impl Patience {
     /// A request is under way until the mark is dropped.
     pub(crate) fn request_begins(self: &Rc<Patience>) -> RequestMark {
         self.requests.set(self.requests.get() + 1);
-        self.body.set(Pace::default());
-        self.is_body_late.set(false);
+        if self.awaited.get() == 0 {
+            self.body.set(Pace::default());
+            self.is_body_late.set(false);
+        }
         RequestMark(Rc::clone(self))
     }
 
@@ -243,14 +248,22 @@ impl Patience {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Somebody waits for more of a body.
-    pub(crate) fn body_is_awaited(&self) {
+    /// Somebody waits for more of a body, until the result is dropped.
+    pub(crate) fn body_is_awaited(self: &Rc<Patience>) -> AwaitedBody {
+        self.awaited.set(self.awaited.get() + 1);
         self.change(&self.body, |body, now| body.wait(now));
+        AwaitedBody(Rc::clone(self))
     }
 
-    /// So much of it came; or nobody waits for it any more.
+    /// So much came, if it was for a body.
     pub(crate) fn body_came(&self, bytes: usize) {
-        self.change(&self.body, |body, now| body.count(bytes, now, BODY_QUOTA));
+        let is_awaited = self.awaited.get() > 0;
+        self.change(&self.body, |body, now| {
+            body.count(bytes, now, BODY_QUOTA);
+            if is_awaited {
+                body.wait(now);
+            }
+        });
     }
 
     /// Whoever waits for the body has to give it up.
@@ -400,7 +413,9 @@ impl Patience {
     fn request_ends(&self) {
         self.requests.set(self.requests.get() - 1);
         self.ahead_since.set(None);
-        self.body.set(Pace::default());
+        if self.awaited.get() == 0 {
+            self.body.set(Pace::default());
+        }
         self.idle_since.set(self.clock.now());
         self.is_unwritten.set(true);
         self.wake_at_end();
@@ -425,6 +440,16 @@ impl Unread {
 impl Drop for Unread {
     fn drop(&mut self) {
         self.0.nothing_is_unread();
+    }
+}
+
+/// See [`Patience::body_is_awaited`].
+pub(crate) struct AwaitedBody(Rc<Patience>);
+
+impl Drop for AwaitedBody {
+    fn drop(&mut self) {
+        self.0.awaited.set(self.0.awaited.get() - 1);
+        self.0.body_came(0);
     }
 }
 

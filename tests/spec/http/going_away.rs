@@ -55,15 +55,22 @@ fn a_job_that_would_go_on_is_answered_like_any_other_and_leaves_nothing_behind()
 }
 
 #[test]
-fn an_output_that_its_client_has_not_read_stays_if_the_job_was_to_go_on() {
-    let http = HttpDaemon::start(&["--workers", "1", "--http-cancel-on-disconnect=false"]);
-    let mut connection = http.connect();
-    connection.send("POST", "/v1/tasks/echo", &[], &vec![b'x'; 30 << 20]);
-    let (status, fields) = connection.head_of_answer().expect("an answer");
+fn an_output_that_nobody_asked_to_keep_takes_no_room_from_others_while_its_client_reads_or_after_it_went() {
+    let flags = ["--workers", "1", "--http-cancel-on-disconnect=false", "--max-kept-bytes", "8MiB"];
+    let http = HttpDaemon::start(&flags);
+    let mut greedy = http.connect();
+    greedy.send("POST", "/v1/tasks/echo", &[], &vec![b'x'; 30 << 20]);
+    let (status, fields) = greedy.head_of_answer().expect("an answer");
     assert_eq!(status, 200);
     let job = fields.iter().find(|(name, _)| name == "offload-job").expect("its id").1.clone();
-    assert_eq!(http.daemon.status()["kept"]["jobs"], 1, "most of it was not read");
-    drop(connection);
+    for is_gone in [false, true] {
+        if is_gone {
+            greedy.socket().shutdown(std::net::Shutdown::Both).expect("a socket");
+        }
+        assert_eq!(http.daemon.status()["kept"]["jobs"], 0);
+        let innocent = http.call("echo", &[("Offload-Client", "innocent")], "hello");
+        assert_eq!((innocent.status, innocent.text().as_str()), (200, "hello"));
+    }
     let again = http.ask("GET", &format!("/v1/jobs/{job}/output"), &[], b"");
-    assert_eq!((again.status, again.body.len()), (200, 30 << 20));
+    assert_eq!(again.status, 404, "it is not kept");
 }

@@ -377,6 +377,33 @@ fn half_a_head_has_as_little_time_as_over_http1() {
 }
 
 #[test]
+fn a_body_that_stops_is_given_up_whatever_else_comes() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let stopped = || {
+        let mut peer = Peer::greeted(&http);
+        let block = peer.request("POST", "/v1/tasks/echo", &[("content-length", "1000000")]);
+        peer.write(&frame(HEADERS, END_HEADERS, 1, &block));
+        peer.write(&frame(DATA, 0, 1, b"0123456789"));
+        peer
+    };
+    let (mut alone, mut beside_others) = (stopped(), stopped());
+    let reserved = || http.daemon.status()["queue"]["bytes"].as_u64().expect("a number");
+    until("there is room for them", || (reserved() >= 2_000_000).then_some(()));
+    alone.write(&frame(SETTINGS, ACK, 0, &[]));
+    for stream in [3, 5, 7] {
+        let block = beside_others.request("POST", "/v1/tasks/echo", &[]);
+        beside_others.write(&frame(HEADERS, END_HEADERS, stream, &block));
+        beside_others.write(&frame(DATA, END_STREAM, stream, b"x"));
+        assert_eq!(beside_others.hear(), Heard::Response(stream));
+    }
+    for mut peer in [alone, beside_others] {
+        let heard = std::iter::repeat_with(|| peer.hear()).find(|heard| *heard != Heard::PingAck);
+        assert!(matches!(heard, Some(Heard::End | Heard::GoAway(_))), "{heard:?}");
+    }
+    until("nothing is reserved any more", || (reserved() == 0).then_some(()));
+}
+
+#[test]
 fn a_preface_that_is_none_is_no_request_either() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut peer = Peer::silent(&http);

@@ -80,7 +80,16 @@ fn trickle(bytes: usize, wait: fn(&Patience), count: fn(&Patience, usize)) -> Ve
 
 #[test]
 fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
-    let late = |bytes| trickle(bytes, Patience::body_is_awaited, Patience::body_came);
+    let late = |bytes| {
+        late_after(move |patience, handle| {
+            let mark = in_order(patience);
+            let awaited = mark.patience().body_is_awaited();
+            handle.set_interval(Duration::from_secs(1), move |_| {
+                let _still = &awaited;
+                mark.patience().body_came(bytes);
+            });
+        })
+    };
     assert_eq!(late(1)[0], (10, Late::Body));
     let enough = usize::try_from(BODY_QUOTA / 9).unwrap();
     assert_eq!(late(enough / 2)[0], (10, Late::Body));
@@ -123,16 +132,34 @@ fn much_that_was_taken_at_once_is_no_credit() {
 fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
     let late = late_after(|patience, handle| {
         let mark = in_order(patience);
-        patience.body_is_awaited();
+        let awaited = mark.patience().body_is_awaited();
         let clock = handle.clone();
         handle.set_timeout(Duration::from_secs(5), move |_| {
             mark.patience().body_came(1);
+            drop(awaited);
             // There is no room for more, for 30 s.
             clock.set_timeout(Duration::from_secs(30), move |_| {
-                mark.patience().body_is_awaited();
+                std::mem::forget(mark.patience().body_is_awaited());
                 std::mem::forget(mark);
             });
         });
     });
     assert_eq!(late[0], (40, Late::Body), "5 s of the 10 were used up before");
+}
+
+#[test]
+fn a_body_that_stops_is_late_whatever_else_comes_over_its_connection() {
+    let late = late_after(|patience, handle| {
+        let mark = in_order(patience);
+        let awaited = mark.patience().body_is_awaited();
+        handle.set_interval(Duration::from_secs(2), move |_| {
+            // Another request on the same connection, with a body of its own.
+            let other = mark.patience().request_begins();
+            drop(other.patience().body_is_awaited());
+            mark.patience().body_came(100);
+            drop(other);
+            let _still = &awaited;
+        });
+    });
+    assert_eq!(late[0], (10, Late::Body));
 }
