@@ -21,6 +21,7 @@ mod files;
 mod http;
 mod idle;
 mod io_tasks;
+mod jsonl;
 mod load;
 mod log;
 mod map;

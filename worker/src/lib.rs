@@ -54,6 +54,7 @@
 //! | `process.rs` | how the process prepares itself before Hello |
 //! | `confine.rs` | the limits and privileges that it gives up then; shims use it too: [`confine`] |
 //! | `exec.rs`, `exec/` | tasks that are programs of their own; only with the feature `exec` |
+//! | `jsonl.rs`, `jsonl/`, `foreign.rs` | tasks of a program that reads and writes JSON Lines; only with the feature `jsonl` |
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
 mod batch;
@@ -64,7 +65,11 @@ mod context;
 #[cfg(feature = "exec")]
 pub mod exec;
 mod file;
+#[cfg(feature = "jsonl")]
+mod foreign;
 mod inbox;
+#[cfg(feature = "jsonl")]
+pub mod jsonl;
 pub mod limits;
 mod linger;
 mod link;

@@ -96,6 +96,27 @@ mod exec {
     pub const EXEC_STRAYS_PAUSE: Duration = Duration::from_micros(500);
 }
 
+#[cfg(feature = "jsonl")]
+pub use jsonl::*;
+
+/// Bounds of programs behind adapters.
+#[cfg(feature = "jsonl")]
+mod jsonl {
+    use std::time::Duration;
+
+    /// How long a program may go on after it was told that there are no more jobs, or has closed its output, before it is killed.
+    pub const FOREIGN_GRACE: Duration = Duration::from_secs(2);
+
+    /// What a line may have beside twice the largest payload, in bytes.
+    pub const JSONL_OVERHEAD_MAX: usize = 1 << 20;
+
+    /// The most that is read from a program before its input is looked at, in bytes.
+    pub const JSONL_READ_MAX: u64 = 1 << 20;
+
+    /// How many bytes of a line are shown if it is wrong.
+    pub const JSONL_BEGINNING_MAX: usize = 120;
+}
+
 #[cfg(feature = "builtin")]
 pub use builtin::*;
 

@@ -14,6 +14,7 @@ use crate::parts::PartError;
 use crate::tray::{Tray, receive_with_descriptor};
 use bytes::Bytes;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::DecodeError;
 use offload_protocol::frame::{FrameDecoder, FrameError};
@@ -24,9 +25,9 @@ use rustix::net::RecvFlags;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
 #[cfg(feature = "exec")]
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,8 @@ impl std::error::Error for SessionError {}
 pub(crate) enum Stop {
     /// The supervisor is gone, or has no more jobs for this worker.
     SupervisorGone,
+    /// What this worker serves for has ended.
+    LifeIsOver,
     Error(SessionError),
 }
 
@@ -129,12 +132,14 @@ pub(crate) struct Link {
     looked_at: Instant,
     /// Whether to look for the next job before going to sleep.
     linger: Linger,
+    /// When it becomes readable, there is nothing left to wait for.
+    life: Option<OwnedFd>,
     /// An error that occurred while a task was looking. It is kept until the session asks for the next job.
     stop: Option<Stop>,
 }
 
 impl Link {
-    pub(crate) fn new(stream: UnixStream) -> io::Result<Link> {
+    pub(crate) fn new(stream: UnixStream, life: Option<OwnedFd>) -> io::Result<Link> {
         // The supervisor may have made both ends of the pair non-blocking. This end has to block.
         stream.set_nonblocking(false)?;
         // The supervisor has checked the lengths of inputs.
@@ -150,6 +155,7 @@ impl Link {
             ended_at: now,
             looked_at: now,
             linger: Linger::default(),
+            life,
             stop: None,
         })
     }
@@ -192,6 +198,7 @@ impl Link {
 
     /// The next job, or the next jobs that run together; `None` if the supervisor has no more for this worker.
     pub(crate) fn next_jobs(&mut self) -> Result<Option<Due>, Stop> {
+        self.wait_for_news(PollTimeout::ZERO)?;
         if !self.inbox.turns.is_empty() && self.ended_at - self.looked_at >= LOOK_EVERY {
             self.looked_at = self.ended_at;
             self.look();
@@ -226,10 +233,25 @@ impl Link {
     fn wait_for_jobs(&mut self) -> Result<(), Stop> {
         let may_linger = self.supervisor_can(LINGERING);
         if !(may_linger && self.linger.begins() && self.look_for_a_while()?) {
+            self.wait_for_news(PollTimeout::NONE)?;
             self.receive(MsgFlags::empty())?;
         }
         self.linger.came(self.inbox.turns.len());
         Ok(())
+    }
+
+    /// Waits for news, unless what this worker serves for ends before that. A job that comes at the same moment is not begun.
+    fn wait_for_news(&mut self, longest: PollTimeout) -> Result<(), Stop> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let mut polled = [life.as_fd(), self.stream.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match poll(&mut polled, longest) {
+            Ok(_) if polled[0].any() == Some(true) => {
+                self.flush()?;
+                Err(Stop::LifeIsOver)
+            }
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
     }
 
     fn look_for_a_while(&mut self) -> Result<bool, Stop> {

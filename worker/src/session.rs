@@ -39,6 +39,7 @@ use offload_protocol::messages::{
     BATCHES, CAPABILITIES, ENDS, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -61,11 +62,21 @@ enum Ended {
 /// Serves the supervisor at the other end of `stream` until it sends Drain or is gone. A job whose output has more than
 /// `output_max` bytes is answered with an error.
 pub(crate) fn serve(tasks: Vec<Task>, stream: UnixStream, output_max: usize) -> Result<(), SessionError> {
-    let link = Link::new(stream).map_err(SessionError::Io)?;
+    serve_while(tasks, stream, output_max, None)
+}
+
+/// As [`serve`], and not longer than `life` lasts: it ends once that is readable while no job runs, and all answers were sent.
+pub(crate) fn serve_while(
+    tasks: Vec<Task>,
+    stream: UnixStream,
+    output_max: usize,
+    life: Option<OwnedFd>,
+) -> Result<(), SessionError> {
+    let link = Link::new(stream, life).map_err(SessionError::Io)?;
     let output_max = output_max.min(PAYLOAD_MAX_CEILING);
     let mut session = Session { tasks, link, output_max, reading: Reading::new() };
     match session.run() {
-        Ok(()) | Err(Stop::SupervisorGone) => Ok(()),
+        Ok(()) | Err(Stop::SupervisorGone | Stop::LifeIsOver) => Ok(()),
         Err(Stop::Error(error)) => Err(error),
     }
 }

@@ -5,6 +5,10 @@ use libc::c_int;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+#[cfg(feature = "jsonl")]
+use std::os::unix::process::CommandExt;
+#[cfg(feature = "jsonl")]
+use std::process::Command;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
@@ -106,6 +110,52 @@ impl AsRef<[u8]> for MappedPart {
         // the type's documentation says. The file is sealed against shrinking, so its pages exist.
         unsafe { slice::from_raw_parts(start, self.length) }
     }
+}
+
+/// Has the kernel kill the program that this command starts, when the calling thread ends.
+#[cfg(feature = "jsonl")]
+pub(crate) fn end_with_this_thread(command: &mut Command) {
+    let parent = std::process::id();
+    let prepare = move || {
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+        // It may have been too late for that.
+        match std::os::unix::process::parent_id() == parent {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: between fork and exec, it makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Has the program that this command starts have these descriptors under these numbers.
+///
+/// # Errors
+/// The descriptors of this process are used up.
+#[cfg(feature = "jsonl")]
+pub(crate) fn with_descriptors<const N: usize>(
+    command: &mut Command,
+    descriptors: [(OwnedFd, c_int); N],
+) -> io::Result<()> {
+    let highest = descriptors.iter().map(|(_, number)| *number).max().unwrap_or_default();
+    // None of them may be overwritten before it is in its place; nor may what the standard library keeps open until the exec,
+    // which takes the lowest free numbers, so the places are taken until then.
+    let mut copies = Vec::with_capacity(N);
+    for (descriptor, number) in descriptors {
+        copies.push((rustix::io::fcntl_dupfd_cloexec(&descriptor, highest + 1)?, number, descriptor));
+    }
+    let prepare = move || {
+        for (copy, number, _) in &copies {
+            // SAFETY: in the child, nothing owns the descriptors at these places.
+            if unsafe { libc::dup2(copy.as_raw_fd(), *number) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec, it makes system calls and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+    Ok(())
 }
 
 /// Gives every signal that is ignored its default effect again, but for those in `spared`. A signal that is handled

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
@@ -110,7 +111,12 @@ impl Worker {
             Ok(stream) => stream,
             Err(error) => return complain(&error, error.exit_code()),
         };
-        match session::serve(self.tasks, stream, output_max()) {
+        self.serve_while(stream, None)
+    }
+
+    /// As [`Worker::serve`], in a process that has prepared itself, and not longer than `life` lasts: until that is readable.
+    pub(crate) fn serve_while(self, stream: UnixStream, life: Option<OwnedFd>) -> ExitCode {
+        match session::serve_while(self.tasks, stream, output_max(), life) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(&error, EXIT_BROKEN),
         }
@@ -128,12 +134,13 @@ impl Worker {
 
 /// The longest output that is sent, in bytes. A supervisor kills a worker that sends a longer one, so the job fails here
 /// instead.
-fn output_max() -> usize {
+pub(crate) fn output_max() -> usize {
     let told = std::env::var(PAYLOAD_MAX_VARIABLE).ok();
     told.and_then(|bytes| bytes.parse().ok()).unwrap_or(PAYLOAD_MAX_DEFAULT)
 }
 
-fn complain(error: &dyn fmt::Display, exit_code: u8) -> ExitCode {
+/// Says on standard error why this process ends.
+pub(crate) fn complain(error: &dyn fmt::Display, exit_code: u8) -> ExitCode {
     // If this fails, because the supervisor is gone, there is nobody else to tell.
     let _ = writeln!(std::io::stderr(), "{error}");
     ExitCode::from(exit_code)

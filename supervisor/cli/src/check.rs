@@ -12,6 +12,7 @@ mod said;
 
 use super::failure::{OK, VerbResult};
 use super::flags::Globals;
+use super::jsonl_worker::ADAPTER;
 use super::output::{print, print_line};
 use crate::configuration::split_words;
 use candidate::{Offered, Subject};
@@ -29,6 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   offload worker check 'python3 my_worker.py'
   offload worker check 'python3 my_worker.py' --only Drain --timeout 2s
+  offload worker check --jsonl 'node my_worker.js'
 
 Each question is put to a process of its own, with the examples that the tasks have in their offers: give each task one.
 Exit code 0 if nothing is wrong, otherwise 1. What a worker has to do is in the section PROTOCOL of protocol/src/lib.rs.";
@@ -40,6 +42,10 @@ pub(crate) struct Check {
     /// The worker: its program and arguments, in one word for the shell
     #[arg(value_name = "CMD", value_parser = |text: &str| split_words(text).map(Words))]
     command: Words,
+
+    /// The program reads and writes JSON Lines, as those of `--worker-jsonl`
+    #[arg(long)]
+    jsonl: bool,
 
     /// How long each of its answers may take
     #[arg(long, value_name = "D", default_value = "10s", value_parser = parse_time_limit)]
@@ -74,7 +80,9 @@ struct Row {
 impl Check {
     /// Runs the verb. Exit code 0 if the worker keeps the protocol, otherwise 1.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let subject = Subject { words: self.command.0, patience: self.timeout };
+        let adapter: &[&str] = if self.jsonl { &ADAPTER } else { &[] };
+        let words = adapter.iter().map(|word| (*word).to_owned()).chain(self.command.0).collect();
+        let subject = Subject { words, patience: self.timeout };
         let mut rows = Vec::new();
         let mut tell = |row: Row| {
             let told = if globals.json { Ok(()) } else { print(line(&row).as_bytes()) };

@@ -5,6 +5,7 @@ use super::client::RequestClient;
 use super::embedded::become_sweeper;
 use super::exec::configured_adapter;
 use super::failure::Failure;
+use super::jsonl_worker::ADAPTER as JSONL_ADAPTER;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
 use crate::configuration::{
@@ -201,6 +202,11 @@ fn programs(settings: &Settings, allow_faults: bool) -> Result<Vec<Program>, Fai
             _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
         })
         .collect();
+    programs.extend(
+        settings.values.jsonl_commands.iter().map(|words| {
+            Program::command(words.clone()).with_shim(JSONL_ADAPTER.map(str::to_owned).to_vec())
+        }),
+    );
     if programs.is_empty() {
         programs.push(builtin());
     }

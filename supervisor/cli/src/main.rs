@@ -13,7 +13,7 @@
 //! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
-//! | `worker`, `worker-exec`, `exec-worker` (hidden) | the supervisor that started them |
+//! | `worker`, `worker-exec`, `exec-worker`, `jsonl-worker` (hidden) | the supervisor that started them |
 //! | `bench-helper` (hidden) | the `bench pool` that started it |
 //!
 //! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a
@@ -57,6 +57,7 @@ mod explain;
 mod http;
 mod introduced;
 mod jobs;
+mod jsonl_worker;
 mod man;
 mod map;
 mod reload;
@@ -129,6 +130,7 @@ enum Verb {
     Worker(worker::Worker),
     WorkerExec(worker_exec::WorkerExec),
     ExecWorker(exec_worker::ExecWorker),
+    JsonlWorker(jsonl_worker::JsonlWorker),
     BenchHelper(bench::pool::helper::BenchHelper),
 }
 
@@ -194,7 +196,8 @@ impl Verb {
     fn is_a_worker(&self) -> bool {
         match self {
             Verb::Worker(worker) => worker.is_at_work(),
-            other => matches!(other, Verb::WorkerExec(_) | Verb::ExecWorker(_) | Verb::BenchHelper(_)),
+            Verb::WorkerExec(_) | Verb::ExecWorker(_) | Verb::JsonlWorker(_) | Verb::BenchHelper(_) => true,
+            _ => false,
         }
     }
 
@@ -240,6 +243,7 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Worker(worker) => worker.run(globals),
         Verb::WorkerExec(worker_exec) => worker_exec.run(),
         Verb::ExecWorker(exec_worker) => exec_worker.run(),
+        Verb::JsonlWorker(jsonl_worker) => jsonl_worker.run(),
         Verb::BenchHelper(helper) => helper.run(),
     }
 }

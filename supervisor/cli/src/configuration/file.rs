@@ -2,7 +2,7 @@
 //! unknown key also the nearest known one.
 
 use super::key::{Key, ValueKind};
-use super::table::{BUILTIN, COMMAND, FILE_TABLES, ROUTE, TASK, in_table};
+use super::table::{BUILTIN, COMMAND, FILE_TABLES, JSONL, ROUTE, TASK, command_key, in_table};
 use super::value::Value;
 use super::words::split_words;
 use super::{ConfigError, Layer, Origin};
@@ -252,7 +252,7 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
         if let Some(name) = pool.get_ref().get(NAME) {
             check_pool_name(name.get_ref(), &mut names).map_err(|reason| (name.span(), reason))?;
         }
-        if !values.iter().any(|one| one.key.name == COMMAND) {
+        if !values.iter().any(|one| [COMMAND, JSONL].contains(&one.key.name)) {
             without_command.get_or_insert(pool.span());
         }
         for one in values {
@@ -263,7 +263,11 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
             all.insert(one.key.name, one);
         }
     }
-    if let (Some(span), Some(commands)) = (without_command, all.get_mut(COMMAND)) {
+    if let Some(span) = without_command
+        && (all.contains_key(COMMAND) || all.contains_key(JSONL))
+    {
+        let (key, value) = (command_key(), Value::Commands(Vec::new()));
+        let commands = all.entry(COMMAND).or_insert(SpannedValue { key, value, span: span.clone() });
         commands.add_default_command(span);
     }
     Ok(all.into_values().collect())

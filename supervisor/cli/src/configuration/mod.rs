@@ -65,6 +65,8 @@ pub(crate) struct Values {
     pub(crate) socket: Option<PathBuf>,
     /// The worker programs, each as its words; the built-in worker if none.
     pub(crate) commands: Vec<Vec<String>>,
+    /// The programs that read and write JSON Lines, each as its words.
+    pub(crate) jsonl_commands: Vec<Vec<String>>,
     /// The tasks that are programs. Adapters have them, beside the worker programs.
     pub(crate) programs: BTreeMap<String, TaskProgram>,
     /// Threads for blocking work.
@@ -139,6 +141,7 @@ impl Default for Values {
         Values {
             socket: None,
             commands: Vec::new(),
+            jsonl_commands: Vec::new(),
             programs: BTreeMap::new(),
             io_threads: IO_THREADS_DEFAULT,
             http: HttpValues::default(),

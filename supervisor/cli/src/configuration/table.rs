@@ -26,6 +26,8 @@ use together::{
 pub(crate) const SOCKET: &str = "supervisor.socket";
 /// The setting that says which programs the workers run.
 pub(super) const COMMAND: &str = "pool.command";
+/// The setting that says which programs with JSON Lines run.
+pub(super) const JSONL: &str = "pool.jsonl";
 /// The command that stands for the built-in worker.
 pub(crate) const BUILTIN: &str = "builtin";
 /// The longest input or output; by default it gives way to the memory for all of them.
@@ -75,6 +77,19 @@ pub(crate) static TABLE: &[Key] = &[
     .in_group(Group::Programs)
     .by_default(BUILTIN, BUILTIN)
     .without_it("built-in")
+    .added_up()
+    .that_goes_with(each_program_has_a_worker),
+    key(
+        JSONL,
+        "worker-jsonl",
+        Commands,
+        field!(jsonl_commands),
+        "Program with its arguments that reads and writes JSON Lines on descriptors 3 and 4, as \
+         examples/jsonl/worker.py does; may be given several times, and beside --worker",
+    )
+    .in_group(Group::Programs)
+    .for_example("python3 examples/jsonl/worker.py")
+    .without_it("none")
     .added_up()
     .that_goes_with(each_program_has_a_worker),
     key(
@@ -443,6 +458,11 @@ pub(crate) static TABLE: &[Key] = &[
 /// The key that clients need.
 pub(crate) fn socket_key() -> &'static Key {
     TABLE.iter().find(|key| key.name == SOCKET).expect("it is in the table")
+}
+
+/// The key of the programs of workers.
+pub(super) fn command_key() -> &'static Key {
+    TABLE.iter().find(|key| key.name == COMMAND).expect("it is in the table")
 }
 
 /// All keys, grouped by table of the file.

@@ -1,0 +1,10 @@
+# A worker in Perl: offload run --worker-jsonl 'perl examples/jsonl/worker.pl' average '[1, 2, 6]'
+use strict; use JSON::PP; use IO::Handle; use List::Util 'sum';
+open(my $jobs, '<&=', 3); open(my $answers, '>&=', 4); $answers->autoflush(1);
+sub say { print $answers encode_json($_[0]), "\n" }
+main::say({hello => {tasks => [{name => 'average', idempotent => \1, description => 'The average of numbers', example => [1, 2]}]}});
+while (my $line = <$jobs>) {
+    my $job = decode_json($line);
+    my $output = eval { sum(@{$job->{input}}) / @{$job->{input}} };
+    main::say({job => $job->{job}, defined $output ? (output => $output) : (error => $@)});
+}

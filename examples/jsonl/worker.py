@@ -1,0 +1,12 @@
+# A worker in Python: offload run --worker-jsonl 'python3 examples/jsonl/worker.py' average '[1, 2, 6]'
+import json
+tasks = [{"name": "average", "idempotent": True, "description": "The average of numbers", "example": [1, 2]}]
+jobs, answers = open(3), open(4, "w", buffering=1)
+print(json.dumps({"hello": {"tasks": tasks}}), file=answers)
+for line in jobs:
+    job = json.loads(line, parse_int=float)  # Python reads no integers of more than 4,300 digits
+    try:
+        said = {"output": sum(job["input"]) / len(job["input"])}
+    except Exception as error:
+        said = {"error": repr(error)}
+    print(json.dumps({"job": job["job"], **said}), file=answers)
