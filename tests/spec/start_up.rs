@@ -91,7 +91,13 @@ fn run_waits_once_for_a_program_that_is_no_worker_and_says_what_is_wrong() {
     assert!(!ran.stderr.contains("2 failed starts"), "{}", ran.stderr);
     let said: Vec<_> = ran.stderr.lines().filter(|line| line.contains("unavailable")).collect();
     assert_eq!(said.len(), 1, "{}", ran.stderr);
-    for words in ["did not say hello within 500 ms", "the protocol of workers", "examples/worker.py"] {
+    for words in [
+        "did not say hello within 500 ms",
+        "the protocol of workers",
+        "examples/worker.py",
+        "--exec",
+        "--worker-jsonl",
+    ] {
         assert!(said[0].contains(words), "{}", said[0]);
     }
     let ran = run_offload(&["run", "--worker", "/bin/true", "any.task", "x"]).code(4);

@@ -99,15 +99,17 @@ pub(crate) fn become_sweeper() -> bool {
     become_subreaper().is_ok()
 }
 
+/// Which kind of program each flag takes.
+const WHICH_FLAG: &str = "; --worker takes a program that speaks the protocol of workers, such as examples/worker.py; for one that \
+    reads standard input and prints its result there is --exec, and for one with JSON Lines --worker-jsonl";
+
 /// If no worker of the user's program could be started, the message says what such a program has to do.
 pub(crate) fn explained(mut finished: Finished, is_own: bool) -> Finished {
     if let Some(error) = &mut finished.report.error
         && error.code == OutcomeCode::Unavailable
         && is_own
     {
-        error.message.push_str(
-            "; --worker takes a program that speaks the protocol of workers, such as examples/worker.py",
-        );
+        error.message.push_str(WHICH_FLAG);
     }
     finished
 }
