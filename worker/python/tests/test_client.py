@@ -155,6 +155,10 @@ class Failures(WithPool):
         self.assertTrue(workers.is_alive(process), "the task has heard of it and returned")
 
     def test_an_interrupted_call_cancels_its_job(self):
+        # A shell starts what it does not wait for with SIGINT ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
         def interrupt():
             self.running()
             os.kill(os.getpid(), signal.SIGINT)
