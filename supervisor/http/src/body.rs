@@ -2,7 +2,7 @@
 
 use crate::access_log::Logged;
 use crate::limits::PIECE;
-use crate::patience::{AwaitedBody, Patience, RequestMark, Unread};
+use crate::patience::{BodyPace, Patience, RequestMark, Unread};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
@@ -41,8 +41,8 @@ impl std::error::Error for BodyError {}
 
 /// The body of a request, as it comes in. What nobody takes is not read: the client has to wait.
 pub struct RequestBody {
-    /// While more of it is waited for.
-    awaited: Option<AwaitedBody>,
+    /// Once it was waited for.
+    pace: Option<BodyPace>,
     incoming: Incoming,
     media_type: MediaType,
     mark: Rc<RequestMark>,
@@ -57,7 +57,7 @@ impl RequestBody {
         let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
         let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
         let is_encoded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        RequestBody { awaited: None, incoming, media_type, mark, max: None, is_encoded }
+        RequestBody { pace: None, incoming, media_type, mark, max: None, is_encoded }
     }
 
     /// Whether it has a `Content-Encoding`, such as `gzip`: what comes is not what its media type says. As the input of a job it is
@@ -107,10 +107,11 @@ impl RequestBody {
                 return Poll::Ready(Some(Err(BodyError::Late)));
             }
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
-                self.awaited.get_or_insert_with(|| patience.body_is_awaited());
+                self.pace.get_or_insert_with(|| patience.body()).wait();
                 return Poll::Pending;
             };
-            self.awaited = None;
+            let came = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+            self.pace.iter().for_each(|pace| pace.came(came));
             return Poll::Ready(match frame {
                 None => None,
                 Some(Err(_)) => Some(Err(BodyError::Broken)),

@@ -258,7 +258,6 @@ impl Line {
         self.traffic.receive(count);
         self.is_over.set(count == 0);
         incoming.came_directly(count);
-        self.patience.body_came(count);
         Poll::Ready(Ok(()))
     }
 
@@ -283,13 +282,10 @@ impl Line {
         let count = ready!(self.transport.poll_read(context, room, bytes))?;
         self.traffic.receive(count);
         self.is_over.set(count == 0);
-        if count > 0 {
-            match incoming.frames.is_none() && incoming.guard.awaits_head() {
-                // The time for the next head begins when this request is answered.
-                true if self.patience.is_answering() => {}
-                true => self.patience.head_begins(),
-                false => self.patience.body_came(count),
-            }
+        let is_head = count > 0 && incoming.frames.is_none() && incoming.guard.awaits_head();
+        // The time for the next head begins when the request under way is answered.
+        if is_head && !self.patience.is_answering() {
+            self.patience.head_begins();
         }
         Poll::Ready(Ok(()))
     }

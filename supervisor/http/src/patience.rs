@@ -20,6 +20,7 @@ use crate::limits::{
 use offload_event_loop::{LoopHandle, TimerId};
 use offload_supervisor::pauses::{Running, RunningClock};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
@@ -102,9 +103,9 @@ pub(crate) struct Patience {
     /// Wrong tokens, and how many of the requests are kept waiting for that.
     guesses: Cell<u32>,
     delayed: Cell<usize>,
-    body: Cell<Pace>,
-    /// How many bodies are waited for. Over HTTP/2 they share one pace, and what comes for others does not stop it.
-    awaited: Cell<usize>,
+    /// The bodies that were waited for, each with a pace of its own: over HTTP/2 one that flows is no excuse for one that stands.
+    bodies: RefCell<BTreeMap<u64, Pace>>,
+    last_body: Cell<u64>,
     answer: Cell<Pace>,
     /// Bodies of answers of which there is more than was asked for: over HTTP/2 a client can keep them without the socket being
     /// full.
@@ -138,8 +139,8 @@ impl Patience {
             requests: Cell::new(0),
             guesses: Cell::new(0),
             delayed: Cell::new(0),
-            body: Cell::default(),
-            awaited: Cell::new(0),
+            bodies: RefCell::default(),
+            last_body: Cell::new(0),
             answer: Cell::default(),
             unread: Cell::new(0),
             reading: Cell::default(),
@@ -177,10 +178,7 @@ impl Patience {
     /// A request is under way until the mark is dropped.
     pub(crate) fn request_begins(self: &Rc<Patience>) -> RequestMark {
         self.requests.set(self.requests.get() + 1);
-        if self.awaited.get() == 0 {
-            self.body.set(Pace::default());
-            self.is_body_late.set(false);
-        }
+        self.is_body_late.set(false);
         RequestMark(Rc::clone(self))
     }
 
@@ -248,22 +246,12 @@ impl Patience {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Somebody waits for more of a body, until the result is dropped.
-    pub(crate) fn body_is_awaited(self: &Rc<Patience>) -> AwaitedBody {
-        self.awaited.set(self.awaited.get() + 1);
-        self.change(&self.body, |body, now| body.wait(now));
-        AwaitedBody(Rc::clone(self))
-    }
-
-    /// So much came, if it was for a body.
-    pub(crate) fn body_came(&self, bytes: usize) {
-        let is_awaited = self.awaited.get() > 0;
-        self.change(&self.body, |body, now| {
-            body.count(bytes, now, BODY_QUOTA);
-            if is_awaited {
-                body.wait(now);
-            }
-        });
+    /// A body that somebody will wait for.
+    pub(crate) fn body(self: &Rc<Patience>) -> BodyPace {
+        let number = self.last_body.get() + 1;
+        self.last_body.set(number);
+        self.bodies.borrow_mut().insert(number, Pace::default());
+        BodyPace { patience: Rc::clone(self), number }
     }
 
     /// Whoever waits for the body has to give it up.
@@ -349,7 +337,8 @@ impl Patience {
         }
         let idle = self.is_idle().then(|| (self.idle_since.get() + IDLE_TIME, Late::Idle));
         let head = self.head_since.get().map(|since| (since + HEAD_TIME, Late::Head));
-        let body = self.body.get().limit(BODY_TIME).map(|at| (at, Late::Body));
+        let bodies = self.bodies.borrow();
+        let body = bodies.values().filter_map(|body| body.limit(BODY_TIME)).min().map(|at| (at, Late::Body));
         let reader = self.answer.get().limit(READ_TIME).map(|at| (at, Late::Reader));
         let reading = self.reading.get().limit(READ_TIME).map(|at| (at, Late::Reader));
         let ahead = self.ahead_since.get().map(|since| (since + AHEAD_TIME, Late::Ahead));
@@ -413,9 +402,6 @@ impl Patience {
     fn request_ends(&self) {
         self.requests.set(self.requests.get() - 1);
         self.ahead_since.set(None);
-        if self.awaited.get() == 0 {
-            self.body.set(Pace::default());
-        }
         self.idle_since.set(self.clock.now());
         self.is_unwritten.set(true);
         self.wake_at_end();
@@ -443,13 +429,34 @@ impl Drop for Unread {
     }
 }
 
-/// See [`Patience::body_is_awaited`].
-pub(crate) struct AwaitedBody(Rc<Patience>);
+/// See [`Patience::body`].
+pub(crate) struct BodyPace {
+    patience: Rc<Patience>,
+    number: u64,
+}
 
-impl Drop for AwaitedBody {
+impl BodyPace {
+    /// Somebody waits for more of it.
+    pub(crate) fn wait(&self) {
+        self.change(Pace::wait);
+    }
+
+    /// So much of it came, and nobody waits for now.
+    pub(crate) fn came(&self, bytes: usize) {
+        self.change(|pace, now| pace.count(bytes, now, BODY_QUOTA));
+    }
+
+    fn change(&self, deed: impl FnOnce(&mut Pace, Instant)) {
+        let now = self.patience.clock.now();
+        if let Some(pace) = self.patience.bodies.borrow_mut().get_mut(&self.number) {
+            deed(pace, now);
+        }
+    }
+}
+
+impl Drop for BodyPace {
     fn drop(&mut self) {
-        self.0.awaited.set(self.0.awaited.get() - 1);
-        self.0.body_came(0);
+        self.patience.bodies.borrow_mut().remove(&self.number);
     }
 }
 

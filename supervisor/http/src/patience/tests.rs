@@ -83,10 +83,12 @@ fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
     let late = |bytes| {
         late_after(move |patience, handle| {
             let mark = in_order(patience);
-            let awaited = mark.patience().body_is_awaited();
+            let body = mark.patience().body();
+            body.wait();
             handle.set_interval(Duration::from_secs(1), move |_| {
-                let _still = &awaited;
-                mark.patience().body_came(bytes);
+                let _under_way = &mark;
+                body.came(bytes);
+                body.wait();
             });
         })
     };
@@ -132,15 +134,15 @@ fn much_that_was_taken_at_once_is_no_credit() {
 fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
     let late = late_after(|patience, handle| {
         let mark = in_order(patience);
-        let awaited = mark.patience().body_is_awaited();
+        let body = mark.patience().body();
+        body.wait();
         let clock = handle.clone();
         handle.set_timeout(Duration::from_secs(5), move |_| {
-            mark.patience().body_came(1);
-            drop(awaited);
+            body.came(1);
             // There is no room for more, for 30 s.
             clock.set_timeout(Duration::from_secs(30), move |_| {
-                std::mem::forget(mark.patience().body_is_awaited());
-                std::mem::forget(mark);
+                body.wait();
+                std::mem::forget((body, mark));
             });
         });
     });
@@ -151,14 +153,15 @@ fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
 fn a_body_that_stops_is_late_whatever_else_comes_over_its_connection() {
     let late = late_after(|patience, handle| {
         let mark = in_order(patience);
-        let awaited = mark.patience().body_is_awaited();
+        let body = mark.patience().body();
+        body.wait();
         handle.set_interval(Duration::from_secs(2), move |_| {
-            // Another request on the same connection, with a body of its own.
+            // Another request on the same connection, with a body that flows.
             let other = mark.patience().request_begins();
-            drop(other.patience().body_is_awaited());
-            mark.patience().body_came(100);
-            drop(other);
-            let _still = &awaited;
+            let flowing = other.patience().body();
+            flowing.wait();
+            flowing.came(1 << 20);
+            let _stands = &body;
         });
     });
     assert_eq!(late[0], (10, Late::Body));
