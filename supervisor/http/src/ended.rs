@@ -8,9 +8,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
-use offload_supervisor::service::{Collection, Reply, Report};
-use std::cell::Cell;
-use std::fmt::{self, Write};
+use offload_supervisor::service::{Reply, Report};
+use std::fmt::Write;
 use std::rc::Rc;
 
 /// Where the time of the job went, in a response.
@@ -20,13 +19,10 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 ///
 /// # Errors
 /// It failed.
-pub(crate) fn finished(mut report: Report, job: String) -> Result<Output, Failure> {
-    let collection = report.collection.take();
+pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
     match &report.finished.report.error {
-        None => Ok(Output { ended: Rc::new(Ended { report, unsent: Cell::new(collection) }) }),
+        None => Ok(Output { report: Rc::new(report) }),
         Some(error) => {
-            // What went wrong is in the answer, and nothing else is kept for the client.
-            collection.into_iter().for_each(Collection::complete);
             let attempts = Some(report.finished.report.attempts);
             let timing = timing(&report.finished.report.receipt);
             let problem = Problem::of_job(report.finished.report.outcome, error);
@@ -42,31 +38,13 @@ pub(crate) fn finished(mut report: Report, job: String) -> Result<Output, Failur
 /// handed to the system.
 #[derive(Clone, Debug)]
 pub struct Output {
-    ended: Rc<Ended>,
-}
-
-struct Ended {
-    report: Report,
-    /// How it is said that the client has the output, if it is kept and no response says so.
-    unsent: Cell<Option<Collection>>,
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.unsent.take().into_iter().for_each(Collection::complete);
-    }
-}
-
-impl fmt::Debug for Ended {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.report.fmt(formatter)
-    }
+    report: Rc<Report>,
 }
 
 impl Output {
     /// The bytes that the task returned.
     pub fn bytes(&self) -> &Bytes {
-        &self.ended.report.finished.output
+        &self.report.finished.output
     }
 
     /// What they are.
@@ -76,7 +54,7 @@ impl Output {
 
     /// Everything else about the job.
     pub fn report(&self) -> &offload_protocol::nouns::Report {
-        &self.ended.report.finished.report
+        &self.report.finished.report
     }
 }
 
@@ -85,8 +63,8 @@ impl IntoResponse for Output {
         let report = self.report();
         let (media_type, timing) = (header(report.media_type.as_str()), timing(&report.receipt));
         let job = header(&report.job);
-        let mut body = Body::holding(self.bytes().clone(), Rc::clone(&self.ended));
-        body.collects(self.ended.unsent.take());
+        let mut body = Body::holding(self.bytes().clone(), Rc::clone(&self.report));
+        body.collects(self.report.collection.clone());
         let mut response = Response::new(body);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, media_type);

@@ -65,7 +65,7 @@ struct Inner {
     clock: RunningClock,
     router: RefCell<Router<Handler>>,
     look_ups: RefCell<Vec<LookUp>>,
-    checks: RefCell<Vec<Check>>,
+    checks: RefCell<Rc<Vec<Check>>>,
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
     /// Those of them that were not cut to make room.
@@ -227,7 +227,7 @@ impl Server {
     /// Asks `check` about each request before its body is read, whatever its path is, also if there is no route for it. Checks are
     /// asked in the order in which they were added; the first problem is the answer. Without any, every request is answered.
     pub fn check(&self, check: impl Fn(&Parts, Remote) -> Result<(), Problem> + 'static) {
-        self.0.checks.borrow_mut().push(Rc::new(check));
+        Rc::make_mut(&mut self.0.checks.borrow_mut()).push(Rc::new(check));
     }
 
     /// Listens there, too, and returns where that is: with port 0, the port that the system chose. While it listens, the event loop

@@ -99,7 +99,7 @@ impl Inner {
         if let Some(problem) = too_much(&head) {
             return ready(problem.into_response());
         }
-        let checks = self.checks.borrow().clone();
+        let checks = Rc::clone(&self.checks.borrow());
         if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
             let is_guess = problem.status == 401 && head.headers.contains_key(AUTHORIZATION);
             return if is_guess {
