@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 use std::path::Path;
-use tests::harness::{offload, private_folder, run_offload, workspace};
+use tests::harness::{
+    PATIENCE, command, offload, private_folder, run_offload, until, wait_for_end, workspace,
+};
 
 fn example() -> String {
     std::fs::read_to_string(workspace().join("examples/worker.py")).expect("the example")
@@ -89,6 +91,21 @@ fn each_way_to_break_the_protocol_is_found_and_named() {
             });
         }
     });
+}
+
+#[test]
+fn a_worker_that_heeds_nothing_ends_with_the_check() {
+    let folder = private_folder();
+    let (program, started) = (folder.path().join("worker.py"), folder.path().join("started"));
+    let text = "import os, signal, sys, time\nsignal.signal(15, signal.SIG_IGN)\n\
+        open(sys.argv[1] + '.new', 'w').write(str(os.getpid()))\nos.rename(sys.argv[1] + '.new', sys.argv[1])\ntime.sleep(600)";
+    std::fs::write(&program, text).expect("a file");
+    let worker = format!("python3 {} {}", program.display(), started.display());
+    let mut check = command(&["worker", "check", &worker, "--timeout", "10m"]).spawn().expect("the check");
+    let pid = until("the worker runs", || std::fs::read_to_string(&started).ok());
+    check.kill().expect("it runs");
+    check.wait().expect("our own child");
+    assert!(wait_for_end(pid.parse().expect("a number"), PATIENCE));
 }
 
 #[test]

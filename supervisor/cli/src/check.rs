@@ -14,6 +14,7 @@ use super::failure::{OK, VerbResult};
 use super::flags::Globals;
 use super::jsonl_worker::ADAPTER;
 use super::output::{print, print_line};
+use super::worker_exec::SHIM;
 use crate::configuration::split_words;
 use candidate::{Offered, Subject};
 use clap::Args;
@@ -80,9 +81,9 @@ struct Row {
 impl Check {
     /// Runs the verb. Exit code 0 if the worker keeps the protocol, otherwise 1.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let adapter: &[&str] = if self.jsonl { &ADAPTER } else { &[] };
-        let words = adapter.iter().map(|word| (*word).to_owned()).chain(self.command.0).collect();
-        let subject = Subject { words, patience: self.timeout };
+        // Either way the worker is confined like any other, and ends with this process.
+        let (front, words) = if self.jsonl { (ADAPTER, self.command.0) } else { (SHIM, self.command.0) };
+        let subject = Subject { front, words, patience: self.timeout };
         let mut rows = Vec::new();
         let mut tell = |row: Row| {
             let told = if globals.json { Ok(()) } else { print(line(&row).as_bytes()) };

@@ -3,12 +3,10 @@
 use super::exec::TASKS_VARIABLE;
 use super::failure::VerbResult;
 use super::output::say;
+use super::worker_exec::POINTLESS;
 use clap::Args;
 use offload_supervisor::workers::executable::why_not_executed;
 use offload_worker::exec::{ExecTask, serve};
-
-/// The exit code that tells a supervisor that starting this worker again is pointless.
-const POINTLESS: u8 = 64;
 
 /// Run as a worker whose tasks are programs; started by a supervisor, never by hand
 #[derive(Args, Debug)]

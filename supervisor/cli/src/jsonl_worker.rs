@@ -3,6 +3,7 @@
 
 use super::failure::VerbResult;
 use super::output::say;
+use super::worker_exec::{MAY_PASS, POINTLESS};
 use clap::Args;
 use offload_supervisor::workers::executable::{is_pointless, why_not_executed};
 use offload_worker::jsonl;
@@ -13,11 +14,6 @@ use std::process::ExitCode;
 
 /// The words that are put in front of a command of the user.
 pub(crate) const ADAPTER: [&str; 3] = ["/proc/self/exe", "jsonl-worker", "--"];
-
-/// The exit code that tells a supervisor that starting this worker again is pointless.
-const POINTLESS: u8 = 64;
-/// The exit code for temporary failures (`EX_TEMPFAIL` of sysexits.h).
-const MAY_PASS: u8 = 75;
 
 /// Run as a worker for a program that reads and writes JSON Lines; started by a supervisor, never by hand
 #[derive(Args, Debug)]

@@ -16,10 +16,13 @@ use std::io::{self, stdin};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// The words that are put in front of a command of the user, whose program is named by its whole path.
+pub(crate) const SHIM: [&str; 3] = ["/proc/self/exe", "worker-exec", "--"];
+
 /// The exit code that tells a supervisor that starting this worker again is pointless.
-const POINTLESS: u8 = 64;
+pub(crate) const POINTLESS: u8 = 64;
 /// The exit code for temporary failures: the file is being written, or memory is short (`EX_TEMPFAIL` of sysexits.h).
-const MAY_PASS: u8 = 75;
+pub(crate) const MAY_PASS: u8 = 75;
 
 /// Execute a worker program that ends with its supervisor; started by a supervisor, never by hand
 #[derive(Args, Debug)]

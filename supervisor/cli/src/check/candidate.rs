@@ -9,12 +9,13 @@ use offload_core::exit::Exit;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, PARTS_CREDIT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
-use offload_protocol::messages::{PARTS, ToWorker, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{BATCHES, ENDS, PARTS, ToWorker, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::{DescribedTask, MediaType, Metadata, TaskOffer};
 use offload_protocol::outbox::Outbox;
+use offload_supervisor::workers::find_executable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -46,6 +47,8 @@ const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 /// What is checked, and how.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
+    /// What prepares the process of the worker, as a supervisor does.
+    pub(super) front: [&'static str; 3],
     pub(super) words: Vec<String>,
     /// How long each answer may take.
     pub(super) patience: Duration,
@@ -80,8 +83,9 @@ pub(super) struct Candidate {
     printed: Arc<Mutex<Vec<u8>>>,
     readers: Vec<JoinHandle<()>>,
     pub(super) offers: Vec<Offered>,
-    /// What it says that it can.
+    /// The capabilities that it states, and those of them that it was granted.
     pub(super) capabilities: u64,
+    granted: u64,
 }
 
 impl Subject {
@@ -96,9 +100,13 @@ impl Subject {
     pub(super) fn spawn(&self) -> Result<Candidate, String> {
         let (ours, theirs) = UnixStream::pair().map_err(|error| format!("no sockets: {error}"))?;
         ours.set_write_timeout(Some(self.patience)).map_err(|error| error.to_string())?;
-        let (program, arguments) = self.words.split_first().ok_or("no program")?;
+        let (word, arguments) = self.words.split_first().ok_or("no program")?;
+        let cannot = |error: io::Error| format!("it cannot be started: {error}");
+        let program = find_executable(word).map_err(cannot)?;
         let kept = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-        let mut child = Command::new(program)
+        let mut child = Command::new(self.front[0])
+            .args(&self.front[1..])
+            .arg(program)
             .args(arguments)
             .env_clear()
             .envs(kept)
@@ -108,7 +116,7 @@ impl Subject {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("it cannot be started: {error}"))?;
+            .map_err(cannot)?;
         let printed = Arc::default();
         let readers = [remember(child.stdout.take(), &printed), remember(child.stderr.take(), &printed)];
         Ok(Candidate {
@@ -121,6 +129,7 @@ impl Subject {
             readers: readers.into_iter().flatten().collect(),
             offers: Vec::new(),
             capabilities: 0,
+            granted: 0,
         })
     }
 }
@@ -147,7 +156,9 @@ impl Candidate {
     fn hear_hello(&mut self, granted: u64) -> Result<(), String> {
         let until = Instant::now() + self.patience;
         match self.hear_until(until)? {
-            Said::Hello { major, capabilities } if major == VERSION_MAJOR => self.capabilities = capabilities,
+            Said::Hello { major, capabilities } if major == VERSION_MAJOR => {
+                (self.capabilities, self.granted) = (capabilities, granted & capabilities);
+            }
             Said::Hello { major, .. } => {
                 return Err(format!(
                     "it speaks version {major} of the protocol, and this is version {VERSION_MAJOR}"
@@ -155,7 +166,7 @@ impl Candidate {
             }
             other => return Err(format!("its first message is {other}, and has to be Hello")),
         }
-        self.send(&self.welcome(granted), &Bytes::new())?;
+        self.send(&self.welcome(), &Bytes::new())?;
         let mut bytes = 0;
         loop {
             match self.hear_until(until)? {
@@ -164,9 +175,7 @@ impl Candidate {
                     self.offers.push(Offered { task: *task, described: *described });
                 }
                 Said::OfferBatch(batching) => match self.offers.last_mut() {
-                    Some(offered)
-                        if granted & self.capabilities & offload_protocol::messages::BATCHES > 0 =>
-                    {
+                    Some(offered) if self.granted & BATCHES > 0 => {
                         offered.task.batching = Some(batching);
                         offered.task.check_batching().map_err(|problem| problem.to_string())?;
                     }
@@ -183,7 +192,7 @@ impl Candidate {
                 return Err("it offers more than 4,096 tasks, or more than 1 MiB of them".to_owned());
             }
         }
-        let names: BTreeMap<&str, ()> = self.offers.iter().map(|offered| (&*offered.task.name, ())).collect();
+        let names: BTreeSet<&str> = self.offers.iter().map(|offered| &*offered.task.name).collect();
         match names.len() {
             0 => Err("it offers no task".to_owned()),
             different if different < self.offers.len() => Err("it offers a task twice".to_owned()),
@@ -191,12 +200,12 @@ impl Candidate {
         }
     }
 
-    fn welcome(&self, granted: u64) -> ToWorker<'static> {
+    fn welcome(&self) -> ToWorker<'static> {
         ToWorker::Welcome {
             major: VERSION_MAJOR,
             // A later supervisor of the same major version is one that says less to it than it knows.
             minor: VERSION_MINOR + 7,
-            capabilities: granted & self.capabilities,
+            capabilities: self.granted,
             payload_max: PAYLOAD_MAX as u64,
         }
     }
@@ -364,15 +373,16 @@ impl Candidate {
 
     /// The whole answer to a job that was sent: Started, and the end.
     pub(super) fn answer(&mut self, job: u64, attempt: u32, offered: &Offered) -> Result<End, String> {
-        match self.hear()? {
-            Said::Started { job: its, attempt: which } if (its, which) == (job, attempt) => {}
-            other => {
-                return Err(format!(
-                    "to job {job}, attempt {attempt}, it answered {other} in place of Started"
-                ));
-            }
-        }
+        self.started(job, attempt)?;
         self.end(job, attempt, offered)
+    }
+
+    /// The beginning of a job that was sent.
+    pub(super) fn started(&mut self, job: u64, attempt: u32) -> Result<(), String> {
+        match self.hear()? {
+            Said::Started { job: its, attempt: which } if (its, which) == (job, attempt) => Ok(()),
+            other => Err(format!("to job {job}, attempt {attempt}, it answered {other} in place of Started")),
+        }
     }
 
     /// The end of a job that has started, with what may come before it.
@@ -389,10 +399,13 @@ impl Candidate {
                         "its output is longer than {PAYLOAD_MAX} bytes, the longest payload"
                     ));
                 }
+                Said::Ended(End { is_programs: true, .. }) if self.granted & ENDS == 0 => {
+                    return Err("it said how a program ended, for which it has no capability".to_owned());
+                }
                 Said::Ended(end) => return Ok(end),
                 Said::Progress { .. } => {}
                 Said::Checkpoint { .. } if offered.task.checkpoints => {}
-                Said::Part { bytes, .. } if self.capabilities & PARTS > 0 => {
+                Said::Part { bytes, .. } if self.granted & PARTS > 0 => {
                     credit = credit
                         .checked_sub(bytes as u64)
                         .ok_or("it sent more parts than it had credit for")?;

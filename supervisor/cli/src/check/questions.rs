@@ -20,6 +20,9 @@ pub(super) enum Kept {
     NotAsked(&'static str),
 }
 
+/// Why the order of several jobs is not asked for.
+const INTERRUPTED: Kept = Kept::NotAsked("a stepped task may be interrupted by the next job");
+
 /// The errors of `ask` are sentences about the worker.
 pub(super) struct Question {
     pub(super) name: &'static str,
@@ -82,14 +85,14 @@ fn attempts(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
 }
 
 fn in_order(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
+    if offered.task.stepped {
+        return Ok(INTERRUPTED);
+    }
     let mut candidate = subject.start(PARTS)?;
     for job in 1..=20 {
         candidate.add(&Candidate::run(job, 1, offered), &offered.example())?;
     }
     candidate.flush()?;
-    if offered.task.stepped {
-        return Ok(Kept::NotAsked("a stepped task may be interrupted by the next job"));
-    }
     for job in 1..=20 {
         candidate.answer(job, 1, offered)?;
     }
@@ -133,7 +136,7 @@ fn in_bytes(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
 /// Its answers fill the socket while more jobs come than it takes.
 fn slow_reader(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     if offered.task.stepped {
-        return Ok(Kept::NotAsked("a stepped task may be interrupted by the next job"));
+        return Ok(INTERRUPTED);
     }
     let mut candidate = subject.start(PARTS)?;
     let begun = Instant::now();
@@ -176,14 +179,14 @@ fn wait_until_nothing_moves(sent: &AtomicUsize) {
 }
 
 fn cancelled_before(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
+    if offered.task.stepped {
+        return Ok(INTERRUPTED);
+    }
     let mut candidate = subject.start(PARTS)?;
     candidate.add(&Candidate::run(1, 1, offered), &offered.example())?;
     candidate.add(&Candidate::run(2, 1, offered), &offered.example())?;
     candidate.add(&ToWorker::Cancel { job: 2 }, &Bytes::new())?;
     candidate.flush()?;
-    if offered.task.stepped {
-        return Ok(Kept::NotAsked("a stepped task may be interrupted by the next job"));
-    }
     candidate.answer(1, 1, offered)?;
     match candidate.hear()? {
         Said::Skipped { job: 2 } => {}
@@ -197,10 +200,7 @@ fn cancelled_before(subject: &Subject, offered: &Offered) -> Result<Kept, String
 fn cancelled_while(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     let mut candidate = subject.start(PARTS)?;
     candidate.send(&Candidate::run(1, 1, offered), &offered.example())?;
-    match candidate.hear()? {
-        Said::Started { job: 1, attempt: 1 } => {}
-        other => return Err(format!("it answered {other} in place of Started")),
-    }
+    candidate.started(1, 1)?;
     candidate.send(&ToWorker::Cancel { job: 1 }, &Bytes::new())?;
     candidate.end(1, 1, offered)?;
     candidate.drain()?;
@@ -228,7 +228,7 @@ fn drain_idle(subject: &Subject, _: &Offered) -> Result<Kept, String> {
 
 fn drain_busy(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     if offered.task.stepped {
-        return Ok(Kept::NotAsked("a stepped task may be interrupted by the next job"));
+        return Ok(INTERRUPTED);
     }
     let mut candidate = subject.start(PARTS)?;
     for job in 1..=3 {
@@ -252,10 +252,7 @@ fn gone_idle(subject: &Subject, _: &Offered) -> Result<Kept, String> {
 fn gone_busy(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     let mut candidate = subject.start(PARTS)?;
     candidate.send(&Candidate::run(1, 1, offered), &offered.example())?;
-    match candidate.hear()? {
-        Said::Started { job: 1, attempt: 1 } => {}
-        other => return Err(format!("it answered {other} in place of Started")),
-    }
+    candidate.started(1, 1)?;
     candidate.hang_up();
     must_end(&mut candidate, subject)
 }
@@ -270,10 +267,7 @@ fn must_end(candidate: &mut Candidate, subject: &Subject) -> Result<Kept, String
 fn killed(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     let mut candidate = subject.start(PARTS)?;
     candidate.send(&Candidate::run(1, 1, offered), &offered.example())?;
-    match candidate.hear()? {
-        Said::Started { job: 1, attempt: 1 } => {}
-        other => return Err(format!("it answered {other} in place of Started")),
-    }
+    candidate.started(1, 1)?;
     candidate.kill()?;
     match candidate.is_closed_within(subject.patience) {
         true => Ok(Kept::Yes),
@@ -394,10 +388,7 @@ fn batch(subject: &Subject, _: &Offered) -> Result<Kept, String> {
         candidate.add(&Candidate::run(job, 1, &offered), &offered.example())?;
     }
     candidate.flush()?;
-    match candidate.hear()? {
-        Said::Started { job: 1, attempt: 1 } => {}
-        other => return Err(format!("to a batch it answered {other} in place of Started of its first job")),
-    }
+    candidate.started(1, 1)?;
     let mut open: Vec<u64> = (1..=u64::from(jobs)).collect();
     while !open.is_empty() {
         match candidate.hear()? {
@@ -413,7 +404,6 @@ fn batch(subject: &Subject, _: &Offered) -> Result<Kept, String> {
 
 fn without_capabilities(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     let mut candidate = subject.start(0)?;
-    candidate.capabilities = 0;
     candidate.send(&Candidate::run(1, 1, offered), &offered.example())?;
     candidate.answer(1, 1, offered)?;
     candidate.drain()?;

@@ -2,7 +2,7 @@
 
 use offload_protocol::limits::{CHECKPOINT_MAX, MESSAGE_MAX, PART_MAX, SDK_NAME_MAX};
 use offload_protocol::messages::{FromWorker, WORKER_MAGIC};
-use offload_protocol::nouns::{Batching, DescribedTask, TaskOffer, is_task_name};
+use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, TaskOffer, is_task_name};
 use std::fmt;
 
 /// A message.
@@ -52,6 +52,8 @@ pub(super) struct End {
     pub(super) attempt: u32,
     /// Why, if the task failed.
     pub(super) failed: Option<String>,
+    /// It is said how a program ended that the worker ran.
+    pub(super) is_programs: bool,
     /// Length of the output.
     pub(super) bytes: usize,
 }
@@ -122,14 +124,15 @@ pub(super) fn said(message: FromWorker<'_>, payload: &[u8]) -> Result<Said, Stri
         FromWorker::Ready => has_none(Said::Ready),
         FromWorker::Started { job, attempt } => has_none(Said::Started { job, attempt }),
         FromWorker::Finished { job, attempt, .. } => {
-            Ok(Said::Ended(End { job, attempt, failed: None, bytes: payload.len() }))
+            Ok(Said::Ended(End { job, attempt, failed: None, is_programs: false, bytes: payload.len() }))
         }
         FromWorker::Failed { message, .. } if message.len() > MESSAGE_MAX => {
             Err(format!("the message of Failed has {} bytes, and may have {MESSAGE_MAX}", message.len()))
         }
-        FromWorker::Failed { job, attempt, message, .. } => {
+        FromWorker::Failed { job, attempt, kind, message, .. } => {
+            let is_programs = !matches!(kind, FailureKind::AppError | FailureKind::Panic);
             let failed = Some(message.into_owned());
-            has_none(Said::Ended(End { job, attempt, failed, bytes: 0 }))
+            has_none(Said::Ended(End { job, attempt, failed, is_programs, bytes: 0 }))
         }
         FromWorker::Skipped { job } => has_none(Said::Skipped { job }),
         FromWorker::Progress { job, attempt, .. } => has_none(Said::Progress { job, attempt }),
