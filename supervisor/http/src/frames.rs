@@ -6,6 +6,7 @@
 //!               '--- unfinished, until the block of fields that began here has all of its frames ---'
 //! ```
 //!
+//! Until the first request has come, everything is unfinished: settings and pings alone give a connection no more time.
 //! DATA is not looked after here: bodies have a limit of their own.
 
 const HEAD: usize = 9;
@@ -18,7 +19,7 @@ const END_HEADERS: u8 = 4;
 const TOO_SLOW: u32 = 11;
 
 /// Follows the frames of one connection. Any bytes in any portions are legal input.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Frames {
     head: [u8; HEAD],
     /// So many bytes of the head are there.
@@ -27,16 +28,8 @@ pub(crate) struct Frames {
     left: usize,
     /// A block of fields has begun, and its last frame has not ended.
     is_in_block: bool,
-    /// The client's first frame, its settings, has not ended.
-    is_first: bool,
-    /// The last stream with a whole head.
+    /// The last stream with a whole head; 0 if there is none.
     last_stream: u32,
-}
-
-impl Default for Frames {
-    fn default() -> Frames {
-        Frames { head: [0; HEAD], have: 0, left: 0, is_in_block: false, is_first: true, last_stream: 0 }
-    }
 }
 
 impl Frames {
@@ -65,10 +58,11 @@ impl Frames {
         has_ended
     }
 
-    /// Whether something has begun, or is owed, that takes no time from a client that is well: settings, a head, a short frame.
+    /// Whether something has begun, or is owed, that takes no time from a client that is well: the first request, a head, a short
+    /// frame.
     pub(crate) fn is_unfinished(&self) -> bool {
         let is_in_frame = self.have > 0 && (self.have < HEAD || self.head[3] != DATA);
-        self.is_first || self.is_in_block || is_in_frame
+        self.last_stream == 0 || self.is_in_block || is_in_frame
     }
 
     /// The frame that tells the client why the connection ends: GOAWAY.
@@ -94,8 +88,7 @@ impl Frames {
             self.is_in_block = false;
             self.last_stream = u32::from_be_bytes(stream) & (u32::MAX >> 1);
         }
-        self.is_first = false;
-        kind != DATA && !self.is_in_block
+        kind != DATA && !self.is_in_block && self.last_stream != 0
     }
 }
 
@@ -119,8 +112,10 @@ mod tests {
 
     fn greeted() -> Frames {
         let mut frames = Frames::default();
-        assert!(frames.is_unfinished(), "the settings are owed");
-        assert!(frames.pass(&frame(4, 0, &[])));
+        for before in [frame(4, 0, &[]), frame(6, 0, &[0; 8])] {
+            assert!(!frames.pass(&before) && frames.is_unfinished(), "a request is owed");
+        }
+        assert!(frames.pass(&frame(HEADERS, END_HEADERS, b"abc")));
         assert!(!frames.is_unfinished());
         frames
     }

@@ -357,7 +357,13 @@ fn half_a_head_has_as_little_time_as_over_http1() {
     let began = std::time::Instant::now();
     let mut no_settings = Peer::silent(&http);
     no_settings.write(PREFACE);
+    let mut no_request = Peer::greeted(&http);
+    no_request.write(&frame(PING, 0, 0, &[0; 8]));
+    assert_eq!(no_request.hear(), Heard::PingAck);
     let mut half_a_frame = Peer::greeted(&http);
+    let healthy = half_a_frame.request("GET", "/healthz", &[]);
+    half_a_frame.write(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &healthy));
+    assert_eq!(half_a_frame.hear(), Heard::Response(1));
     half_a_frame.write(&frame(PING, 0, 0, &[0; 8])[..12]);
     let mut no_end = Peer::greeted(&http);
     no_end.write(&open(&no_end, 0, &[]));
@@ -366,11 +372,11 @@ fn half_a_head_has_as_little_time_as_over_http1() {
     beside_another.write(&frame(HEADERS, END_HEADERS, 1, &request));
     beside_another.write(&frame(DATA, END_STREAM, 1, b"15000"));
     beside_another.write(&frame(HEADERS, 0, 3, &request));
-    for peer in [&mut no_settings, &mut half_a_frame, &mut no_end] {
+    for peer in [&mut no_settings, &mut no_request, &mut half_a_frame, &mut no_end] {
         assert_eq!(peer.hear(), Heard::GoAway(ENHANCE_YOUR_CALM));
         assert_eq!(peer.hear(), Heard::End);
     }
-    // Those that wait for a request have a minute.
+    // Those that wait for another request have a minute.
     assert!(began.elapsed().as_secs() < 50, "{:?}", began.elapsed());
     assert_eq!(beside_another.hear(), Heard::Response(1), "what came before is answered");
     assert_eq!(beside_another.hear(), Heard::GoAway(ENHANCE_YOUR_CALM));
@@ -446,4 +452,8 @@ fn a_head_has_the_same_bounds_in_both_versions() {
     }
     curl.arg(format!("http://{}/healthz", http.address));
     assert_eq!(tests::harness::run(&mut curl, b"").ok().text(), "431");
+    let mut trace = std::process::Command::new("curl");
+    trace.args(["-sS", "--http2-prior-knowledge", "-X", "TRACE", "-o", "/dev/null", "-w", "%{http_code}"]);
+    trace.arg(format!("http://{}/healthz", http.address));
+    assert_eq!(tests::harness::run(&mut trace, b"").ok().text(), "501");
 }

@@ -96,7 +96,7 @@ impl Inner {
         found: Found<Handler>,
         (remote, client): (Remote, Option<IpAddr>),
     ) -> Answering {
-        if let Some(problem) = too_much(&head) {
+        if let Some(problem) = out_of_bounds(&head) {
             return ready(problem.into_response());
         }
         let checks = Rc::clone(&self.checks.borrow());
@@ -163,8 +163,12 @@ impl Inner {
     }
 }
 
-/// The bounds of a head. Over HTTP/1 the guard has seen to them; over HTTP/2 there is no other place.
-fn too_much(head: &Parts) -> Option<Problem> {
+/// What no head may have. Over HTTP/1 the guard has seen to it; over HTTP/2 there is no other place.
+fn out_of_bounds(head: &Parts) -> Option<Problem> {
+    if matches!(head.method, Method::CONNECT | Method::TRACE) {
+        let detail = format!("the method {} is not supported", head.method);
+        return Some(Problem::with_status(StatusCode::NOT_IMPLEMENTED, OutcomeCode::Unsupported, detail));
+    }
     let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     let (status, detail) = if target > TARGET_MAX {
         (StatusCode::URI_TOO_LONG, format!("the target is longer than {TARGET_MAX} bytes"))
