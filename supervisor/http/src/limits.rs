@@ -32,9 +32,11 @@ pub const TRAILERS_MAX: usize = 8;
 pub const TRAILER_BYTES_MAX: usize = 4 << 10;
 
 /// How long the head of a request may take, from its first byte to its last one. A new connection has as long for its first
-/// request. Over HTTP/2 it holds for each frame but DATA, and for all frames of a head together; a new connection has as long for its
-/// settings.
+/// request. Over HTTP/2 it holds for each frame but DATA, and for all frames of a head together.
 pub const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// The time between the ends of two connections that are late: so many of them in a row take a small part of the loop.
+pub(crate) const LATE_SPACING: Duration = Duration::from_micros(125);
 
 /// Bytes that a client may send before its TLS handshake is complete. The handshake counts as part of the first head: together they
 /// have [`HEAD_TIME`].

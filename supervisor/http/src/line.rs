@@ -14,15 +14,14 @@ mod incoming;
 use crate::frames::Frames;
 use crate::guard::Violation;
 use crate::limits::{HEAD_COST, HEAD_MAX};
-use crate::patience::{Late, Patience};
+use crate::patience::{Late, Patience, Timekeeper};
 use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
 use crate::transport::{Security, Transport};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use incoming::Incoming;
-use offload_event_loop::{LoopError, LoopHandle};
-use offload_supervisor::pauses::RunningClock;
+use offload_event_loop::LoopError;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -65,15 +64,14 @@ impl Line {
     /// # Errors
     /// What the loop says, if it cannot watch the socket.
     pub(crate) fn new(
-        handle: &LoopHandle,
-        clock: &RunningClock,
+        keeper: &Rc<Timekeeper>,
         descriptor: OwnedFd,
         tls: Option<Session>,
         traffic: &Rc<Traffic>,
     ) -> Result<Rc<Line>, LoopError> {
         let line = Rc::new(Line {
-            transport: Transport::new(Socket::new(handle, descriptor)?, tls),
-            patience: Patience::new(handle, clock),
+            transport: Transport::new(Socket::new(&keeper.handle, descriptor)?, tls),
+            patience: Patience::new(keeper),
             traffic: Rc::clone(traffic),
             incoming: RefCell::default(),
             violation: Cell::new(None),

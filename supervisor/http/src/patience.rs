@@ -12,13 +12,17 @@
 //!
 //! What counts is the time in which the client kept us waiting, not the time in which we kept the client waiting, and not a time in
 //! which this process did not run: the clock stands still then. A limit that has passed is looked at again after the loop has read
-//! what came meanwhile.
+//! what came meanwhile; and the connections of which thousands are late at once are ended a few in each millisecond, because the
+//! others should not wait for that.
+
+mod keeper;
 
 use crate::limits::{
     AHEAD_TIME, BODY_QUOTA, BODY_TIME, GUESSES_MAX, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME,
 };
-use offload_event_loop::{LoopHandle, TimerId};
-use offload_supervisor::pauses::{Running, RunningClock};
+pub(crate) use keeper::Timekeeper;
+use offload_event_loop::TimerId;
+use offload_supervisor::pauses::Running;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -87,8 +91,7 @@ type OnLate = Box<dyn Fn(Late)>;
 
 /// What is known of one connection. See the module's documentation.
 pub(crate) struct Patience {
-    handle: LoopHandle,
-    clock: RunningClock,
+    keeper: Rc<Timekeeper>,
     _running: Running,
     timer: Cell<Option<(TimerId, Instant)>>,
     on_late: RefCell<Option<OnLate>>,
@@ -122,12 +125,11 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// A connection that was just accepted.
-    pub(crate) fn new(handle: &LoopHandle, clock: &RunningClock) -> Rc<Patience> {
-        let running = clock.hold();
-        let now = clock.now();
+    pub(crate) fn new(keeper: &Rc<Timekeeper>) -> Rc<Patience> {
+        let running = keeper.clock.hold();
+        let now = keeper.clock.now();
         Rc::new(Patience {
-            handle: handle.clone(),
-            clock: clock.clone(),
+            keeper: Rc::clone(keeper),
             _running: running,
             timer: Cell::new(None),
             on_late: RefCell::new(None),
@@ -154,7 +156,11 @@ impl Patience {
     /// Calls `on_late` when a limit has passed, as often as that happens.
     pub(crate) fn watch(self: &Rc<Patience>, on_late: impl Fn(Late) + 'static) {
         self.on_late.replace(Some(Box::new(on_late)));
-        self.look_again_at(self.clock.now() + HEAD_TIME);
+        self.look_again_at(self.now() + HEAD_TIME);
+    }
+
+    fn now(&self) -> Instant {
+        self.keeper.clock.now()
     }
 
     /// The first byte of a head has come, if that is not known yet.
@@ -162,7 +168,7 @@ impl Patience {
         if self.head_since.get().is_some() {
             return;
         }
-        let now = self.clock.now();
+        let now = self.now();
         self.head_since.set(Some(now));
         if self.timer.get().is_none_or(|(_, at)| at > now + HEAD_TIME) {
             self.look_again_at(now + HEAD_TIME);
@@ -172,7 +178,7 @@ impl Patience {
     /// The head is complete.
     pub(crate) fn head_is_there(&self) {
         self.head_since.set(None);
-        self.idle_since.set(self.clock.now());
+        self.idle_since.set(self.now());
     }
 
     /// A request is under way until the mark is dropped.
@@ -184,7 +190,7 @@ impl Patience {
 
     /// There is no room for more requests until the one under way is answered.
     pub(crate) fn much_is_ahead(&self) {
-        self.ahead_since.set(self.ahead_since.get().or(Some(self.clock.now())));
+        self.ahead_since.set(self.ahead_since.get().or(Some(self.now())));
     }
 
     /// A wrong token was shown. True if it was the last one: the connection is about to end.
@@ -298,7 +304,7 @@ impl Patience {
     /// It took everything that there was.
     pub(crate) fn nothing_is_left(&self) {
         self.answer.set(Pace::default());
-        self.idle_since.set(self.clock.now());
+        self.idle_since.set(self.now());
         if self.is_unwritten.replace(false) {
             self.wake_at_end();
         }
@@ -306,7 +312,7 @@ impl Patience {
 
     /// Everything is written, and the connection is to end.
     pub(crate) fn lingers(self: &Rc<Patience>) {
-        let now = self.clock.now();
+        let now = self.now();
         self.linger_since.set(Some(now));
         self.look_again_at(now + LINGER_TIME);
     }
@@ -326,7 +332,7 @@ impl Patience {
 
     fn change(&self, pace: &Cell<Pace>, deed: impl FnOnce(&mut Pace, Instant)) {
         let mut changed = pace.get();
-        deed(&mut changed, self.clock.now());
+        deed(&mut changed, self.now());
         pace.set(changed);
     }
 
@@ -347,9 +353,9 @@ impl Patience {
 
     fn look_again_at(self: &Rc<Patience>, at: Instant) {
         self.stop();
-        let (me, delay) = (Rc::downgrade(self), at.saturating_duration_since(self.clock.now()));
-        let timer = self.handle.set_timeout(delay, move |_| Patience::look(&me));
-        self.handle.unref(timer);
+        let (me, delay) = (Rc::downgrade(self), at.saturating_duration_since(self.now()));
+        let timer = self.keeper.handle.set_timeout(delay, move |_| Patience::look(&me));
+        self.keeper.handle.unref(timer);
         self.timer.set(Some((timer, at)));
     }
 
@@ -357,13 +363,12 @@ impl Patience {
     fn look(me: &Weak<Patience>) {
         let Some(patience) = me.upgrade() else { return };
         patience.timer.set(None);
-        let now = patience.clock.now();
+        let now = patience.now();
         let next_look = now + HEAD_TIME.min(BODY_TIME).min(READ_TIME).min(AHEAD_TIME);
         match patience.first_limit() {
             Some((at, late)) if at <= now => {
                 if patience.warned.replace(Some(late)) != Some(late) {
-                    // What came while this process did not run is read before this timer comes.
-                    return patience.look_again_at(now + Duration::from_millis(1));
+                    return patience.look_again_at(patience.keeper.turn());
                 }
                 patience.warned.set(None);
                 patience.forget(late);
@@ -395,14 +400,14 @@ impl Patience {
 
     fn stop(&self) {
         if let Some((timer, _)) = self.timer.take() {
-            self.handle.clear(timer);
+            self.keeper.handle.clear(timer);
         }
     }
 
     fn request_ends(&self) {
         self.requests.set(self.requests.get() - 1);
         self.ahead_since.set(None);
-        self.idle_since.set(self.clock.now());
+        self.idle_since.set(self.now());
         self.is_unwritten.set(true);
         self.wake_at_end();
     }
@@ -447,7 +452,7 @@ impl BodyPace {
     }
 
     fn change(&self, deed: impl FnOnce(&mut Pace, Instant)) {
-        let now = self.patience.clock.now();
+        let now = self.patience.now();
         if let Some(pace) = self.patience.bodies.borrow_mut().get_mut(&self.number) {
             deed(pace, now);
         }

@@ -17,6 +17,7 @@ use crate::limits::CONNECTIONS_MAX;
 use crate::line::Line;
 use crate::listen::{Address, Bound, Listener};
 use crate::offload::RequestContext;
+use crate::patience::Timekeeper;
 use crate::problem::Problem;
 use crate::proxies::TrustedProxies;
 use crate::request::{Remote, Request};
@@ -62,7 +63,7 @@ struct Inner {
     service: Service,
     handle: LoopHandle,
     /// For all limits on what clients do.
-    clock: RunningClock,
+    keeper: Rc<Timekeeper>,
     router: RefCell<Router<Handler>>,
     look_ups: RefCell<Vec<LookUp>>,
     checks: RefCell<Rc<Vec<Check>>>,
@@ -118,7 +119,7 @@ impl Server {
         let server = Server(Rc::new(Inner {
             service: service.clone(),
             handle: handle.clone(),
-            clock: RunningClock::new(handle),
+            keeper: Timekeeper::new(handle, &RunningClock::new(handle)),
             router: RefCell::default(),
             look_ups: RefCell::default(),
             checks: RefCell::default(),
@@ -323,7 +324,7 @@ impl Inner {
             Ok(session) => session,
             Err(error) => return turned_away(&error),
         };
-        let line = match Line::new(&self.handle, &self.clock, socket, session, &self.traffic) {
+        let line = match Line::new(&self.keeper, socket, session, &self.traffic) {
             Ok(line) => line,
             Err(error) => return turned_away(&error),
         };

@@ -2,6 +2,7 @@
 
 use super::*;
 use offload_event_loop::{EventLoop, LoopConfig, Time};
+use offload_supervisor::pauses::RunningClock;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -16,7 +17,13 @@ fn an_answer_to_a_violation_is_not_offered_for_ever_to_a_client_that_reads_nothi
     full.set_nonblocking(true).unwrap();
     while full.write(&[0; 4096]).is_ok() {}
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").unwrap();
-    let line = Line::new(&handle, &RunningClock::new(&handle), server.into(), None, &Rc::default()).unwrap();
+    let line = Line::new(
+        &Timekeeper::new(&handle, &RunningClock::new(&handle)),
+        server.into(),
+        None,
+        &Rc::default(),
+    )
+    .unwrap();
     let has_ended = Rc::new(Cell::new(false));
     let ended = Rc::clone(&has_ended);
     drop(handle.spawn(async move {

@@ -1,14 +1,15 @@
 //! Each limit, in virtual time.
 
 use super::*;
-use offload_event_loop::{EventLoop, LoopConfig, Time};
+use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
+use offload_supervisor::pauses::RunningClock;
 
 /// After how many seconds of the loop's time each limit was found to have passed.
 fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Late)> {
     let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
     let mut event_loop = EventLoop::with(config).unwrap();
     let handle = event_loop.handle().clone();
-    let patience = Patience::new(&handle, &RunningClock::new(&handle));
+    let patience = Patience::new(&Timekeeper::new(&handle, &RunningClock::new(&handle)));
     let (start, late) = (handle.now(), Rc::new(RefCell::new(Vec::new())));
     let (told, clock) = (Rc::clone(&late), handle.clone());
     patience.watch(move |late| told.borrow_mut().push(((clock.now() - start).as_secs(), late)));
@@ -43,7 +44,7 @@ fn a_second_head_has_its_own_time() {
 fn who_is_kept_waiting_for_wrong_tokens_gives_way_like_one_that_asks_for_nothing() {
     let event_loop = EventLoop::new().unwrap();
     let handle = &event_loop.handle();
-    let patience = Patience::new(handle, &RunningClock::new(handle));
+    let patience = Patience::new(&Timekeeper::new(handle, &RunningClock::new(handle)));
     let _guess = in_order(&patience);
     let waits = || patience.waits_for_a_request_since().is_some();
     assert!(!waits());
@@ -165,4 +166,25 @@ fn a_body_that_stops_is_late_whatever_else_comes_over_its_connection() {
         });
     });
     assert_eq!(late[0], (10, Late::Body));
+}
+
+#[test]
+fn of_many_that_are_late_at_once_a_few_are_ended_in_each_millisecond() {
+    let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
+    let mut event_loop = EventLoop::with(config).unwrap();
+    let handle = event_loop.handle().clone();
+    let (keeper, start) = (Timekeeper::new(&handle, &RunningClock::new(&handle)), handle.now());
+    let ended = Rc::new(RefCell::new(BTreeMap::<u128, usize>::new()));
+    let many: Vec<Rc<Patience>> = (0..1000).map(|_| Patience::new(&keeper)).collect();
+    for patience in &many {
+        let (ended, handle) = (Rc::clone(&ended), handle.clone());
+        patience
+            .watch(move |_| *ended.borrow_mut().entry((handle.now() - start).as_millis()).or_default() += 1);
+    }
+    event_loop.set_timeout(Duration::from_secs(15), |cx| cx.stop());
+    event_loop.run().unwrap();
+    let ended = ended.take();
+    assert_eq!(ended.values().sum::<usize>(), 1000);
+    assert!(ended.values().all(|count| *count <= 9), "{ended:?}");
+    assert!(*ended.last_key_value().unwrap().0 < 10_500, "{ended:?}");
 }

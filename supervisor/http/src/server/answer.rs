@@ -131,7 +131,7 @@ impl Inner {
         let context = RequestContext {
             service: self.service.clone(),
             handle: self.handle.clone(),
-            clock: self.clock.clone(),
+            clock: self.keeper.clock.clone(),
             remote,
             client: name,
             cancels_on_disconnect: self.edge.borrow().cancels_on_disconnect,
@@ -150,11 +150,11 @@ impl Inner {
             let log = self.service.log();
             log.warn(format_args!("{remote} has shown {GUESSES_MAX} wrong tokens over one HTTP connection"));
         }
-        let delay = self.guesses.delay(self.clock.now());
+        let delay = self.guesses.delay(self.keeper.clock.now());
         if delay.is_zero() {
             return ready(problem.into_response());
         }
-        let clock = self.clock.clone();
+        let clock = self.keeper.clock.clone();
         Box::pin(async move {
             let _delayed = patience.delay();
             clock.sleep(delay).await;
