@@ -79,7 +79,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Drives a connection of hyper to its end, which `shut_down` begins when it is to end.
+/// Drives a connection of hyper to its end, which `shut_down` begins when it is to end, or until the client is gone.
 async fn until_drained<C: Future>(
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
@@ -97,14 +97,19 @@ async fn until_drained<C: Future>(
             is_told = true;
             shut_down(connection.as_mut());
         }
-        connection.as_mut().poll(context).map(drop)
+        match connection.as_mut().poll(context) {
+            Poll::Pending => line.poll_gone(context),
+            Poll::Ready(_) => Poll::Ready(()),
+        }
     })
     .await;
 }
 
 fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.keep_alive(true).half_close(false).max_headers(FIELDS_MAX).max_buf_size(WRITE_BUFFER);
+    // Otherwise hyper would look for the end of a client that waits by a read of its own, with new memory for each request: the line
+    // looks for it.
+    builder.keep_alive(true).half_close(true).max_headers(FIELDS_MAX).max_buf_size(WRITE_BUFFER);
     builder
 }
 

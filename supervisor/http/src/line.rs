@@ -259,6 +259,34 @@ impl Line {
         Poll::Ready(Ok(()))
     }
 
+    /// While a request over HTTP/1 is under way: waits until the client is gone, and keeps what it sends ahead.
+    pub(crate) fn poll_gone(&self, context: &Context<'_>) -> Poll<()> {
+        loop {
+            let incoming = self.incoming.borrow();
+            let is_between_requests =
+                incoming.frames.is_none() && incoming.cleared == 0 && incoming.guard.awaits_head();
+            if !is_between_requests || !self.patience.is_answering() {
+                return Poll::Pending;
+            }
+            let length = incoming.length();
+            drop(incoming);
+            if self.violation.get().is_some() || self.is_deaf.get() {
+                return self.poll_until_gone(context).map(drop);
+            }
+            if self.is_over.get() {
+                return Poll::Ready(());
+            }
+            if length >= HEAD_MAX {
+                // The end of a client that has sent more than that may not be seen: it has limited time to hide in.
+                self.patience.much_is_ahead();
+                ready!(self.transport.socket().poll_hang_up(context));
+                self.is_over.set(true);
+            } else if ready!(self.poll_fill(context)).is_err() {
+                self.is_over.set(true);
+            }
+        }
+    }
+
     /// Throws away what comes, until the client is gone.
     fn poll_until_gone(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         let mut scratch = Vec::with_capacity(HEAD_MAX);
@@ -310,17 +338,10 @@ impl Line {
             }
             let is_head = incoming.guard.awaits_head();
             if is_head && incoming.frames.is_none() && self.patience.has_request(context) {
-                // The next request waits here until this one is answered, so that hyper goes on looking for the client's end.
-                if incoming.length() >= HEAD_MAX {
-                    // The end of a client that has sent more than that may not be seen: it has limited time to hide in.
-                    self.patience.much_is_ahead();
-                    ready!(self.transport.socket().poll_hang_up(context));
-                    self.is_over.set(true);
-                    return Poll::Ready(Ok(()));
-                }
+                // The next request waits here until this one is answered.
                 drop(incoming);
-                ready!(self.poll_fill(context))?;
-                continue;
+                ready!(self.poll_gone(context));
+                return Poll::Ready(Ok(()));
             }
             if is_head && !incoming.is_empty() {
                 ready!(self.transport.socket().poll_turn(context, HEAD_COST));

@@ -281,7 +281,8 @@ pub(crate) static TABLE: &[Key] = &[
         "max-kept-bytes",
         Bytes(2 * PROMISE_BYTES..=ANY),
         field!(pool.core.max_kept_bytes),
-        "Maximum bytes of kept results and keys; one client gets as much of it as it leaves free",
+        "Maximum bytes of kept results and keys, beside the outputs of the jobs that run when it is reached; one client gets as much \
+         of it as it leaves free",
     ),
     key(
         "clients",
