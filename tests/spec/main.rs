@@ -11,6 +11,7 @@ mod bench;
 mod blame;
 mod blocked_output;
 mod bounds;
+mod configuration;
 mod connections;
 mod crashes;
 mod draining;

@@ -152,11 +152,14 @@ fn pass_on_default_signals() {
     });
 }
 
-/// An `offload` command without a supervisor.
+/// A path that stands for no configuration file: that of whoever runs the tests is none of theirs.
+const NO_FILE: (&str, &str) = ("OFFLOAD_CONFIG", "/dev/null");
+
+/// An `offload` command without a supervisor and without a configuration.
 pub fn command(arguments: &[&str]) -> Command {
     pass_on_default_signals();
     let mut command = Command::new(offload());
-    command.args(arguments).env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1");
+    command.args(arguments).env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1").env(NO_FILE.0, NO_FILE.1);
     command
 }
 
@@ -285,7 +288,7 @@ impl Daemon {
             let mut shell = Command::new("sh");
             shell.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]);
             shell.arg(command.get_program()).args(command.get_args());
-            shell.env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1");
+            shell.env_remove("OFFLOAD_SOCKET").env("NO_COLOR", "1").env(NO_FILE.0, NO_FILE.1);
             shell
         });
         let is_ready = |line: &str| line.contains("\"ready\"");
@@ -327,6 +330,7 @@ impl Daemon {
             let copy = copy_for_anybody(folder.path(), "offload");
             command = Command::new(copy);
             command.args(["serve", "--json", "--socket"]).env_remove("OFFLOAD_SOCKET").uid(user).gid(user);
+            command.env(NO_FILE.0, NO_FILE.1);
         }
         command.arg(&socket).args(arguments);
         let mut command = change(command);
@@ -358,7 +362,7 @@ impl Daemon {
         let mut command = command(arguments);
         if let Some(user) = self.user {
             command = Command::new(self.folder().join("offload"));
-            command.args(arguments).env("NO_COLOR", "1").uid(user).gid(user);
+            command.args(arguments).env("NO_COLOR", "1").env(NO_FILE.0, NO_FILE.1).uid(user).gid(user);
         }
         command.env("OFFLOAD_SOCKET", &self.socket);
         command

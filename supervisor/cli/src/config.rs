@@ -1,17 +1,40 @@
-//! `offload config`: checks a file, shows the settings in effect, and prints the reference of all settings.
+//! `offload config`: writes a file to begin with, checks a file, shows the settings in effect, and prints the reference of
+//! all settings.
 
-use super::failure::{OK, VerbResult};
-use super::flags::{Globals, PoolFlags, ServeFlags};
-use super::output::print;
+use super::failure::{Failure, OK, VerbResult};
+use super::flags::{Globals, PoolFlags, ServeFlags, places_of_file};
+use super::output::{print, print_line, say};
+use super::startable::check_programs;
 use super::table::Table;
 use super::text;
-use crate::configuration::{Origin, Settings, Shown, read_file, reference, reference_json};
+use crate::configuration::{
+    ConfigFile, Origin, Settings, Shown, read_file, reference, reference_json, template,
+};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use std::path::PathBuf;
+use std::fs::{DirBuilder, File, OpenOptions, remove_file};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
-/// Check a configuration file, show the settings in effect, or list all settings
+const EXAMPLES: &str = "\
+Examples:
+  offload config init                        write a file in which every key is explained, where offload looks for it
+  offload config check                       say what is wrong in it, with the line, and whether its programs are there
+  offload config show                        the values in effect, and where each is written
+  offload config show --config other.toml    the same with another file; --config /dev/null: with none
+  offload config reference | less            read about all keys
+
+Without --config and OFFLOAD_CONFIG the first of these files is read that is there:
+$XDG_CONFIG_HOME/offload/config.toml (~/.config/offload/config.toml if that variable is not set), /etc/offload/config.toml.
+Root reads only the latter. A file that others can write to is refused, unless it is named.";
+
+/// Where `config init` prints in place of writing a file.
+const STANDARD_OUTPUT: &str = "-";
+
+/// Write a configuration file, check one, show the settings in effect, or list all settings
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Config {
     #[command(subcommand)]
     verb: Verb,
@@ -19,16 +42,22 @@ pub(crate) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Check FILE, and report mistakes with their lines. A key that several pools set is counted once
+    /// Write a file in which every key is explained and none is set
+    Init {
+        /// The file, which must not be there yet, or - for standard output [default: the first place where it is looked for]
+        file: Option<PathBuf>,
+    },
+    /// Check a file, and report mistakes with their lines, also programs that are not there. A key that several pools set is
+    /// counted once
     Check {
-        /// The configuration file
-        file: PathBuf,
+        /// The configuration file [default: the one that would be read]
+        file: Option<PathBuf>,
     },
     /// Show the values that `serve` would run with, and where each comes from: a flag, the environment, a file, a
     /// default
     Show {
         #[command(flatten)]
-        pool: PoolFlags,
+        pool: Box<PoolFlags>,
         #[command(flatten)]
         serve: ServeFlags,
     },
@@ -40,14 +69,24 @@ impl Config {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         match self.verb {
+            Verb::Init { file } => return init(file, globals),
             Verb::Check { file } => {
+                let file = match file {
+                    Some(path) => ConfigFile::named(&path),
+                    None => globals.config_file()?.ok_or_else(nothing_to_check)?,
+                };
                 let settings = Settings::resolve(&[read_file(&file)?], None)?;
-                print(checked(&file.display().to_string(), &settings, globals.json).as_bytes())?;
+                check_programs(&settings)?;
+                print(checked(&file.path().display().to_string(), &settings, globals.json).as_bytes())?;
             }
             Verb::Show { pool, serve } => {
-                let settings = globals.settings(pool.layer().and(serve.layer()))?;
-                let render = if globals.json { show_json } else { show_table };
-                print(render(&settings.show()).as_bytes())?;
+                let file = globals.config_file()?;
+                let settings = globals.settings_from(file.as_ref(), pool.layer().and(serve.layer()))?;
+                let shown = match globals.json {
+                    true => show_json(&settings.show()),
+                    false => read_from(file.as_ref()) + &show_table(&settings.show()),
+                };
+                print(shown.as_bytes())?;
             }
             Verb::Reference => {
                 let text = if globals.json { reference_json() } else { reference() };
@@ -58,6 +97,64 @@ impl Config {
     }
 }
 
+/// Writes the template.
+fn init(file: Option<PathBuf>, globals: &Globals) -> VerbResult {
+    if file.as_deref() == Some(Path::new(STANDARD_OUTPUT)) {
+        print(template().as_bytes())?;
+        return Ok(OK);
+    }
+    let path = match file.or_else(|| globals.config.clone()) {
+        Some(path) => path,
+        None => places_of_file().into_iter().next().expect("there is one for everybody"),
+    };
+    let shown = path.display();
+    write_new(&path, &template()).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Failure::Usage(format!(
+            "{shown} is there already: name another file, or - to see what would be written"
+        )),
+        _ => Failure::Unwritten(format!(
+            "cannot write {shown}: {error}; name another file, or - for standard output"
+        )),
+    })?;
+    match globals.json {
+        true => print_line(json!({ "file": path, "written": true }).to_string())?,
+        false => {
+            print_line(shown.to_string())?;
+            say(
+                "written: every key is explained in it, and none is set; `offload config check` finds mistakes",
+            );
+        }
+    }
+    Ok(OK)
+}
+
+/// Writes a file that is not there yet, with the folders that it is in. If that fails half-way there is none.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    let written = write_all(&mut file, text);
+    if written.is_err() {
+        // The error of the write is the one to report.
+        let _ = remove_file(path);
+    }
+    written
+}
+
+fn write_all(file: &mut File, text: &str) -> io::Result<()> {
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn nothing_to_check() -> Failure {
+    let places: Vec<String> = places_of_file().iter().map(|path| path.display().to_string()).collect();
+    let places = places.join(" and ");
+    Failure::Usage(format!(
+        "there is no configuration file at {places}: name one, or write one with `offload config init`"
+    ))
+}
+
 fn checked(file: &str, settings: &Settings, as_json: bool) -> String {
     let set = settings.show().iter().filter(|line| line.origin == Origin::File).count();
     match as_json {
@@ -66,18 +163,24 @@ fn checked(file: &str, settings: &Settings, as_json: bool) -> String {
     }
 }
 
+/// Which file was read, or where there is none.
+fn read_from(file: Option<&ConfigFile>) -> String {
+    match file {
+        Some(file) => format!("configuration file: {}\n\n", file.path().display()),
+        None => "configuration file: none\n\n".to_owned(),
+    }
+}
+
 fn show_table(lines: &[Shown]) -> String {
-    let mut table = Table::new(&["KEY", "VALUE", "ORIGIN"]);
+    let mut table = Table::new(&["KEY", "VALUE", "ORIGIN", "WHERE"]);
     for line in lines {
-        table.row([line.key.to_owned(), line.value.clone(), line.origin.to_string()]);
+        let place = line.place.clone().unwrap_or_default();
+        table.row([line.key.to_owned(), line.value.clone(), line.origin.to_string(), place]);
     }
     table.render()
 }
 
 fn show_json(lines: &[Shown]) -> String {
-    let lines: Vec<_> = lines
-        .iter()
-        .map(|line| json!({ "key": line.key, "value": line.value, "origin": line.origin.to_string() }))
-        .collect();
-    format!("{}\n", serde_json::Value::from(lines))
+    let document = |line: &Shown| json!({ "key": line.key, "value": line.value, "origin": line.origin.to_string(), "where": line.place });
+    format!("{}\n", serde_json::Value::from(lines.iter().map(document).collect::<Vec<_>>()))
 }

@@ -4,7 +4,7 @@
 //! Whether the program can be started is checked first, so that nothing runs which could not succeed.
 
 use super::failure::Failure;
-use crate::configuration::{TaskProgram, split_words};
+use crate::configuration::{Settings, TaskProgram, split_words};
 use crate::limits::EXEC_TASKS_BYTES_MAX;
 use clap::Args;
 use offload_supervisor::Program;
@@ -12,7 +12,6 @@ use offload_supervisor::workers::executable::why_never_executed;
 use offload_supervisor::workers::find_executable;
 use offload_worker::builtin;
 use offload_worker::exec::{ExecTask, has_place_for_input};
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf, absolute};
 
@@ -110,11 +109,9 @@ fn find(word: &str, said: &TaskProgram) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// [`Failure::Usage`] if a program cannot be started, or if there is a built-in task of its name.
-pub(crate) fn configured_adapter(
-    programs: &BTreeMap<String, TaskProgram>,
-    has_builtin: bool,
-) -> Result<Option<Program>, Failure> {
-    let usage = |name: &str, why: String| Failure::Usage(format!("task {name}: {why}"));
+pub(crate) fn configured_adapter(settings: &Settings, has_builtin: bool) -> Result<Option<Program>, Failure> {
+    let programs = &settings.values.programs;
+    let usage = |name: &str, why: String| Failure::Usage(format!("{}: {why}", settings.place_of_task(name)));
     if let Some(task) =
         builtin::tasks(false).iter().find(|task| has_builtin && programs.contains_key(task.name()))
     {

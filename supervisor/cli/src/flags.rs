@@ -9,7 +9,8 @@ use super::jsonl_worker::ADAPTER as JSONL_ADAPTER;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
 use crate::configuration::{
-    Layer, Origin, Settings, default_socket, read_environment, read_file, read_key_of_file,
+    ConfigFile, Layer, Origin, Settings, default_socket, read_environment, read_file, read_key_of_file,
+    usual_places,
 };
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -36,7 +37,8 @@ pub(crate) struct Globals {
     #[command(flatten)]
     pub(crate) keys: KeyFlags<Everywhere>,
 
-    /// Configuration file (TOML) [env: OFFLOAD_CONFIG]
+    /// Configuration file (TOML); /dev/null: none [env: OFFLOAD_CONFIG] [default: $XDG_CONFIG_HOME/offload/config.toml,
+    /// ~/.config/offload/config.toml, or else /etc/offload/config.toml]
     #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) config: Option<PathBuf>,
 
@@ -56,22 +58,30 @@ pub(crate) struct Globals {
 impl Globals {
     /// The settings in effect, given these flags of a verb.
     pub(crate) fn settings(&self, flags: Layer) -> Result<Settings, Failure> {
+        self.settings_from(self.config_file()?.as_ref(), flags)
+    }
+
+    /// The settings in effect, with this configuration file.
+    pub(crate) fn settings_from(&self, file: Option<&ConfigFile>, flags: Layer) -> Result<Settings, Failure> {
         let flags = self.keys.layer().and(flags);
         let environment = read_environment(TABLE, |name| var_os(name))?;
-        let file = self.config_file()?.map_or_else(|| Ok(Layer::new(Origin::File)), read_file)?;
+        let file = file.map_or_else(|| Ok(Layer::new(Origin::File)), read_file)?;
         Ok(Settings::resolve(&[flags, environment, file], place_of_socket())?)
     }
 
-    /// An empty path is an error. It usually comes from a script in which a variable is not set; to run without a file
+    /// The configuration file that is read, if there is one.
+    ///
+    /// # Errors
+    /// An empty path is one. It usually comes from a script in which a variable is not set; to run without a file
     /// would mean another configuration than the intended one.
-    fn config_file(&self) -> Result<Option<&Path>, Failure> {
+    pub(crate) fn config_file(&self) -> Result<Option<ConfigFile>, Failure> {
         match &self.config {
             Some(path) if path.as_os_str().is_empty() => Err(Failure::Usage(
                 "the path of the configuration file is empty: unset OFFLOAD_CONFIG to do without a file, or name the \
                  file, there or with --config FILE"
                     .to_owned(),
             )),
-            path => Ok(path.as_deref()),
+            path => Ok(ConfigFile::choose(path.as_deref(), places_of_file(), own_user())),
         }
     }
 
@@ -83,9 +93,9 @@ impl Globals {
             decides = read_environment([socket_key()], |name| var_os(name))?;
         }
         if decides.is_empty()
-            && let Some(path) = self.config_file()?
+            && let Some(file) = self.config_file()?
         {
-            decides = read_key_of_file(socket_key(), path)?;
+            decides = read_key_of_file(socket_key(), &file)?;
         }
         Ok(Settings::resolve(&[decides], place_of_socket())?.socket()?.to_owned())
     }
@@ -106,8 +116,16 @@ impl Globals {
 }
 
 fn place_of_socket() -> Option<PathBuf> {
-    let uid = rustix::process::getuid().as_raw();
-    default_socket(|name| var_os(name), Path::new("/run/user"), uid)
+    default_socket(|name| var_os(name), Path::new("/run/user"), own_user())
+}
+
+/// Where a configuration file is looked for if none is named.
+pub(crate) fn places_of_file() -> Vec<PathBuf> {
+    usual_places(|name| var_os(name), own_user())
+}
+
+fn own_user() -> u32 {
+    rustix::process::getuid().as_raw()
 }
 
 /// Flags of the verbs that start workers.
@@ -211,7 +229,7 @@ fn programs(settings: &Settings, allow_faults: bool) -> Result<Vec<Program>, Fai
         programs.push(builtin());
     }
     let has_builtin = programs.iter().any(|program| program.name() == BUILTIN);
-    programs.extend(configured_adapter(&settings.values.programs, has_builtin)?);
+    programs.extend(configured_adapter(settings, has_builtin)?);
     Ok(programs)
 }
 

@@ -40,6 +40,7 @@ mod render;
 mod show;
 mod sink;
 mod source;
+mod startable;
 mod sys;
 mod table;
 mod text;

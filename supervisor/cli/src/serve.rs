@@ -5,7 +5,7 @@ use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::http::{Interface, Live};
 use super::text;
-use crate::configuration::{Layer, Settings};
+use crate::configuration::{ConfigFile, Layer, Settings};
 use clap::{Args, ValueEnum};
 use offload_http::Address;
 use offload_protocol::nouns::OutcomeCode;
@@ -68,13 +68,14 @@ impl Serve {
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
-        let settings = globals.settings(serve.layer())?;
+        let file = globals.config_file()?;
+        let settings = globals.settings_from(file.as_ref(), serve.layer())?;
         let http = Interface::prepare(&settings.values, settings.socket()?)?;
         let config = ServerConfig {
             pool: serve.pool_config(globals, &settings)?,
             socket: settings.socket()?.to_owned(),
             io_threads: settings.values.io_threads,
-            reload: Arc::clone(&serve).reload(globals, http.as_ref().map(Interface::live)),
+            reload: Arc::clone(&serve).reload(globals, file.as_ref(), http.as_ref().map(Interface::live)),
             fixed: settings.fixed(),
             other_connections: http.as_ref().map_or(0, Interface::connections),
             fail_fast: serve.fail_fast,
@@ -82,7 +83,8 @@ impl Serve {
         let is_json = globals.json;
         let stdout = Printer::to_stdout();
         let lines = stdout.handle();
-        let listening = Rc::new(RefCell::new(Listening::default()));
+        let file = file.map(|file| file.path().to_owned());
+        let listening = Rc::new(RefCell::new(Listening { file: file.clone(), ..Listening::default() }));
         let places = Rc::clone(&listening);
         let on_ready = move |ready: &Ready| {
             // If the reader of this line has stopped or left, the supervisor goes on all the same.
@@ -97,7 +99,7 @@ impl Serve {
                 .start(&server.service(), &event_loop)
                 .map_err(|error| Failure::internal("cannot answer HTTP", error))?;
             access_log = printer;
-            listening.replace(Listening { addresses, token_file: Some(token_file), has_tls });
+            listening.replace(Listening { file, addresses, token_file: Some(token_file), has_tls });
         }
         panic_into(server.warner());
         event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
@@ -121,15 +123,21 @@ impl Serve {
     }
 
     /// What a reload does, if there is something to read: the file and the environment are read again, and what the HTTP
-    /// interface can exchange. The flags keep the values from the start.
-    fn reload(self: Arc<Self>, globals: &Globals, http: Option<&Live>) -> Option<Reload> {
-        if globals.config.is_none() && http.is_none() {
+    /// interface can exchange. The flags keep the values from the start. The file is the same one: if it is gone, that is a
+    /// mistake, and no other is looked for.
+    fn reload(
+        self: Arc<Self>,
+        globals: &Globals,
+        file: Option<&ConfigFile>,
+        http: Option<&Live>,
+    ) -> Option<Reload> {
+        if file.is_none() && http.is_none() {
             return None;
         }
-        let (globals, http) = (globals.clone(), http.cloned());
+        let (globals, file, http) = (globals.clone(), file.cloned(), http.cloned());
         Some(Arc::new(move || {
             let told = |failure: Failure| failure.message().unwrap_or_else(|| "unknown".to_owned());
-            let settings = globals.settings(self.layer()).map_err(told)?;
+            let settings = globals.settings_from(file.as_ref(), self.layer()).map_err(told)?;
             http.iter().try_for_each(|http| http.exchange(&settings.values))?;
             Ok(Configuration {
                 pool: self.pool_config(&globals, &settings).map_err(told)?,
@@ -166,9 +174,11 @@ fn conclude(end: ServerEnd, is_json: bool, stdout: &Printer) -> ExitCode {
     failure.exit_code().into()
 }
 
-/// Where HTTP is answered.
+/// What the line says that is printed when the supervisor is ready, beside what that knows: where HTTP is answered.
 #[derive(Default)]
 struct Listening {
+    /// The configuration file.
+    file: Option<PathBuf>,
     addresses: Vec<Address>,
     token_file: Option<PathBuf>,
     /// Those over TCP speak TLS.
@@ -198,12 +208,16 @@ fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
     match is_json {
         true => json!({
             "ready": true, "socket": socket, "http": addresses.first(), "http_addresses": addresses,
-            "http_tls": http.has_tls, "http_token_file": http.token_file, "workers": workers, "pid": pid
+            "http_tls": http.has_tls, "http_token_file": http.token_file, "workers": workers, "pid": pid,
+            "config": http.file
         })
         .to_string(),
         false => {
             let workers = text::count(*workers as u64, "worker");
             let socket = text::printable(&socket.to_string_lossy()).into_owned();
+            let file = http.file.as_ref().map_or_else(String::new, |file| {
+                format!(", configuration {}", text::printable(&file.to_string_lossy()))
+            });
             let http = match &http.token_file {
                 Some(file) => {
                     let file = text::printable(&file.to_string_lossy()).into_owned();
@@ -211,7 +225,7 @@ fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
                 }
                 None => String::new(),
             };
-            format!("ready: {workers}, pid {pid}, socket {socket}{http}")
+            format!("ready: {workers}, pid {pid}, socket {socket}{http}{file}")
         }
     }
 }

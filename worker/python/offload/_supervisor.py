@@ -158,8 +158,9 @@ def _with_shim(command: List[str], program: int) -> List[str]:
 
 
 def _environment() -> Dict[str, str]:
-    """That of this program without the settings for another supervisor."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("OFFLOAD_")}
+    """That of this program without the settings for another supervisor, and without the configuration file of the user."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("OFFLOAD_")}
+    return {**others, "OFFLOAD_CONFIG": "/dev/null"}
 
 
 def _make_folder() -> str:

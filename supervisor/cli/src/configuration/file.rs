@@ -5,7 +5,7 @@ use super::key::{Key, ValueKind};
 use super::table::{BUILTIN, COMMAND, FILE_TABLES, JSONL, ROUTE, TASK, command_key, in_table};
 use super::value::Value;
 use super::words::split_words;
-use super::{ConfigError, Layer, Origin};
+use super::{ConfigError, ConfigFile, Layer, Origin};
 use crate::limits::CONFIGURATION_FILE_MAX;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,36 +22,39 @@ const POOL: &str = "pool";
 /// The key for the name of a pool in messages. It configures nothing, so it is not in the table of settings.
 const NAME: &str = "name";
 
-/// Reads the file at `path`.
+/// Reads a file.
 ///
 /// # Errors
 /// [`ConfigError`] if it cannot be read or says something that is not understood.
-pub(crate) fn read_file(path: &Path) -> Result<Layer, ConfigError> {
-    parse_file(&read_text(path)?, path)
+pub(crate) fn read_file(file: &ConfigFile) -> Result<Layer, ConfigError> {
+    parse_file(&read_text(file)?, file.path())
 }
 
-/// Reads only this key of the file at `path`. Mistakes in other keys are not looked at.
+/// Reads only this key of a file. Mistakes in other keys are not looked at.
 ///
 /// # Errors
 /// [`ConfigError`] if the file cannot be read, is no TOML, or has a value of this key that is not understood.
-pub(crate) fn read_key_of_file(key: &'static Key, path: &Path) -> Result<Layer, ConfigError> {
-    parse(&read_text(path)?, path, |file| read_one(key, file))
+pub(crate) fn read_key_of_file(key: &'static Key, file: &ConfigFile) -> Result<Layer, ConfigError> {
+    parse(&read_text(file)?, file.path(), |tables| read_one(key, tables))
 }
 
-fn read_text(path: &Path) -> Result<String, ConfigError> {
-    read_regular(path).map_err(|reason| ConfigError(format!("cannot read {}: {reason}", path.display())))
+fn read_text(file: &ConfigFile) -> Result<String, ConfigError> {
+    read_regular(file)
+        .map_err(|reason| ConfigError(format!("cannot read {}: {reason}", file.path().display())))
 }
 
 /// Reads the text of a regular file. Reading anything else, such as a pipe, could block for ever. So the file is opened
 /// without blocking and checked before it is read.
-fn read_regular(path: &Path) -> Result<String, String> {
+fn read_regular(config: &ConfigFile) -> Result<String, String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let told = |error: &dyn std::fmt::Display| error.to_string();
-    let file = File::from(open(path, flags, Mode::empty()).map_err(|error| told(&io::Error::from(error)))?);
+    let opened = open(config.path(), flags, Mode::empty());
+    let file = File::from(opened.map_err(|error| told(&io::Error::from(error)))?);
     let about = file.metadata().map_err(|error| told(&error))?;
     if !about.is_file() {
         return Err("it is no regular file".to_owned());
     }
+    config.check_owner(&about)?;
     let too_long = |length: u64| Err(format!("{length} bytes, at most {CONFIGURATION_FILE_MAX} are read"));
     if about.len() > CONFIGURATION_FILE_MAX {
         return too_long(about.len());
@@ -84,6 +87,12 @@ fn parse(
     let mut layer = Layer::new(Origin::File);
     for SpannedValue { key, value, span } in values {
         layer.set(key, value, format!("{}: {}", place(&span), key.name));
+    }
+    for (name, _) in
+        file.get_ref().get(TASK).and_then(|tasks| tasks.get_ref().as_table()).into_iter().flatten()
+    {
+        let place = format!("{}: {TASK}.{}", place(&name.span()), name.get_ref());
+        layer.tasks.insert(name.get_ref().to_string(), place);
     }
     Ok(layer)
 }

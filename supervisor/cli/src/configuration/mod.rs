@@ -18,6 +18,7 @@ mod environment;
 mod file;
 mod http_checks;
 mod key;
+mod places;
 mod programs;
 mod reference;
 mod routes;
@@ -31,8 +32,9 @@ mod words;
 pub(crate) use environment::{default_socket, read_environment};
 pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::Key;
+pub(crate) use places::{ConfigFile, usual_places};
 pub(crate) use programs::TaskProgram;
-pub(crate) use reference::{reference, reference_json};
+pub(crate) use reference::{reference, reference_json, template};
 pub(crate) use words::split_words;
 
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
@@ -180,6 +182,8 @@ impl fmt::Display for Origin {
 pub(crate) struct Layer {
     origin: Origin,
     values: BTreeMap<&'static str, PlacedValue>,
+    /// Where each task is described, by its name: `FILE:LINE: task.NAME`.
+    tasks: BTreeMap<String, String>,
 }
 
 /// A value with its position.
@@ -193,12 +197,13 @@ struct PlacedValue {
 impl Layer {
     /// A source that sets nothing.
     pub(crate) fn new(origin: Origin) -> Layer {
-        Layer { origin, values: BTreeMap::new() }
+        Layer { origin, values: BTreeMap::new(), tasks: BTreeMap::new() }
     }
 
     /// Merges two layers. If both set a key, `other` decides.
     pub(crate) fn and(mut self, other: Layer) -> Layer {
         self.values.extend(other.values);
+        self.tasks.extend(other.tasks);
         self
     }
 
@@ -221,6 +226,8 @@ pub(crate) struct Shown {
     pub(crate) value: String,
     /// Who decided it.
     pub(crate) origin: Origin,
+    /// Where that is written: a file and a line, a variable or a flag. None of a default.
+    pub(crate) place: Option<String>,
 }
 
 /// The values in effect, and which source decided each.
@@ -229,6 +236,9 @@ pub(crate) struct Settings {
     /// The values in effect.
     pub(crate) values: Values,
     origins: BTreeMap<&'static str, Origin>,
+    /// Where the deciding value of each key is written, and each task, as [`Layer`] has them.
+    places: BTreeMap<&'static str, String>,
+    tasks: BTreeMap<String, String>,
     overruled: Vec<Ignored>,
 }
 
@@ -243,7 +253,7 @@ impl Settings {
         default_socket: Option<PathBuf>,
     ) -> Result<Settings, ConfigError> {
         let mut values = Values { socket: default_socket, ..Values::default() };
-        let mut origins = BTreeMap::new();
+        let (mut origins, mut places) = (BTreeMap::new(), BTreeMap::new());
         let mut overruled = Vec::new();
         for key in in_file_order() {
             let mut candidates =
@@ -251,6 +261,7 @@ impl Settings {
             let Some((origin, decided)) = candidates.next() else { continue };
             key.write(&mut values, decided.value.clone());
             origins.insert(key.name, origin);
+            places.insert(key.name, decided.place.clone());
             let in_vain = candidates
                 .filter(|(origin, written)| *origin == Origin::File && written.value != decided.value);
             overruled
@@ -258,7 +269,8 @@ impl Settings {
         }
         let unsaid = || TABLE.iter().filter(|key| !origins.contains_key(key.name));
         unsaid().for_each(|key| key.give_way(&mut values));
-        let settings = Settings { values, origins, overruled };
+        let tasks = layers.iter().flat_map(|layer| layer.tasks.clone()).collect();
+        let settings = Settings { values, origins, places, tasks, overruled };
         settings.check(layers)?;
         Ok(settings)
     }
@@ -278,6 +290,16 @@ impl Settings {
     /// Who decided this key.
     pub(crate) fn origin(&self, name: &'static str) -> Origin {
         self.origins.get(name).copied().unwrap_or(Origin::Default)
+    }
+
+    /// Where the value of this key is written, as messages begin with it; without a source, the key.
+    pub(crate) fn place(&self, name: &'static str) -> &str {
+        self.places.get(name).map_or(name, String::as_str)
+    }
+
+    /// Where this task is described, as messages begin with it.
+    pub(crate) fn place_of_task(&self, task: &str) -> String {
+        self.tasks.get(task).cloned().unwrap_or_else(|| format!("task {task}"))
     }
 
     /// The path of the local socket.
@@ -320,6 +342,10 @@ impl Settings {
             key: key.name,
             value: key.show(key.read(&self.values).as_ref()),
             origin: self.origin(key.name),
+            place: self
+                .places
+                .get(key.name)
+                .map(|place| place.trim_end_matches(&format!(": {}", key.name)).to_owned()),
         };
         in_file_order().map(shown).collect()
     }

@@ -23,6 +23,23 @@ pub(crate) fn reference() -> String {
     text
 }
 
+/// What the template says before the reference.
+const ABOUT_TEMPLATE: [&str; 4] = [
+    "Configuration of offload. Nothing in here is set: to set a key, take away the # before it. Then `offload config check` \
+     finds mistakes, and `offload config show` says what is in effect.",
+    "A flag counts first, then an environment variable, then this file, then the default. Behind each key: its flag, its variable, its \
+     bounds, its default.",
+    "Times are written as in \"250ms\", \"10s\", \"5m\", \"24h\"; sizes as numbers of bytes, or as in \"64KiB\", \"512MiB\", \"1GiB\".",
+    "A supervisor that runs reads it again on `offload reload`, except for keys that need a restart.",
+];
+
+/// The reference as a file to begin with: it says how to use it.
+pub(crate) fn template() -> String {
+    let mut text = String::new();
+    ABOUT_TEMPLATE.iter().for_each(|paragraph| comment(paragraph, &mut text));
+    text + "\n" + &reference()
+}
+
 /// The reference as a document: an object for each key.
 pub(crate) fn reference_json() -> String {
     let keys: Vec<Value> = in_file_order().map(document).collect();

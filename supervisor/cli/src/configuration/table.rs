@@ -25,9 +25,9 @@ use together::{
 /// The setting that says where the supervisor is.
 pub(crate) const SOCKET: &str = "supervisor.socket";
 /// The setting that says which programs the workers run.
-pub(super) const COMMAND: &str = "pool.command";
+pub(crate) const COMMAND: &str = "pool.command";
 /// The setting that says which programs with JSON Lines run.
-pub(super) const JSONL: &str = "pool.jsonl";
+pub(crate) const JSONL: &str = "pool.jsonl";
 /// The command that stands for the built-in worker.
 pub(crate) const BUILTIN: &str = "builtin";
 /// The longest input or output; by default it gives way to the memory for all of them.

@@ -453,7 +453,8 @@ fn the_socket_is_read_from_a_file_whatever_else_that_says() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("offload.toml");
         std::fs::write(&path, text).unwrap();
-        super::read_key_of_file(super::table::socket_key(), &path).map_err(|error| error.to_string())
+        super::read_key_of_file(super::table::socket_key(), &ConfigFile::named(&path))
+            .map_err(|error| error.to_string())
     };
     let socket = |text: &str| resolve(&[read(text).unwrap()]).unwrap().values.socket;
     let mistakes = "[supervisor]\nsocket = \"/run/x\"\nmax_jobs = 0\nbananas = 1\n[[supervizor]]\n[pool]\n";

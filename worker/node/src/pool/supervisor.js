@@ -127,7 +127,8 @@ function notStarted(program, reason, how) {
   return new ConnectionError('no_supervisor', isMissing ? advice : `the supervisor of this pool did not start: ${reason ?? how}`);
 }
 
-/** The settings of another supervisor do not hold for this one. */
+/** The settings of another supervisor do not hold for this one, nor does the configuration file of the user or the machine. */
 function environment() {
-  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('OFFLOAD_')));
+  const others = Object.entries(process.env).filter(([name]) => !name.startsWith('OFFLOAD_'));
+  return { ...Object.fromEntries(others), OFFLOAD_CONFIG: '/dev/null' };
 }

@@ -140,7 +140,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
     let pipe = folder.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     for path in [pipe.as_path(), folder.path(), Path::new("/dev/zero")] {
-        let message = read_file(path).unwrap_err().to_string();
+        let message = read_file(&ConfigFile::named(path)).unwrap_err().to_string();
         assert!(message.ends_with("it is no regular file"), "{message}");
     }
 }
@@ -150,12 +150,15 @@ fn a_file_without_end_is_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long");
     std::fs::write(&path, "#".repeat(CONFIGURATION_FILE_MAX as usize + 1)).unwrap();
-    assert!(read_file(&path).unwrap_err().to_string().contains("at most 1048576 are read"));
+    assert!(
+        read_file(&ConfigFile::named(&path)).unwrap_err().to_string().contains("at most 1048576 are read")
+    );
 }
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let message = read_file(Path::new("/nonexistent/offload.toml")).unwrap_err().to_string();
+    let message =
+        read_file(&ConfigFile::named(Path::new("/nonexistent/offload.toml"))).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /nonexistent/offload.toml: "), "{message}");
 }
 

@@ -1,0 +1,56 @@
+//! Whether the programs of a configuration can be started, as far as that can be known before they are.
+
+use super::exec::configured_adapter;
+use super::failure::Failure;
+use crate::configuration::Settings;
+use crate::configuration::table::{BUILTIN, COMMAND, JSONL};
+use offload_supervisor::workers::executable::why_never_executed;
+use offload_supervisor::workers::find_executable;
+
+/// Checks all programs that these settings name.
+///
+/// # Errors
+/// [`Failure::Usage`], with the place of the first one that cannot be started.
+pub(crate) fn check_programs(settings: &Settings) -> Result<(), Failure> {
+    let values = &settings.values;
+    for (key, commands) in [(COMMAND, &values.commands), (JSONL, &values.jsonl_commands)] {
+        for words in commands.iter().filter(|words| *words != &[BUILTIN]) {
+            check_command(words).map_err(|why| Failure::Usage(format!("{}: {why}", settings.place(key))))?;
+        }
+    }
+    let has_builtin = values.commands.is_empty() && values.jsonl_commands.is_empty();
+    let has_builtin = has_builtin || values.commands.iter().any(|words| words == &[BUILTIN]);
+    configured_adapter(settings, has_builtin).map(drop)
+}
+
+/// Checks the program of a command.
+///
+/// # Errors
+/// A sentence for the person who wrote it.
+pub(crate) fn check_command(words: &[String]) -> Result<(), String> {
+    let word = words.first().filter(|word| !word.is_empty()).ok_or("an empty command")?;
+    let cannot = |why: String| format!("cannot start `{word}`: {why}");
+    let file = find_executable(word).map_err(|error| cannot(error.to_string()))?;
+    why_never_executed(&file).map_or(Ok(()), |why| Err(cannot(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_checked_by_its_first_word() {
+        let check =
+            |words: &[&str]| check_command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(check(&["sh", "/no/such/script"]), Ok(()));
+        for (words, expected) in [
+            (&[][..], "an empty command"),
+            (&[""], "an empty command"),
+            (&["no-such-program"], "cannot start `no-such-program`: no `no-such-program` in PATH"),
+            (&["/no/such/program"], "cannot start `/no/such/program`: No such file"),
+        ] {
+            let why = check(words).unwrap_err();
+            assert!(why.starts_with(expected), "{words:?}: {why}");
+        }
+    }
+}
