@@ -23,12 +23,14 @@ pub const BATCHES: u64 = 1 << 5;
 /// The capability of workers that run programs: a failure says how the program ended
 /// ([`FailureKind::Exited`](crate::nouns::FailureKind::Exited) and those behind it).
 pub const ENDS: u64 = 1 << 6;
+/// The capability of shortened ids: [`Operation::Find`](crate::messages::Operation::Find) between client and supervisor.
+pub const FIND: u64 = 1 << 7;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS;
+pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND;
 
 /// Those of them that mean something between client and supervisor.
-pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES;
+pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {

@@ -102,6 +102,12 @@ pub const LABEL_MAX: usize = 64;
 /// Longest media type of a payload, in bytes.
 pub const MEDIA_TYPE_MAX: usize = 127;
 
+/// Fewest characters of the end of a job's id by which it is found. Ids of one supervisor differ in their last characters.
+pub const ID_END_MIN: usize = 4;
+
+/// Most jobs that are named when a shortened id may stand for several.
+pub const CANDIDATES_MAX: usize = 8;
+
 /// Longest checkpoint, in bytes (64 KiB).
 pub const CHECKPOINT_MAX: usize = 64 << 10;
 

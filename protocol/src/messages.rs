@@ -2,13 +2,13 @@
 //! last.
 
 pub use crate::capabilities::{
-    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, LINGERING, PARTS, PREFETCH, SEGMENTS,
+    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, FIND, LINGERING, PARTS, PREFETCH, SEGMENTS,
     shared_capabilities,
 };
 use crate::nouns::{
     Batching, FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
 };
-pub use crate::requests::{DeadLetterAction, IdempotencyKey, SubmitOptions, View};
+pub use crate::requests::{DeadLetterAction, IdempotencyKey, Operation, SubmitOptions, View};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -405,6 +405,13 @@ pub enum ToSupervisor<'a> {
         ticket: u64,
         /// The length of the file, in bytes.
         bytes: u64,
+    },
+    /// A request of somebody who operates the supervisor. Each belongs to a capability.
+    Operate {
+        /// The client's number for the request.
+        ticket: u64,
+        /// What is asked for, and how it is answered.
+        operation: Operation,
     },
 }
 

@@ -1,5 +1,6 @@
 //! What clients can ask for, and how a job is to be treated: parts of the messages of clients.
 
+use crate::capabilities::FIND;
 #[cfg(doc)]
 use crate::messages::PARTS;
 use crate::nouns::{Labels, Lane, Metadata};
@@ -29,6 +30,35 @@ pub enum DeadLetterAction {
     Retry,
     /// Delete it.
     Drop,
+}
+
+/// What somebody who operates a supervisor can ask for. New ones go last: the position of a variant is its number on the
+/// wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// Say which jobs a shortened id can stand for ([`FIND`]). Answered with an `Answer` of the form
+    /// `{"jobs": [...], "more": false}`: the youngest [`CANDIDATES_MAX`](crate::limits::CANDIDATES_MAX) as in the view `Jobs`, and
+    /// whether there may be others.
+    Find {
+        /// The first characters of the id, or at least [`ID_END_MIN`](crate::limits::ID_END_MIN) of its last ones.
+        text: String,
+    },
+}
+
+impl Operation {
+    /// The capability that both ends have if this is asked for.
+    pub fn capability(&self) -> u64 {
+        match self {
+            Operation::Find { .. } => FIND,
+        }
+    }
+
+    /// What it is, for people: `a ...`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Operation::Find { .. } => "a shortened id",
+        }
+    }
 }
 
 /// A name for a job by which it is recognized when it is submitted again. A second submission gives the same job.

@@ -328,6 +328,7 @@ fn to_supervisor() -> Vec<Vector> {
     };
     let hello =
         ToSupervisor::Hello { magic: CLIENT_MAGIC, major: 3, minor: 0, capabilities: 0, client: "me" };
+    let operate = |about, operation| vector(about, ToSupervisor::Operate { ticket, operation }, b"");
     let page = ToSupervisor::Page { ticket, view: View::Jobs, after: "x", limit: 258, label: "nightly" };
     vec![
         vector("the first message", hello, b""),
@@ -350,6 +351,7 @@ fn to_supervisor() -> Vec<Vector> {
             ToSupervisor::InputFile { ticket, bytes: 1 << 20 },
             b"",
         ),
+        operate("what a shortened id stands for", Operation::Find { text: "01J".to_owned() }),
     ]
 }
 

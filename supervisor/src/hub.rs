@@ -40,6 +40,7 @@ mod config;
 mod dead;
 mod ending;
 mod explain;
+mod find;
 mod finished;
 mod gaps;
 mod here;

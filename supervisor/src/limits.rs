@@ -254,6 +254,9 @@ pub const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of rows of one page.
 pub const PAGE_ROWS_MAX: usize = 1000;
 
+/// Most numbers that are looked up for the end of an id. That is enough for the youngest billion jobs.
+pub const FIND_LOOKS_MAX: usize = 1024;
+
 /// Most rows of a list that are looked at for one page without being wanted.
 pub const PAGE_LOOKS_MAX: usize = 10_000;
 

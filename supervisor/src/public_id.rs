@@ -10,7 +10,9 @@
 //! The ids of one supervisor sort by age. An id that another supervisor has given is recognized as unknown.
 
 use offload_core::ids::JobId;
+use offload_protocol::limits::ID_END_MIN;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
 use std::time::{SystemTime, UNIX_EPOCH};
 use ulid::{ULID_LEN, Ulid};
 
@@ -56,7 +58,48 @@ impl PublicIds {
             false => Named::OfOtherSupervisor,
         }
     }
+
+    /// The numbers of the jobs whose ids begin with this text. None if no id of this supervisor does.
+    pub(crate) fn beginning_with(self, text: &str) -> Option<RangeInclusive<u64>> {
+        let rest = ULID_LEN.checked_sub(text.len()).filter(|rest| *rest < ULID_LEN)?;
+        // A ULID has 128 bits, and 26 characters could have 130.
+        if text >= "8" {
+            return None;
+        }
+        let least = Ulid::from_string(&(text.to_owned() + &"0".repeat(rest))).ok()?.0;
+        let most = Ulid::from_string(&(text.to_owned() + &"Z".repeat(rest))).ok()?.0;
+        let first = u128::from(self.prefix) << 64 | 1;
+        let last = u128::from(self.prefix) << 64 | u128::from(u64::MAX);
+        (least <= last && most >= first).then(|| least.max(first) as u64..=most.min(last) as u64)
+    }
+
+    /// The numbers, up to `last`, of the jobs whose ids end with this text, the greatest first. None if the text is too short, or
+    /// cannot be the end of an id.
+    pub(crate) fn ending_with(self, text: &str, last: JobId) -> Option<impl Iterator<Item = u64> + use<>> {
+        let rest = ULID_LEN.checked_sub(text.len()).filter(|_| text.len() >= ID_END_MIN)?;
+        let end = Ulid::from_string(&("0".repeat(rest) + text)).ok()?.0;
+        let bits = BITS_OF_A_CHARACTER * text.len() as u32;
+        let distance = 1_u128.checked_shl(bits).unwrap_or(0);
+        let is_one = move |number: &u64| {
+            let id = self.id(JobId(*number)).0.0;
+            *number > 0 && (id ^ end) & distance.wrapping_sub(1) == 0
+        };
+        let least = end as u64;
+        // From here on, numbers that are this far apart end in the same way; further ones do not fit into 64 bits.
+        let distance = u64::try_from(distance).unwrap_or(0);
+        let most = match last.0.checked_sub(least) {
+            Some(above) if distance > 0 => Some(least + above / distance * distance),
+            Some(_) => Some(least),
+            None => None,
+        };
+        let next =
+            move |number: &u64| number.checked_sub(distance).filter(|next| *next >= least && distance > 0);
+        Some(std::iter::successors(most, next).filter(is_one))
+    }
 }
+
+/// Bits that one character of an id has.
+const BITS_OF_A_CHARACTER: u32 = 5;
 
 /// The public id of a job: 16 bytes, until somebody wants to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +141,47 @@ mod tests {
         {
             assert_eq!(ids.find(text), None, "{text}");
         }
+    }
+
+    fn ending(ids: PublicIds, text: &str, last: u64) -> Option<Vec<u64>> {
+        Some(ids.ending_with(text, JobId(last))?.collect())
+    }
+
+    #[test]
+    fn what_an_id_begins_with_stands_for_all_that_begin_with_it() {
+        let ids = PublicIds::new();
+        let name = ids.name(JobId(0x4321));
+        for length in 1..=26 {
+            let found = ids.beginning_with(&name[..length]).unwrap();
+            assert!(found.contains(&0x4321) && !found.contains(&0), "{length}: {found:?}");
+        }
+        assert_eq!(ids.beginning_with(&name), Some(0x4321..=0x4321));
+        assert_eq!(ids.beginning_with(&name[..25]), Some(0x4320..=0x433f));
+        assert_eq!(ids.beginning_with(&name[..1]), Some(1..=u64::MAX));
+        let other = PublicIds { prefix: ids.prefix ^ 1 };
+        let zero = ids.name(JobId(0));
+        for text in ["", "Z", "é", "8", "u", &other.name(JobId(1)), &zero, &format!("{name}0")] {
+            assert_eq!(ids.beginning_with(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_an_id_ends_with_stands_for_every_number_that_is_so_far_apart() {
+        let ids = PublicIds::new();
+        let name = ids.name(JobId(0x4321));
+        let end = |length: usize| &name[26 - length..];
+        let far = 1 << 20;
+        assert_eq!(ending(ids, end(4), 2 * far + 0x4321), Some(vec![2 * far + 0x4321, far + 0x4321, 0x4321]));
+        assert_eq!(ending(ids, end(4), 0x4320), Some(vec![]));
+        assert_eq!(ending(ids, end(12), u64::MAX).map(|all| all.len()), Some(16));
+        for length in 13..=26 {
+            assert_eq!(ending(ids, end(length), u64::MAX), Some(vec![0x4321]), "{length}");
+        }
+        let other = PublicIds { prefix: ids.prefix ^ 1 };
+        assert_eq!(ending(other, &name, u64::MAX), Some(vec![]), "the id of another supervisor");
+        assert_eq!(ending(ids, "0000", 5), Some(vec![]), "no job has the number 0");
+        assert_eq!(ending(ids, end(3), u64::MAX), None, "too short");
+        assert_eq!(ending(ids, "uuuu", u64::MAX), None, "no end of an id");
     }
 
     #[test]

@@ -242,6 +242,12 @@ impl Service {
         self.cancel(name)
     }
 
+    /// The jobs that a shortened id can stand for, the youngest first: [`Document::Candidates`]. The text is the first characters of the id, or
+    /// at least [`ID_END_MIN`](offload_protocol::limits::ID_END_MIN) of its last ones.
+    pub fn find_jobs(&self, text: &str) -> Reply {
+        Reply::document(Document::Candidates(self.hub().borrow().jobs_like(text)))
+    }
+
     /// The state of a job and the reasons for it, such as why it has not started.
     pub fn explain(&self, name: &str) -> Reply {
         let hub = self.hub().borrow();

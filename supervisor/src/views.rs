@@ -300,6 +300,15 @@ pub struct JobView {
     pub labels: Labels,
 }
 
+/// The jobs that a shortened id can stand for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidates {
+    /// The youngest of them; at most [`CANDIDATES_MAX`](offload_protocol::limits::CANDIDATES_MAX).
+    pub jobs: Vec<JobView>,
+    /// Whether there are others.
+    pub more: bool,
+}
+
 /// One lost attempt of a job: it ended its worker, or was lost with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptView {

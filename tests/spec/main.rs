@@ -39,6 +39,7 @@ mod run;
 mod second_front;
 mod segments;
 mod serve;
+mod short_ids;
 mod start_up;
 mod streams;
 mod submit;

@@ -38,7 +38,7 @@ pub(super) fn frames() -> Vec<Vector> {
         ),
         unknown(FromWorker, 15),
         unknown(ToWorker, 13),
-        unknown(ToSupervisor, 14),
+        unknown(ToSupervisor, 15),
         unknown(ToClient, 8),
         from_worker("it ends too early", "too early", &headed(b"\x03\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0")),
         from_worker("a byte too many", "1 bytes too many", &headed(b"\x02\0\0\0!")),

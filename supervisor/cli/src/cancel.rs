@@ -1,8 +1,9 @@
-//! `offload cancel`: cancels a job that waits or runs, or all with a label.
+//! `offload cancel`: cancels jobs that wait or run, or all with a label.
 
 use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_label};
+use super::ids::{in_full, with_each};
 use super::output::{print_done, say};
 use super::show::{is_open, labelled_jobs, no_such_label};
 use crate::limits::CANCEL_TIMEOUT;
@@ -10,12 +11,19 @@ use clap::{ArgGroup, Args};
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
 
-/// Cancel a job that waits or runs; its outcome is `cancelled`
+const EXAMPLES: &str = "\
+Examples:
+  offload cancel 01JQ4W3M8Z5X9T2C7VB6NHKDEF
+  offload cancel HKDE HKDF HKDG             several jobs, by the last characters of their ids
+  offload cancel --label nightly            all jobs with this label";
+
+/// Cancel jobs that wait or run; their outcome is `cancelled`
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("which").required(true).args(["job", "label"]))]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("which").required(true).args(["jobs", "label"]))]
 pub(crate) struct Cancel {
-    /// The job's id
-    job: Option<String>,
+    /// The ids of the jobs, or their first or last characters. If one can be several jobs, none is cancelled
+    #[arg(value_name = "JOB")]
+    jobs: Vec<String>,
 
     /// Cancel all jobs with this label
     #[arg(long, value_name = "LABEL", value_parser = parse_label)]
@@ -34,15 +42,13 @@ impl Cancel {
                 }
                 known.into_iter().filter(is_open).map(|job| job.job).collect()
             }
-            None => self.job.into_iter().collect(),
+            None => in_full(&mut client, &self.jobs)?,
         };
-        for job in &jobs {
-            cancel(&mut client, job, globals)?;
-        }
         if jobs.is_empty() {
             say("all jobs with this label had ended before");
+            return Ok(OK);
         }
-        Ok(OK)
+        with_each(&jobs, globals.json, |job| cancel(&mut client, job, globals).map(|()| 0))
     }
 }
 

@@ -72,6 +72,11 @@ impl RequestClient {
         self.client.payload_max() as u64
     }
 
+    /// Whether both ends have these capabilities.
+    pub(crate) fn has(&self, capability: u64) -> bool {
+        self.client.capabilities() & capability == capability
+    }
+
     /// From now on, a signal such as Ctrl-C does not end the process; [`RequestClient::receive`] reports it.
     pub(crate) fn catch_signals(&mut self) -> Result<(), Failure> {
         let signals = EndingSignals::catch();

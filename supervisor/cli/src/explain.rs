@@ -1,10 +1,13 @@
-//! `offload explain`: says why a job waits, is retried, or died.
+//! `offload explain`: says why jobs wait, are retried, or died.
 
 use super::attempts;
 use super::failure::VerbResult;
-use super::flags::Globals;
-use super::show::show_answer;
+use super::flags::{Globals, NAMELESS};
+use super::ids::{in_full, with_each};
+use super::output::{print, print_line};
+use super::show::unknown;
 use super::text;
+use crate::limits::ANSWER_TIMEOUT;
 use clap::Args;
 use offload_protocol::messages::ToSupervisor;
 use offload_supervisor::views::ExplanationView;
@@ -13,21 +16,32 @@ const EXAMPLES: &str = "\
 Examples:
   offload explain $(offload submit primes 1000000000 --detach)     where the job is, and what it waits for
   offload explain 01JQ4W3M8Z5X9T2C7VB6NHKDEF --json                the same with all numbers
+  offload explain HKDE HKDF                                        two jobs, by the last characters of their ids
 
 Finished jobs can be explained too, as long as the supervisor remembers them.";
 
-/// Explain a job: what it waits for, where it runs, how it ended, which attempts were lost
+/// Explain jobs: what they wait for, where they run, how they ended, which attempts were lost
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
-    /// The job's id
-    job: String,
+    /// The ids of the jobs, or their first or last characters
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<String>,
 }
 
 impl Explain {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        show_answer(globals, &ToSupervisor::Explain { ticket: 1, job: &self.job }, render)
+        let mut client = globals.connect(NAMELESS)?;
+        let jobs = in_full(&mut client, &self.jobs)?;
+        with_each(&jobs, globals.json, |job| {
+            let document = client.ask(&ToSupervisor::Explain { ticket: 1, job }, Some(ANSWER_TIMEOUT))?;
+            match globals.json {
+                true => print_line(&document)?,
+                false => print(render(&serde_json::from_slice(&document).map_err(unknown)?).as_bytes())?,
+            }
+            Ok(0)
+        })
     }
 }
 

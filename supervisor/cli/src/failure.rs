@@ -125,6 +125,13 @@ impl Failure {
         Some(serde_json::json!({ "error": error }).to_string())
     }
 
+    /// The same document for one of several jobs: it has the member `job`, too.
+    pub(crate) fn document_of(&self, job: &str) -> Option<String> {
+        let mut document: serde_json::Value = serde_json::from_str(&self.document()?).ok()?;
+        document["job"] = job.into();
+        Some(document.to_string())
+    }
+
     /// A failure with this outcome, for which no time of a retry is known.
     pub(crate) fn outcome(code: OutcomeCode, message: String) -> Failure {
         Failure::Outcome { code, message, retry_after_ms: None }

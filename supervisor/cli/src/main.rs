@@ -31,6 +31,7 @@ mod failure;
 #[cfg(test)]
 mod fake_supervisor;
 mod flags;
+mod ids;
 mod input;
 mod limits;
 mod output;
@@ -304,7 +305,7 @@ mod tests {
                 "{missing}"
             );
             assert!(CommandLine::try_parse_from(["offload", verb, "--label", "x"]).is_ok());
-            assert!(CommandLine::try_parse_from(["offload", verb, "x"]).is_ok());
+            assert!(CommandLine::try_parse_from(["offload", verb, "x", "y"]).is_ok());
             assert!(CommandLine::try_parse_from(["offload", verb, "--label", "x", "y"]).is_err());
         }
     }

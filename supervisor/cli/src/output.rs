@@ -148,6 +148,23 @@ impl OutputFlags {
         self.receipt
     }
 
+    /// The destinations of the results of so many jobs. The first one is checked at once, before anything is asked for.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] for several jobs and one file; and those of [`OutputFlags::open`].
+    pub(crate) fn open_each<'a>(
+        &'a self,
+        globals: &'a Globals,
+        jobs: usize,
+    ) -> Result<Destinations<'a>, Failure> {
+        if self.output.is_some() && jobs > 1 {
+            let message = "--output takes the output of one job; several go to standard output";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let first = self.open(ResultSource::Known, globals)?;
+        Ok(Destinations { flags: self, globals, first: Some(first) })
+    }
+
     /// Checks the destination of a result before the job runs, or before the result is fetched.
     pub(crate) fn open(&self, source: ResultSource<'_>, globals: &Globals) -> Result<Destination, Failure> {
         let file = match &self.output {
@@ -195,6 +212,23 @@ pub(crate) fn refuse_binary_on_a_terminal(task: &str, globals: &Globals) -> Resu
             "the output of {task} is binary, which is not printed to a terminal; send it to a file with > FILE"
         ))),
         false => Ok(()),
+    }
+}
+
+/// Destinations for the results of jobs that the supervisor has.
+pub(crate) struct Destinations<'a> {
+    flags: &'a OutputFlags,
+    globals: &'a Globals,
+    first: Option<Destination>,
+}
+
+impl Destinations<'_> {
+    /// The destination of the next result, checked before that is fetched.
+    pub(crate) fn next(&mut self) -> Result<Destination, Failure> {
+        match self.first.take() {
+            Some(first) => Ok(first),
+            None => self.flags.open(ResultSource::Known, self.globals),
+        }
     }
 }
 

@@ -116,6 +116,7 @@ impl<T: DeserializeOwned> List<T> {
     }
 }
 
-fn unknown(error: serde_json::Error) -> Failure {
+/// The failure if an answer cannot be read.
+pub(crate) fn unknown(error: serde_json::Error) -> Failure {
     Failure::internal("the supervisor's answer is of another form; try --json", error)
 }

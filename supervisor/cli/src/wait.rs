@@ -1,9 +1,10 @@
-//! `offload wait`: waits for a detached job and prints its result. Ctrl-C ends the wait, not the job.
+//! `offload wait`: waits for detached jobs and prints their results. Ctrl-C ends the wait, not the jobs.
 
 use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_label};
-use super::output::{OutputFlags, ResultSource, say};
+use super::ids::{in_full, with_each};
+use super::output::{Destinations, OutputFlags, ResultSource, say};
 use super::show::{labelled_jobs, no_such_label};
 use crate::limits::NO_LIMIT;
 use clap::{ArgGroup, Args};
@@ -12,12 +13,20 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use offload_supervisor::views::JobView;
 
-/// Wait until a job has ended and print its output
+const EXAMPLES: &str = "\
+Examples:
+  offload wait $(offload submit spin 2000 --detach)   submit now, wait later
+  offload wait HKDE HKDF --json                       two jobs, by the last characters of their ids: a line each
+  offload wait --label nightly                        all jobs with this label";
+
+/// Wait until jobs have ended and print their outputs
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("which").required(true).args(["job", "label"]))]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("which").required(true).args(["jobs", "label"]))]
 pub(crate) struct Wait {
-    /// The job's id, as `submit --detach` printed it. Of a job with `--stream`, only the outcome is known here
-    job: Option<String>,
+    /// The ids of the jobs, as `submit --detach` printed them, or their first or last characters. Outputs are printed in this
+    /// order, and the exit code is the highest. Of a job with `--stream`, only the outcome is known here
+    #[arg(value_name = "JOB")]
+    jobs: Vec<String>,
 
     /// Wait for all jobs with this label, also those that have ended and whose result is still known, and print their
     /// outputs, the oldest job first; the exit code is that of the first one that failed. Not with --output
@@ -31,14 +40,28 @@ pub(crate) struct Wait {
 impl Wait {
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        // Before the supervisor is asked: the result must have somewhere to go.
-        let destination = self.output.open(ResultSource::Known, globals)?;
+        // Before the supervisor is asked: the results must have somewhere to go.
+        let mut destinations = self.output.open_each(globals, self.jobs.len())?;
         let mut client = globals.connect(NAMELESS)?;
-        match (&self.job, &self.label) {
-            (Some(job), _) => destination.deliver(&wait_for(&mut client, job)?),
-            (None, Some(label)) => self.wait_for_all(&mut client, label, globals),
-            (None, None) => Ok(OK),
+        match &self.label {
+            Some(label) => self.wait_for_all(&mut client, label, globals),
+            None => self.wait_for_each(&mut client, &mut destinations, globals),
         }
+    }
+
+    fn wait_for_each(
+        &self,
+        client: &mut RequestClient,
+        destinations: &mut Destinations<'_>,
+        globals: &Globals,
+    ) -> VerbResult {
+        let jobs = in_full(client, &self.jobs)?;
+        with_each(&jobs, globals.json, |job| {
+            let destination = destinations.next()?;
+            let finished = wait_for(client, job)?;
+            destination.deliver(&finished)?;
+            Ok(Failure::code_of(&finished.report))
+        })
     }
 
     fn wait_for_all(&self, client: &mut RequestClient, label: &str, globals: &Globals) -> VerbResult {

@@ -26,6 +26,7 @@
 //! much before it reads would wait for a supervisor that waits for the client. The answers that are kept are bounded
 //! by what the program has requested and not taken yet.
 
+mod agreed;
 mod error;
 
 use super::peer::is_same_user;
@@ -37,8 +38,8 @@ use offload_protocol::frame::{FrameDecoder, owned_payload};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{NAME_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    CLIENT_CAPABILITIES, CLIENT_MAGIC, FILES, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR,
-    VERSION_MINOR, shared_capabilities,
+    CLIENT_CAPABILITIES, CLIENT_MAGIC, SubmitOptions, ToClient, ToSupervisor, VERSION_MAJOR, VERSION_MINOR,
+    shared_capabilities,
 };
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, cut};
 use offload_protocol::outbox::Outbox;
@@ -144,11 +145,6 @@ impl Client {
             return Err(ClientError::TooLarge { length: payload.len(), max: self.payload_max });
         }
         self.outbox.push(request, payload).map_err(ClientError::Encode)
-    }
-
-    /// Whether the supervisor takes an input that is a file ([`Client::queue_with_file`]).
-    pub fn takes_files(&self) -> bool {
-        self.capabilities & FILES != 0
     }
 
     /// Queues a `Submit` whose input is a file of `bytes` bytes: regular, open for reading, and within

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::MESSAGE_MAX;
-use offload_protocol::messages::{CLIENT_MAGIC, PARTS, ToClient, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{CLIENT_MAGIC, ToClient, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::{OutcomeCode, cut};
 use std::fmt;
 use std::io;
@@ -371,16 +371,21 @@ impl Connection {
                 self.coming = None;
                 let request = Request::from_frame(frame, self.payload_max, &mut self.files);
                 match request.map_err(violation)? {
-                    Some(request) if request.asks_for_parts() && self.capabilities & PARTS == 0 => {
-                        return Err(violation("it asks for a stream without the capability for that"));
-                    }
-                    Some(request) => return Ok(Some(request)),
+                    Some(request) => return self.check_capability(request).map(Some),
                     None => continue,
                 }
             }
             if self.wire.announced().is_none() {
                 return Ok(None);
             }
+        }
+    }
+
+    fn check_capability(&self, request: Request) -> Result<Request, ConnectionError> {
+        let (capability, what) = request.capability();
+        match self.capabilities & capability == capability {
+            true => Ok(request),
+            false => Err(violation(format_args!("it asks for {what} without the capability for that"))),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::input_file::InputFile;
 use bytes::Bytes;
 use offload_protocol::codec;
 use offload_protocol::frame::{Announced, Frame, owned_payload};
-use offload_protocol::messages::{DeadLetterAction, SubmitOptions, ToSupervisor, View};
+use offload_protocol::messages::{DeadLetterAction, Operation, PARTS, SubmitOptions, ToSupervisor, View};
 use offload_protocol::nouns::MediaType;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -110,6 +110,13 @@ pub enum Request {
         /// Of the jobs, only those with this label. Empty for all.
         label: String,
     },
+    /// What somebody asks for who operates the supervisor.
+    Operate {
+        /// The client's number for it.
+        ticket: u64,
+        /// What it is.
+        operation: Operation,
+    },
     /// A job whose payload exceeds the limit. The payload is skipped as it arrives. The answer is `too_large`.
     TooLarge {
         /// The client's number for it.
@@ -192,15 +199,20 @@ impl Request {
                 Request::Dead { ticket, action, job: job.to_owned() }
             }
             ToSupervisor::Reload { ticket } => Request::Reload { ticket },
+            ToSupervisor::Operate { ticket, operation } => Request::Operate { ticket, operation },
             ToSupervisor::Page { ticket, view, after, limit, label } => {
                 Request::Page { ticket, view, after: after.to_owned(), limit, label: label.to_owned() }
             }
         })
     }
 
-    /// Whether the output is to come in parts.
-    pub(super) fn asks_for_parts(&self) -> bool {
-        matches!(self, Request::Submit { options, .. } if options.stream)
+    /// The capability that both ends have if this is asked for, and what it is for; 0 if it needs none.
+    pub(super) fn capability(&self) -> (u64, &'static str) {
+        match self {
+            Request::Submit { options, .. } if options.stream => (PARTS, "a stream"),
+            Request::Operate { operation, .. } => (operation.capability(), operation.name()),
+            _ => (0, ""),
+        }
     }
 
     /// Whether the answer may be long, or take long to make. Such requests are passed on one at a time.
@@ -218,6 +230,7 @@ impl Request {
             | Request::Stop { .. }
             | Request::Explain { .. }
             | Request::Dead { .. }
+            | Request::Operate { .. }
             | Request::Reload { .. } => true,
         }
     }
@@ -240,6 +253,7 @@ impl Request {
             | Request::Stop { .. }
             | Request::Explain { .. }
             | Request::Dead { action: DeadLetterAction::Drop | DeadLetterAction::Show, .. }
+            | Request::Operate { .. }
             | Request::Reload { .. } => true,
         }
     }
@@ -257,6 +271,7 @@ impl Request {
             | Request::Stop { ticket }
             | Request::Explain { ticket, .. }
             | Request::Dead { ticket, .. }
+            | Request::Operate { ticket, .. }
             | Request::Reload { ticket }
             | Request::TooLarge { ticket, .. }
             | Request::NoRoom { ticket, .. } => *ticket,

@@ -20,6 +20,7 @@ use offload_core::ids::JobId;
 use offload_core::job_table::JobTable;
 use offload_event_loop::{Hold, LoopHandle};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// All records. See the module's documentation.
@@ -73,6 +74,16 @@ impl Records {
     /// process.
     pub(super) fn find(&self, name: &str) -> Option<JobId> {
         self.ids.find(name)
+    }
+
+    /// The numbers of the jobs whose ids begin with this text. None if no id of this process does.
+    pub(super) fn beginning_with(&self, text: &str) -> Option<RangeInclusive<u64>> {
+        self.ids.beginning_with(text)
+    }
+
+    /// The numbers, up to `last`, of the jobs whose ids end with this text, the greatest first. None if none can.
+    pub(super) fn ending_with(&self, text: &str, last: JobId) -> Option<impl Iterator<Item = u64> + use<>> {
+        self.ids.ending_with(text, last)
     }
 
     /// What a public id can stand for.

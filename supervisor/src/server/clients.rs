@@ -125,6 +125,7 @@ impl Front {
             Request::Explain { job, .. } => Some(self.service.explain(&job)),
             Request::Dead { action, job, .. } => Some(session.dead_letter(action, &job)),
             Request::Reload { .. } => session.reload(ticket),
+            Request::Operate { operation, .. } => return self.operate(id, ticket, &operation),
             Request::TooLarge { length, .. } => Some(self.service.refuse_too_large(length)),
             Request::NoRoom { length, .. } => Some(session.refuse_input(length)),
         };

@@ -4,6 +4,7 @@ use super::*;
 use crate::front::{FLUSH_MAX, Flushed, Peer};
 use crate::limits::REQUESTS_PER_CALL_MAX;
 use offload_protocol::limits::{HEADER_MAX, INLINE_PAYLOAD_MAX, MESSAGE_MAX, NAME_MAX};
+use offload_protocol::messages::{FIND, Operation};
 use offload_protocol::nouns::OutcomeCode;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::IoSlice;
@@ -36,7 +37,7 @@ fn a_client_that_says_hello_is_welcomed_and_told_the_limit() {
 
 #[test]
 fn every_request_comes_out_as_it_went_in() {
-    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let mut pair = Pair::greeted_with(FIND, PAYLOAD_MAX);
     pair.peer.say(&frame(&submit(1), b"input"));
     pair.peer.say(&frame(&ToSupervisor::Wait { ticket: 2, job: "a" }, b""));
     pair.peer.say(&frame(&ToSupervisor::Result { ticket: 3, job: "b" }, b""));
@@ -44,6 +45,8 @@ fn every_request_comes_out_as_it_went_in() {
     pair.peer.say(&frame(&show(5), b""));
     pair.peer.say(&frame(&ToSupervisor::Drain { ticket: 6 }, b""));
     pair.peer.say(&frame(&ToSupervisor::Stop { ticket: 7 }, b""));
+    let operation = Operation::Find { text: "01J".to_owned() };
+    pair.peer.say(&frame(&ToSupervisor::Operate { ticket: 8, operation: operation.clone() }, b""));
     while pair.receive() == Ok(Received::More) {}
     let expected = [
         submitted(1, b"input"),
@@ -53,6 +56,7 @@ fn every_request_comes_out_as_it_went_in() {
         Request::Show { ticket: 5, view: View::Status },
         Request::Drain { ticket: 6, limit: None },
         Request::Stop { ticket: 7 },
+        Request::Operate { ticket: 8, operation },
     ];
     assert_eq!(pair.requests, expected);
 }

@@ -1,7 +1,7 @@
 //! Clients of other versions, newer and older ones.
 
 use super::*;
-use offload_protocol::messages::{CLIENT_CAPABILITIES, PARTS};
+use offload_protocol::messages::{CLIENT_CAPABILITIES, Operation, PARTS};
 
 const PAYLOAD_MAX: usize = 1 << 20;
 
@@ -34,6 +34,16 @@ fn a_client_of_another_version_is_told_so() {
     assert!(goodbye.contains(&format!("this supervisor 3.{VERSION_MINOR}")), "{goodbye}");
     assert_eq!(why, "unsupported".len());
     assert_eq!(pair.end(), "");
+}
+
+#[test]
+fn a_shortened_id_needs_its_capability() {
+    let mut pair = Pair::greeted(PAYLOAD_MAX);
+    let operation = Operation::Find { text: "01J".to_owned() };
+    pair.peer.say(&frame(&ToSupervisor::Operate { ticket: 1, operation }, b""));
+    let refused = pair.receive().unwrap_err();
+    assert!(refused.contains("a shortened id without the capability"), "{refused}");
+    assert_eq!(pair.requests, []);
 }
 
 #[test]
