@@ -6,7 +6,7 @@ use serde_json::Value;
 use tests::harness::{command, run, run_offload};
 
 #[test]
-fn the_four_strategies_are_compared_under_a_prober() {
+fn the_strategies_are_compared_under_a_prober() {
     let ran = run_offload(&[
         "bench",
         "compare",
@@ -26,13 +26,37 @@ fn the_four_strategies_are_compared_under_a_prober() {
         .iter()
         .map(|row| row["strategy"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["inline", "partitioned_step", "partitioned_budget", "offloaded"]);
+    assert_eq!(names, ["inline", "partitioned_step", "partitioned_budget", "threads", "offloaded"]);
     for row in report["strategies"].as_array().unwrap() {
         assert!(row["jobs"].as_u64() > Some(0), "{row}");
         assert!(row["probes"].as_u64() > Some(10), "{row}");
         let latency = &row["probe_latency_us"];
         assert!(latency["p50"].as_u64() <= latency["p99"].as_u64(), "{row}");
         assert!(latency["p99"].as_u64() <= latency["max"].as_u64(), "{row}");
+        let beside = &row["beside"];
+        if row["strategy"] == "inline" {
+            assert_eq!(*beside, Value::Null);
+        } else {
+            let figures = ["low", "ratio", "high"].map(|name| number(beside, name));
+            assert!(beside["strategy"] == "inline" && figures.is_sorted(), "{row}");
+        }
+    }
+    assert_eq!(report["rounds"], 20);
+    assert!(number(&report["prober"], "cpu") > 0.0, "{report}");
+}
+
+#[test]
+fn two_strategies_are_compared_in_the_order_in_which_they_are_named() {
+    let flags = ["--strategies", "threads,inline,threads", "--rounds", "2", "--seconds", "0.1", "--json"];
+    let report = run_offload(&[&["bench", "compare"], &flags[..]].concat()).ok().json();
+    let beside = |at: usize| report["strategies"][at]["beside"].clone();
+    assert_eq!(beside(0), Value::Null);
+    for at in [1, 2] {
+        assert_eq!(
+            (&beside(at)["strategy"], &beside(at)["verdict"]),
+            (&"threads".into(), &"too_few_rounds".into())
+        );
+        assert_eq!(beside(at)["low"], Value::Null);
     }
 }
 

@@ -2,24 +2,30 @@
 //! pool beside what the machine allows (see `bench/pool.rs`). This file is about `compare`.
 //!
 //! ```text
-//!   prober, a thread               event loop                        workers, for one of the four strategies
+//!   prober, a thread               event loop                        threads, or workers, for two of the strategies
 //!   one probe per millisecond  --> reply; its delay is recorded
 //!                                  jobs, one after another  <-- or -->  jobs, one in each worker
 //! ```
 //!
 //! | read | for |
 //! |---|---|
-//! | `bench/strategy.rs` | **start here**: the four strategies, and how one is measured |
+//! | `bench/comparison.rs` | **start here**: the rounds, and how their samples come together |
+//! | `bench/strategy.rs` | the strategies, and how a sample of one is taken |
+//! | `bench/statistics.rs` | what several samples say, and when a difference is one |
 //! | `bench/jobs.rs` | runs one job after another until the time is up, and checks each answer |
 //! | `bench/workload.rs`, `bench/array.rs` | what a job computes: at once, in steps, or by a worker |
 //! | `bench/prober.rs` | measures how long other users of the loop wait meanwhile |
+//! | `bench/machine.rs` | the cores, and what else they do meanwhile |
 //! | `bench/report.rs` | the result, as a table and as a JSON document |
 
 mod array;
+mod comparison;
 mod jobs;
+mod machine;
 pub(crate) mod pool;
 mod prober;
 mod report;
+mod statistics;
 mod strategy;
 mod workload;
 
@@ -30,21 +36,24 @@ use crate::configuration::Settings;
 use crate::configuration::arguments::{KeyFlags, NumberOfWorkers};
 use crate::limits::{BENCH_TIME_MAX, BENCH_TIME_MIN};
 use clap::{Args, Subcommand, ValueEnum};
+use comparison::{Comparison, Plan, Summary};
 use jobs::Exercise;
 use offload_supervisor::units::{parse_duration, show_duration};
 use offload_supervisor::{PoolConfig, Program};
-use report::{BenchReport, Row};
+use report::BenchReport;
 use std::io::{IsTerminal, stderr};
 use std::rc::Rc;
 use std::time::Duration;
-use strategy::{Setup, Strategy, measure};
+use strategy::{Setup, Strategy};
 use workload::{Documents, Numbers, Workload};
 
 const EXAMPLES: &str = "\
 Examples:
   offload bench compare                                  each job does a million additions
   offload bench compare --task json --size 100000        each job measures an array of 100,000 elements
-  offload bench compare --size 20000 --seconds 500ms --json";
+  offload bench compare --size 20000 --seconds 500ms --json
+  offload bench compare --strategies threads,offloaded   the second beside the first
+  offload bench compare --strategies inline,inline       the same beside itself: how sure is this machine?";
 
 /// Compare offloading with doing the work on the event loop, or the pool with the limits of the machine
 #[derive(Args, Debug)]
@@ -72,9 +81,18 @@ struct Compare {
     #[arg(long, value_name = "N")]
     size: Option<u64>,
 
-    /// How long to measure each strategy: seconds such as 0.5, or a duration such as 500ms; from 10ms to 10m
-    #[arg(long, value_name = "D", value_parser = parse_seconds, default_value = "2")]
+    /// How long to measure each strategy, all rounds together: seconds such as 0.5, or a duration such as 500ms; from 10ms
+    /// to 10m
+    #[arg(long, value_name = "D", value_parser = parse_seconds, default_value = "4")]
     seconds: Duration,
+
+    /// Take turns so often; from 6 on the report says how sure a difference is
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Only these, in this order; the others are compared with the first. One may be there twice
+    #[arg(long, value_name = "S,S", value_enum, value_delimiter = ',', default_values_t = Strategy::ALL)]
+    strategies: Vec<Strategy>,
 
     #[command(flatten)]
     workers: KeyFlags<NumberOfWorkers>,
@@ -121,34 +139,47 @@ impl Compare {
         globals: &Globals,
     ) -> Result<BenchReport, Failure> {
         let size = workload.size();
-        let setup = Setup { window: self.seconds, pool: pool_config(&workload, settings, globals) };
-        let exercise = Rc::new(Exercise::new(workload)?);
-        let mut strategies = Vec::new();
-        for strategy in Strategy::ALL {
-            self.tell(strategy, globals);
-            let row = measure(strategy, &exercise, &setup)?;
-            self.warn(&row, globals);
-            strategies.push(row);
-        }
+        let setup = Setup { window: self.window(), pool: pool_config(&workload, settings, globals) };
         let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.core.workers);
-        Ok(BenchReport { task: W::TASK, size, seconds, workers, strategies })
+        let plan = Plan { strategies: self.strategies.clone(), rounds: self.rounds, setup };
+        let exercise = Rc::new(Exercise::new(workload)?);
+        let found = comparison::compare(&plan, &exercise, |round| self.tell(round, globals))?;
+        if !globals.quiet {
+            self.warnings(&found).iter().for_each(|warning| say(warning));
+        }
+        Ok(BenchReport::new((W::TASK, size), (seconds, self.rounds, workers), &found))
     }
 
-    /// Says what happens next, because nothing else is printed until all is measured, which may take minutes.
-    fn tell(&self, strategy: Strategy, globals: &Globals) {
+    /// How long a sample takes.
+    fn window(&self) -> Duration {
+        (self.seconds / self.rounds).max(BENCH_TIME_MIN)
+    }
+
+    /// Says how far it is, because nothing else is printed until all is measured, which may take minutes.
+    fn tell(&self, round: u32, globals: &Globals) {
         if !globals.quiet && stderr().is_terminal() {
-            say(&format!("measuring {} for {}", strategy.name(), show_duration(self.seconds)));
+            let (rounds, window) = (self.rounds, show_duration(self.window()));
+            say(&format!(
+                "round {round} of {rounds}: {window} for each of {} strategies",
+                self.strategies.len()
+            ));
         }
     }
 
-    /// Warns of a strategy that finished no job: zero jobs per second does not say how slow it is.
-    fn warn(&self, row: &Row, globals: &Globals) {
-        if row.jobs == 0 && !globals.quiet {
-            let time = show_duration(self.seconds);
-            say(&format!("{} ended no job in {time}; --seconds gives it more time", row.strategy));
-        }
+    /// What makes the figures worth less.
+    fn warnings(&self, found: &Comparison) -> Vec<String> {
+        let few = |row: &&Summary| row.jobs < u64::from(self.rounds) * JOBS_OF_A_SAMPLE;
+        let few: Vec<&str> = found.rows.iter().filter(few).map(|row| row.strategy.name()).collect();
+        let few = (!few.is_empty()).then(|| {
+            let (names, window) = (few.join(", "), show_duration(self.window()));
+            format!("{names}: hardly a job ends in {window}, so the figures are rough; more --seconds help")
+        });
+        few.into_iter().chain(found.noise.warning()).collect()
     }
 }
+
+/// Fewer jobs than that in a sample, and its rate depends on where the window happened to end.
+const JOBS_OF_A_SAMPLE: u64 = 5;
 
 /// The pool always has the built-in workers, because their answers are known, and no spare, because no worker should
 /// crash.

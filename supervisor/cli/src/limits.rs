@@ -95,6 +95,9 @@ pub(crate) const BENCH_TIME_MAX: Duration = Duration::from_secs(600);
 /// default.
 pub(crate) const BENCH_ELEMENTS_MAX: u64 = 500_000;
 
+/// How long each strategy runs before it is measured.
+pub(crate) const BENCH_WARM_UP: Duration = Duration::from_millis(50);
+
 /// How long `bench` waits until all workers are ready.
 pub(crate) const BENCH_READY_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -2,26 +2,28 @@
 //!
 //! ```text
 //!   going --end()--> over
-//!     |
-//!     +--a wrong answer, a failed job--> failed
+//!     |  |             ^
+//!     |  '--end(), and too few jobs are done--> late --enough of them are--'
+//!     '--a wrong answer, a failed job--> failed
 //! ```
 //!
-//! Answers that arrive after `going` do not count: these jobs ended outside of the measured time.
+//! Answers that arrive after that do not count: these jobs ended outside of the measured time.
 
 use super::super::failure::Failure;
 use super::super::render;
 use super::workload::Workload;
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{OutcomeCode, Receipt};
 use offload_supervisor::{Context, Finished};
 use offload_worker::TaskError;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A workload with the answer to it.
 pub(super) struct Exercise<W: Workload> {
     /// The workload.
-    pub(super) workload: W,
+    pub(super) workload: Arc<W>,
     answer: W::Answer,
     /// The answer in the form in which a worker gives it.
     output: Vec<u8>,
@@ -37,8 +39,19 @@ impl<W: Workload> Exercise<W> {
             workload.in_one_go().map_err(|error| Failure::internal("the workload has no answer", error))?;
         let output = serde_json::to_vec(&answer)
             .map_err(|error| Failure::internal("the answer cannot be written", error))?;
-        Ok(Exercise { workload, answer, output })
+        Ok(Exercise { workload: Arc::new(workload), answer, output })
     }
+}
+
+/// What went to workers and back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Bytes of inputs and outputs.
+    pub(super) bytes: u64,
+    /// Microseconds in which the workers computed.
+    pub(super) run_us: u64,
+    /// Microseconds from the submission of each job to its answer.
+    pub(super) all_us: u64,
 }
 
 /// The work that was done in the measured time.
@@ -46,8 +59,8 @@ impl<W: Workload> Exercise<W> {
 pub(super) struct WorkDone {
     /// Jobs that ended with the right answer.
     pub(super) jobs: u64,
-    /// Bytes of their inputs and outputs that went to another process and back.
-    pub(super) bytes_serialized: u64,
+    /// What of them went to another process and back.
+    pub(super) sent: Sent,
     /// When the last of them ended.
     pub(super) last_end: Option<Instant>,
 }
@@ -60,6 +73,8 @@ pub(super) struct StrategyJobs<W: Workload> {
 
 enum JobsState {
     Going(WorkDone),
+    /// The time is up, and it goes on until so many jobs are done: a rate needs some.
+    Late(WorkDone, u64),
     Over(WorkDone),
     Failed(Failure),
 }
@@ -76,22 +91,27 @@ impl<W: Workload> StrategyJobs<W> {
         &self.exercise.workload
     }
 
+    /// The same, for another thread.
+    pub(super) fn shared_workload(&self) -> Arc<W> {
+        Arc::clone(&self.exercise.workload)
+    }
+
     /// Whether another one is to be started.
     pub(super) fn are_going_on(&self) -> bool {
-        matches!(*self.state.borrow(), JobsState::Going(_))
+        matches!(*self.state.borrow(), JobsState::Going(_) | JobsState::Late(..))
     }
 
     /// A job was done on the loop.
     pub(super) fn on_answer(&self, answer: Result<W::Answer, TaskError>, cx: &mut Context) {
         match answer {
-            Ok(answer) if answer == self.exercise.answer => self.count(0),
+            Ok(answer) if answer == self.exercise.answer => self.count(Sent::default(), cx),
             Ok(_) => self.fail(wrong(W::TASK), cx),
             Err(error) => self.fail(Failure::internal(W::TASK, error), cx),
         }
     }
 
     /// A worker has finished a job, or failed.
-    pub(super) fn on_finished(&self, finished: &Finished, cx: &mut Context) {
+    pub(super) fn on_finished(&self, finished: &Finished, submitted: Instant, cx: &mut Context) {
         let report = &finished.report;
         if report.outcome != OutcomeCode::Ok {
             let failure = Failure::outcome(report.outcome, render::message(report));
@@ -99,15 +119,25 @@ impl<W: Workload> StrategyJobs<W> {
         } else if *finished.output != *self.exercise.output {
             self.fail(wrong(W::TASK), cx);
         } else {
-            self.count(report.receipt.input_bytes + report.receipt.output_bytes);
+            let Receipt { input_bytes, output_bytes, run_us, .. } = report.receipt;
+            let all_us = u64::try_from(submitted.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.count(Sent { bytes: input_bytes + output_bytes, run_us, all_us }, cx);
         }
     }
 
-    fn count(&self, bytes_serialized: u64) {
-        if let JobsState::Going(tally) = &mut *self.state.borrow_mut() {
-            tally.jobs += 1;
-            tally.bytes_serialized += bytes_serialized;
-            tally.last_end = Some(Instant::now());
+    fn count(&self, sent: Sent, cx: &mut Context) {
+        let mut state = self.state.borrow_mut();
+        let (JobsState::Going(done) | JobsState::Late(done, _)) = &mut *state else { return };
+        done.jobs += 1;
+        done.sent.bytes += sent.bytes;
+        done.sent.run_us += sent.run_us;
+        done.sent.all_us += sent.all_us;
+        done.last_end = Some(Instant::now());
+        if let JobsState::Late(done, least) = *state
+            && done.jobs >= least
+        {
+            *state = JobsState::Over(done);
+            cx.stop();
         }
     }
 
@@ -118,12 +148,16 @@ impl<W: Workload> StrategyJobs<W> {
         }
     }
 
-    /// The time is up.
-    pub(super) fn end(&self, cx: &mut Context) {
+    /// The time is up, or it is when at least so many jobs are done.
+    pub(super) fn end(&self, least: u64, cx: &mut Context) {
         let mut state = self.state.borrow_mut();
-        if let JobsState::Going(tally) = *state {
-            *state = JobsState::Over(tally);
-            cx.stop();
+        match *state {
+            JobsState::Going(done) if done.jobs < least => *state = JobsState::Late(done, least),
+            JobsState::Going(done) => {
+                *state = JobsState::Over(done);
+                cx.stop();
+            }
+            JobsState::Late(..) | JobsState::Over(_) | JobsState::Failed(_) => {}
         }
     }
 
@@ -131,7 +165,7 @@ impl<W: Workload> StrategyJobs<W> {
     #[cfg(test)]
     pub(super) fn done(&self) -> u64 {
         match *self.state.borrow() {
-            JobsState::Going(tally) | JobsState::Over(tally) => tally.jobs,
+            JobsState::Going(done) | JobsState::Late(done, _) | JobsState::Over(done) => done.jobs,
             JobsState::Failed(_) => 0,
         }
     }
@@ -142,7 +176,7 @@ impl<W: Workload> StrategyJobs<W> {
     /// The failure that ended the measurement early.
     pub(super) fn finish(&self) -> Result<WorkDone, Failure> {
         match self.state.replace(JobsState::Over(WorkDone::default())) {
-            JobsState::Going(tally) | JobsState::Over(tally) => Ok(tally),
+            JobsState::Going(done) | JobsState::Late(done, _) | JobsState::Over(done) => Ok(done),
             JobsState::Failed(failure) => Err(failure),
         }
     }
@@ -156,7 +190,7 @@ fn wrong(task: &str) -> Failure {
 mod tests {
     use super::super::workload::Numbers;
     use super::*;
-    use offload_protocol::nouns::{ErrorDetail, MediaType, Receipt, Report};
+    use offload_protocol::nouns::{ErrorDetail, MediaType, Report};
     use offload_supervisor::EventLoop;
 
     fn jobs() -> Rc<StrategyJobs<Numbers>> {
@@ -184,13 +218,25 @@ mod tests {
     fn right_answers_are_counted_until_the_time_is_up() {
         let (mut event_loop, jobs) = (EventLoop::new().unwrap(), jobs());
         jobs.on_answer(Ok(2.0), &mut event_loop);
-        jobs.on_finished(&finished(OutcomeCode::Ok, "2.0"), &mut event_loop);
-        jobs.end(&mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::Ok, "2.0"), Instant::now(), &mut event_loop);
+        jobs.end(1, &mut event_loop);
         jobs.on_answer(Ok(2.0), &mut event_loop);
-        jobs.on_finished(&finished(OutcomeCode::Cancelled, ""), &mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::Cancelled, ""), Instant::now(), &mut event_loop);
         assert!(!jobs.are_going_on());
         let tally = jobs.finish().unwrap();
-        assert_eq!((tally.jobs, tally.bytes_serialized), (2, 4));
+        assert_eq!((tally.jobs, tally.sent.bytes), (2, 4));
+    }
+
+    #[test]
+    fn when_too_few_are_done_it_goes_on_until_there_are_enough() {
+        let (mut event_loop, jobs) = (EventLoop::new().unwrap(), jobs());
+        jobs.on_answer(Ok(2.0), &mut event_loop);
+        jobs.end(3, &mut event_loop);
+        for is_going_on in [true, false, false] {
+            jobs.on_answer(Ok(2.0), &mut event_loop);
+            assert_eq!(jobs.are_going_on(), is_going_on);
+        }
+        assert_eq!(jobs.finish().unwrap().jobs, 3);
     }
 
     #[test]
@@ -198,7 +244,7 @@ mod tests {
         let mut event_loop = EventLoop::new().unwrap();
         let (on_the_loop, in_a_worker) = (jobs(), jobs());
         on_the_loop.on_answer(Ok(2.5), &mut event_loop);
-        in_a_worker.on_finished(&finished(OutcomeCode::Ok, "2.5"), &mut event_loop);
+        in_a_worker.on_finished(&finished(OutcomeCode::Ok, "2.5"), Instant::now(), &mut event_loop);
         for jobs in [on_the_loop, in_a_worker] {
             jobs.on_answer(Ok(2.0), &mut event_loop);
             assert_eq!(jobs.finish().unwrap_err().exit_code(), 70);
@@ -208,7 +254,7 @@ mod tests {
     #[test]
     fn a_job_that_fails_ends_it_with_its_own_exit_code() {
         let (mut event_loop, jobs) = (EventLoop::new().unwrap(), jobs());
-        jobs.on_finished(&finished(OutcomeCode::WorkerCrashed, ""), &mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::WorkerCrashed, ""), Instant::now(), &mut event_loop);
         assert_eq!(jobs.finish().unwrap_err().exit_code(), 125);
     }
 }

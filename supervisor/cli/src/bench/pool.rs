@@ -17,7 +17,6 @@
 //! | `pool/rounds.rs` | runs the samples, each in a process of its own, and puts them together |
 //! | `pool/sample.rs` | what one process measured, on its way to the one that asked |
 //! | `pool/report.rs` | the result, as a table and as JSON Lines |
-//! | `pool/machine.rs` | the cores, and what else they do meanwhile |
 //! | `pool/rig.rs` | a pool with its event loop, as any program would use it |
 //! | `pool/children.rs` | children without a pool: the limits are measured with them |
 //! | `pool/round_trips.rs`, `many_jobs.rs`, `compute.rs`, `faults.rs`, `starting.rs`, `idling.rs`, `programs.rs` | the workloads |
@@ -32,7 +31,6 @@ mod compute;
 mod faults;
 pub(crate) mod helper;
 mod idling;
-mod machine;
 mod many_jobs;
 mod peer_crash;
 mod peer_protocol;
@@ -47,9 +45,9 @@ mod starting;
 use super::super::failure::{Failure, OK, VerbResult};
 use super::super::flags::Globals;
 use super::super::output::{print, print_line, say};
+use super::machine::{Machine, Noise};
 use catalogue::{CATALOGUE, Workload, WorkloadName};
 use clap::Args;
-use machine::Machine;
 use rounds::Plan;
 use sample::Effort;
 
@@ -144,7 +142,7 @@ impl PoolBench {
 
 /// Says what kept the machine busy beside the measurement, if it was much.
 fn warn_after(results: &[rounds::Measured], globals: &Globals) {
-    let noise = machine::Noise::total(results.iter().map(|result| result.noise));
+    let noise = Noise::total(results.iter().map(|result| result.noise));
     if let Some(warning) = noise.warning().filter(|_| !globals.quiet) {
         say(&warning);
     }

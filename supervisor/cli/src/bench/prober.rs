@@ -23,12 +23,34 @@ pub(super) struct Prober {
     waits: WaitHistogram,
 }
 
-/// The replies that the prober received.
-pub(super) struct Probed {
-    /// Replies.
-    pub(super) probes: u64,
-    /// How late they came, in microseconds, exact to 0.1 %.
-    pub(super) latency_us: Percentiles,
+/// The replies that the prober received: how late each came, in microseconds, exact to 0.1 %.
+#[derive(Clone, Debug)]
+pub(super) struct Probed(Histogram<u64>);
+
+impl Probed {
+    /// Those of several samples.
+    pub(super) fn together<'a>(all: impl Iterator<Item = &'a Probed>) -> Probed {
+        let mut together = histogram();
+        for Probed(one) in all {
+            together.add(one).expect("all have the same bounds");
+        }
+        Probed(together)
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// How late they came.
+    pub(super) fn latency_us(&self) -> Percentiles {
+        let at = |quantile| self.0.value_at_quantile(quantile);
+        Percentiles { p50: at(0.5), p99: at(0.99), max: self.0.max() }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, PROBE_WAIT_MAX_US, 3).expect("the bounds are constants that fit together")
 }
 
 impl Prober {
@@ -82,8 +104,7 @@ struct WaitHistogram(Arc<Mutex<Histogram<u64>>>);
 
 impl WaitHistogram {
     fn new() -> WaitHistogram {
-        let histogram = Histogram::new_with_bounds(1, PROBE_WAIT_MAX_US, 3);
-        WaitHistogram(Arc::new(Mutex::new(histogram.expect("the bounds are constants that fit together"))))
+        WaitHistogram(Arc::new(Mutex::new(histogram())))
     }
 
     /// All that a reply does; it takes constant time.
@@ -92,13 +113,7 @@ impl WaitHistogram {
     }
 
     fn probed(&self) -> Probed {
-        let waits = self.lock();
-        let latency_us = Percentiles {
-            p50: waits.value_at_quantile(0.5),
-            p99: waits.value_at_quantile(0.99),
-            max: waits.max(),
-        };
-        Probed { probes: waits.len(), latency_us }
+        Probed(self.lock().clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
@@ -121,7 +136,7 @@ mod tests {
         let prober = Prober::start(&event_loop, 20, move |_cx| tell.set(true)).unwrap();
         event_loop.run().unwrap();
         assert!(told.get());
-        assert_eq!(prober.finish().probes, 20);
+        assert_eq!(prober.finish().count(), 20);
     }
 
     #[test]
@@ -132,9 +147,18 @@ mod tests {
         // The loop does not run until the last probe is sent: 19 ms after the first was due, 9 ms after the eleventh.
         probe(&event_loop.remote(), 20, &waits, all_answered).unwrap();
         event_loop.run().unwrap();
-        let Probed { probes, latency_us } = waits.probed();
+        let (probes, latency_us) = (waits.probed().count(), waits.probed().latency_us());
         assert_eq!(probes, 20);
         assert!(latency_us.max >= 19_000 && latency_us.p50 >= 9_000, "{latency_us:?}");
+    }
+
+    #[test]
+    fn the_replies_of_several_samples_come_together() {
+        let (some, more) = (WaitHistogram::new(), WaitHistogram::new());
+        some.note(Duration::from_micros(10));
+        [20, 30].into_iter().for_each(|wait| more.note(Duration::from_micros(wait)));
+        let together = Probed::together([some.probed(), more.probed()].iter());
+        assert_eq!((together.count(), together.latency_us()), (3, Percentiles { p50: 20, p99: 30, max: 30 }));
     }
 
     #[test]
@@ -149,6 +173,6 @@ mod tests {
     fn a_wait_beyond_measure_counts_as_the_longest() {
         let waits = WaitHistogram::new();
         waits.note(Duration::MAX);
-        assert!(waits.probed().latency_us.max >= PROBE_WAIT_MAX_US);
+        assert!(waits.probed().latency_us().max >= PROBE_WAIT_MAX_US);
     }
 }

@@ -2,11 +2,15 @@
 
 use super::super::table::Table;
 use super::super::text;
+use super::comparison::{Comparison, Summary};
+use super::statistics::{Ratio, Spread, Verdict};
 use offload_supervisor::views::Percentiles;
 use serde::Serialize;
 
 const READING_HELP: &str = "\
-A probe asks the loop for a reply each millisecond: its p99 and max are what clients wait while jobs/s are done.";
+A probe asks the loop for a reply each millisecond: its p99 and max are what clients wait while jobs/s are done.
+BESIDE is jobs/s beside the first line, with the interval that holds 95 times of 100; ON THE WAY is the share of a job's
+time in which no worker computed.";
 
 /// See the module's documentation.
 #[derive(Debug, Serialize)]
@@ -15,12 +19,18 @@ pub(super) struct BenchReport {
     pub(super) task: &'static str,
     /// The size of a job.
     pub(super) size: u64,
-    /// How long each strategy was measured.
+    /// How long each strategy was measured, all rounds together.
     pub(super) seconds: f64,
-    /// Worker processes of the offloading strategy.
+    /// In how many rounds.
+    pub(super) rounds: u32,
+    /// Worker processes of the offloading strategy, and as many threads.
     pub(super) workers: usize,
     /// One row each.
     pub(super) strategies: Vec<Row>,
+    /// What the measurement itself costs.
+    pub(super) prober: ProberRow,
+    /// The shares of the machine that other processes, and other machines on the same host, had meanwhile.
+    pub(super) noise: NoiseRow,
 }
 
 /// What was measured of one strategy.
@@ -30,8 +40,12 @@ pub(super) struct Row {
     pub(super) strategy: &'static str,
     /// Jobs that were done.
     pub(super) jobs: u64,
-    /// Finished jobs per second.
+    /// Finished jobs per second: the median of the rounds.
     pub(super) jobs_per_s: f64,
+    /// How far the rounds lie apart, as a share of the median.
+    pub(super) spread: f64,
+    /// Beside the first strategy; none for that one, and if one of them finished nothing.
+    pub(super) beside: Option<Beside>,
     /// Probes that were answered.
     pub(super) probes: u64,
     /// Time from when a probe was due to its reply.
@@ -42,9 +56,114 @@ pub(super) struct Row {
     pub(super) cpu_s: f64,
     /// Bytes of inputs and outputs that went to another process and back.
     pub(super) bytes_serialized: u64,
+    /// The share of the jobs' time in which no worker computed; none for what does not go to workers.
+    pub(super) on_the_way: Option<f64>,
+}
+
+/// Jobs per second beside those of the first strategy.
+#[derive(Debug, Serialize)]
+pub(super) struct Beside {
+    pub(super) strategy: &'static str,
+    pub(super) ratio: f64,
+    /// With 95 % certainty it lies between these two; none if there were too few rounds.
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
+    /// `more`, `less`, `no_difference`, `unclear`, or `too_few_rounds`.
+    pub(super) verdict: &'static str,
+}
+
+/// The prober on a loop that has nothing else to do.
+#[derive(Debug, Serialize)]
+pub(super) struct ProberRow {
+    pub(super) probe_latency_us: Percentiles,
+    /// Share of a core.
+    pub(super) cpu: f64,
+}
+
+/// See [`BenchReport::noise`].
+#[derive(Debug, Serialize)]
+pub(super) struct NoiseRow {
+    pub(super) foreign: f64,
+    pub(super) stolen: f64,
+}
+
+impl Beside {
+    fn new(strategy: &'static str, ratio: Ratio) -> Beside {
+        let verdict = match ratio.verdict() {
+            Verdict::More => "more",
+            Verdict::Less => "less",
+            Verdict::NoDifference => "no_difference",
+            Verdict::Unclear => "unclear",
+            Verdict::TooFewRounds => "too_few_rounds",
+        };
+        let (low, high) = ratio.interval.unzip();
+        Beside { strategy, ratio: ratio.ratio, low, high, verdict }
+    }
+
+    fn cell(&self) -> String {
+        match (self.verdict, self.low, self.high) {
+            ("no_difference", ..) => "the same".to_owned(),
+            (_, Some(low), Some(high)) => format!("{:.2} ({low:.2} to {high:.2})", self.ratio),
+            _ => format!("{:.2} (?)", self.ratio),
+        }
+    }
+}
+
+impl Row {
+    fn new(summary: &Summary, first: &'static str) -> Row {
+        Row {
+            strategy: summary.strategy.name(),
+            jobs: summary.jobs,
+            jobs_per_s: summary.jobs_per_s.median,
+            spread: Spread::width(summary.jobs_per_s),
+            beside: summary.beside_first.map(|ratio| Beside::new(first, ratio)),
+            probes: summary.probed.count(),
+            probe_latency_us: summary.probed.latency_us(),
+            loop_lag_us: summary.loop_lag_us.clone(),
+            cpu_s: summary.cpu_s,
+            bytes_serialized: summary.bytes,
+            on_the_way: summary.on_the_way,
+        }
+    }
+
+    fn cells(&self) -> [String; 11] {
+        let share = |share: f64| format!("{:.0} %", share * 100.0);
+        [
+            self.strategy.to_owned(),
+            self.jobs.to_string(),
+            format!("{:.1}", self.jobs_per_s),
+            self.beside.as_ref().map_or_else(|| "-".to_owned(), Beside::cell),
+            text::time(self.probe_latency_us.p50),
+            text::time(self.probe_latency_us.p99),
+            text::time(self.probe_latency_us.max),
+            text::time(self.loop_lag_us.p99),
+            format!("{:.2} s", self.cpu_s),
+            text::bytes(self.bytes_serialized),
+            self.on_the_way.map_or_else(|| "-".to_owned(), share),
+        ]
+    }
 }
 
 impl BenchReport {
+    /// The report on a comparison of jobs of this task and size.
+    pub(super) fn new(
+        (task, size): (&'static str, u64),
+        (seconds, rounds, workers): (f64, u32, usize),
+        found: &Comparison,
+    ) -> BenchReport {
+        let first = found.rows.first().map_or("", |row| row.strategy.name());
+        BenchReport {
+            task,
+            size,
+            seconds,
+            rounds,
+            workers,
+            strategies: found.rows.iter().map(|summary| Row::new(summary, first)).collect(),
+            prober: ProberRow { probe_latency_us: found.prober.probed.latency_us(), cpu: found.prober.cpu },
+            noise: NoiseRow { foreign: found.noise.foreign(), stolen: found.noise.stolen() },
+        }
+    }
+
     /// The report as one JSON document on one line.
     pub(super) fn json(&self) -> String {
         serde_json::to_string(self).expect("numbers and names can always be written")
@@ -56,33 +175,28 @@ impl BenchReport {
             "STRATEGY",
             "#JOBS",
             "#JOBS/S",
+            "BESIDE",
             "#PROBE P50",
             "#PROBE P99",
             "#PROBE MAX",
             "#LAG P99",
             "#CPU",
             "#SERIALIZED",
+            "#ON THE WAY",
         ]);
         self.strategies.iter().for_each(|row| table.row(row.cells()));
-        let BenchReport { task, size, seconds, workers, .. } = self;
-        let workers = text::count(*workers as u64, "worker");
-        format!("{task} {size}, {seconds} s each, {workers}\n\n{}\n{READING_HELP}\n", table.render())
-    }
-}
-
-impl Row {
-    fn cells(&self) -> [String; 9] {
-        [
-            self.strategy.to_owned(),
-            self.jobs.to_string(),
-            format!("{:.1}", self.jobs_per_s),
-            text::time(self.probe_latency_us.p50),
-            text::time(self.probe_latency_us.p99),
-            text::time(self.probe_latency_us.max),
-            text::time(self.loop_lag_us.p99),
-            format!("{:.2} s", self.cpu_s),
-            text::bytes(self.bytes_serialized),
-        ]
+        let BenchReport { task, size, seconds, rounds, workers, prober, .. } = self;
+        let (rounds, workers) =
+            (text::count(u64::from(*rounds), "round"), text::count(*workers as u64, "worker"));
+        let alone = format!(
+            "The prober alone: p99 {}, {:.0} % of a core.",
+            text::time(prober.probe_latency_us.p99),
+            prober.cpu * 100.0
+        );
+        format!(
+            "{task} {size}, {seconds} s each in {rounds}, {workers}\n\n{}\n{READING_HELP}\n{alone}\n",
+            table.render()
+        )
     }
 }
 
@@ -92,39 +206,72 @@ mod tests {
     use serde_json::{Value, json};
 
     fn report() -> BenchReport {
-        let row = Row {
-            strategy: "inline",
+        let row = |strategy, beside, on_the_way| Row {
+            strategy,
             jobs: 7,
             jobs_per_s: 23.25,
+            spread: 0.125,
+            beside,
             probes: 300,
             probe_latency_us: Percentiles { p50: 80, p99: 5210, max: 1_300_000 },
             loop_lag_us: Percentiles { p50: 1, p99: 900, max: 1000 },
             cpu_s: 0.5,
             bytes_serialized: 0,
+            on_the_way,
         };
-        BenchReport { task: "average", size: 20_000, seconds: 0.3, workers: 2, strategies: vec![row] }
+        let ratio = Ratio { ratio: 2.0, interval: Some((1.75, 2.25)) };
+        BenchReport {
+            task: "average",
+            size: 20_000,
+            seconds: 0.3,
+            rounds: 10,
+            workers: 2,
+            strategies: vec![
+                row("inline", None, None),
+                row("offloaded", Some(Beside::new("inline", ratio)), Some(0.25)),
+            ],
+            prober: ProberRow { probe_latency_us: Percentiles { p50: 50, p99: 90, max: 100 }, cpu: 0.03125 },
+            noise: NoiseRow { foreign: 0.0, stolen: 0.5 },
+        }
     }
 
     #[test]
     fn the_document_has_the_fields_that_users_rely_on() {
         let document: Value = serde_json::from_str(&report().json()).unwrap();
         let row = json!({
-            "strategy": "inline", "jobs": 7, "jobs_per_s": 23.25, "probes": 300,
+            "strategy": "offloaded", "jobs": 7, "jobs_per_s": 23.25, "spread": 0.125, "probes": 300,
+            "beside": {"strategy": "inline", "ratio": 2.0, "low": 1.75, "high": 2.25, "verdict": "more"},
             "probe_latency_us": {"p50": 80, "p99": 5210, "max": 1_300_000},
             "loop_lag_us": {"p50": 1, "p99": 900, "max": 1000},
-            "cpu_s": 0.5, "bytes_serialized": 0,
+            "cpu_s": 0.5, "bytes_serialized": 0, "on_the_way": 0.25,
         });
-        let expected =
-            json!({"task": "average", "size": 20_000, "seconds": 0.3, "workers": 2, "strategies": [row]});
-        assert_eq!(document, expected);
+        assert_eq!(document["strategies"][1], row);
+        assert_eq!(document["strategies"][0]["beside"], Value::Null);
+        let mut rest = document;
+        rest.as_object_mut().unwrap().remove("strategies");
+        let expected = json!({
+            "task": "average", "size": 20_000, "seconds": 0.3, "rounds": 10, "workers": 2,
+            "prober": {"probe_latency_us": {"p50": 50, "p99": 90, "max": 100}, "cpu": 0.03125},
+            "noise": {"foreign": 0.0, "stolen": 0.5},
+        });
+        assert_eq!(rest, expected);
     }
 
     #[test]
     fn people_get_a_table_with_what_was_compared_above_and_how_to_read_it_below() {
         let text = report().text();
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "average 20000, 0.3 s each, 2 workers");
+        assert_eq!(lines[0], "average 20000, 0.3 s each in 10 rounds, 2 workers");
         assert!(lines[2].starts_with("STRATEGY") && lines[3].contains("5.2 ms"), "{text}");
-        assert_eq!(lines.last(), Some(&READING_HELP));
+        assert!(lines[4].contains("2.00 (1.75 to 2.25)") && lines[4].ends_with("25 %"), "{text}");
+        assert!(text.ends_with("The prober alone: p99 90 us, 3 % of a core.\n"), "{text}");
+    }
+
+    #[test]
+    fn a_difference_that_nobody_can_be_sure_of_is_not_told_as_one() {
+        let cell = |interval| Beside::new("inline", Ratio { ratio: 1.01, interval }).cell();
+        assert_eq!(cell(Some((0.99, 1.03))), "the same");
+        assert_eq!(cell(Some((0.7, 1.4))), "1.01 (0.70 to 1.40)");
+        assert_eq!(cell(None), "1.01 (?)");
     }
 }

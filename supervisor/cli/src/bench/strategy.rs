@@ -1,23 +1,26 @@
-//! The four strategies, and how one is measured: on a loop of its own, with a steady supply of jobs and a prober.
+//! The strategies, and how one is measured: on a loop of its own, with a steady supply of jobs and a prober.
 
 use super::super::embedded::{new_event_loop, not_started};
 use super::super::failure::Failure;
-use super::jobs::{Exercise, StrategyJobs, WorkDone};
+use super::jobs::{Exercise, Sent, StrategyJobs, WorkDone};
 use super::prober::{PERIOD, Probed, Prober};
-use super::report::Row;
 use super::workload::Workload;
-use crate::limits::{BENCH_READY_TIMEOUT, BENCH_STEP_BUDGET};
+use crate::limits::{BENCH_READY_TIMEOUT, BENCH_STEP_BUDGET, BENCH_TIME_MAX};
+use clap::ValueEnum;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use offload_event_loop::{EventLoop, LoopError, LoopHandle, RunMode};
+use offload_event_loop::io_pool::{IoHandle, IoPool, IoPoolConfig};
+use offload_event_loop::{Context, EventLoop, LoopError, LoopHandle, RunMode};
 use offload_protocol::nouns::MediaType;
 use offload_supervisor::views::Percentiles;
 use offload_supervisor::{ComputePool, Job, PoolConfig};
+use offload_worker::TaskError;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A way to do jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
 pub(super) enum Strategy {
     /// A whole job in one callback.
     Inline,
@@ -25,14 +28,21 @@ pub(super) enum Strategy {
     PartitionedStep,
     /// As many steps per turn as fit into a millisecond.
     PartitionedBudget,
+    /// On threads of this process, one job on each.
+    Threads,
     /// In worker processes, one job in each.
     Offloaded,
 }
 
 impl Strategy {
     /// All of them, in the order of the report.
-    pub(super) const ALL: [Strategy; 4] =
-        [Strategy::Inline, Strategy::PartitionedStep, Strategy::PartitionedBudget, Strategy::Offloaded];
+    pub(super) const ALL: [Strategy; 5] = [
+        Strategy::Inline,
+        Strategy::PartitionedStep,
+        Strategy::PartitionedBudget,
+        Strategy::Threads,
+        Strategy::Offloaded,
+    ];
 
     /// Its name in tables and documents.
     pub(super) fn name(self) -> &'static str {
@@ -40,6 +50,7 @@ impl Strategy {
             Strategy::Inline => "inline",
             Strategy::PartitionedStep => "partitioned_step",
             Strategy::PartitionedBudget => "partitioned_budget",
+            Strategy::Threads => "threads",
             Strategy::Offloaded => "offloaded",
         }
     }
@@ -47,13 +58,32 @@ impl Strategy {
 
 /// The settings that are the same for all strategies.
 pub(super) struct Setup {
-    /// How long each strategy is measured, rounded down to a multiple of [`PERIOD`].
+    /// How long a sample takes, rounded down to a multiple of [`PERIOD`].
     pub(super) window: Duration,
-    /// The workers of the offloading strategy.
+    /// The workers of the offloading strategy. There are as many threads.
     pub(super) pool: PoolConfig,
 }
 
-/// Measures one strategy.
+/// What was seen of one strategy in one window.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// Jobs that were done.
+    pub(super) jobs: u64,
+    /// Finished jobs per second.
+    pub(super) jobs_per_s: f64,
+    /// Replies to the prober, and how late they came.
+    pub(super) probed: Probed,
+    /// How long the loop was busy without a break.
+    pub(super) loop_lag_us: Percentiles,
+    /// CPU time of this process, the prober included, and of the workers, in seconds.
+    pub(super) cpu_s: f64,
+    /// How long that was measured.
+    pub(super) seconds: f64,
+    /// What went to another process and back.
+    pub(super) sent: Sent,
+}
+
+/// Takes a sample of one strategy.
 ///
 /// # Errors
 /// A job failed, an answer was wrong, or the system ran out of some resource.
@@ -61,21 +91,43 @@ pub(super) fn measure<W: Workload>(
     strategy: Strategy,
     exercise: &Rc<Exercise<W>>,
     setup: &Setup,
-) -> Result<Row, Failure> {
+) -> Result<Sample, Failure> {
     let mut event_loop = new_event_loop()?;
     let place = StrategyRunner::prepare(strategy, setup, &mut event_loop)?;
     let jobs = StrategyJobs::new(exercise);
 
     let meter = Meter::start(&event_loop, &place)?;
     place.start(&jobs, &event_loop);
-    let end = Rc::clone(&jobs);
-    let prober = Prober::start(&event_loop, probes(setup.window), move |cx| end.end(cx))
-        .map_err(|error| Failure::internal("cannot start the prober", error))?;
+    let (end, least) = (Rc::clone(&jobs), place.width());
+    let prober = start_prober(&event_loop, setup.window, move |cx| end.end(least, cx))?;
     event_loop.run().map_err(broken)?;
     let measured = meter.read(&event_loop, &place)?;
 
     place.close(&mut event_loop)?;
-    Ok(row(strategy, jobs.finish()?, &measured, prober.finish()))
+    Ok(sample(jobs.finish()?, measured, prober.finish()))
+}
+
+/// Takes a sample of a loop that has nothing to do but to answer the prober: what the measurement itself costs.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn measure_nothing(window: Duration) -> Result<Sample, Failure> {
+    let mut event_loop = new_event_loop()?;
+    let place = StrategyRunner::LoopInline;
+    let meter = Meter::start(&event_loop, &place)?;
+    let prober = start_prober(&event_loop, window, |cx| cx.stop())?;
+    event_loop.run().map_err(broken)?;
+    let measured = meter.read(&event_loop, &place)?;
+    Ok(sample(WorkDone::default(), measured, prober.finish()))
+}
+
+fn start_prober(
+    handle: &LoopHandle,
+    window: Duration,
+    done: impl FnOnce(&mut Context) + 'static,
+) -> Result<Prober, Failure> {
+    Prober::start(handle, probes(window), done)
+        .map_err(|error| Failure::internal("cannot start the prober", error))
 }
 
 fn probes(window: Duration) -> u32 {
@@ -92,6 +144,7 @@ enum StrategyRunner {
     LoopInline,
     LoopByStep,
     LoopByBudget,
+    Threads(IoPool, usize),
     Workers(ComputePool),
 }
 
@@ -105,6 +158,13 @@ impl StrategyRunner {
             Strategy::Inline => StrategyRunner::LoopInline,
             Strategy::PartitionedStep => StrategyRunner::LoopByStep,
             Strategy::PartitionedBudget => StrategyRunner::LoopByBudget,
+            Strategy::Threads => {
+                let threads = setup.pool.core.workers;
+                let config = IoPoolConfig { threads, deadline: BENCH_TIME_MAX, ..IoPoolConfig::default() };
+                let pool = IoPool::new(event_loop, config)
+                    .map_err(|error| Failure::internal("cannot start the threads", error))?;
+                StrategyRunner::Threads(pool, threads)
+            }
             Strategy::Offloaded => {
                 let pool = ComputePool::start(setup.pool.clone(), event_loop).map_err(not_started)?;
                 await_workers(&pool, event_loop)?;
@@ -118,18 +178,32 @@ impl StrategyRunner {
             StrategyRunner::LoopInline => inline(Rc::clone(jobs), handle),
             StrategyRunner::LoopByStep => partitioned_step(Rc::clone(jobs), handle),
             StrategyRunner::LoopByBudget => partitioned_budget(Rc::clone(jobs), handle),
+            StrategyRunner::Threads(pool, count) => {
+                (0..*count).for_each(|_| threaded(Rc::clone(jobs), pool.handle()));
+            }
             StrategyRunner::Workers(pool) => {
                 (0..pool.worker_count()).for_each(|_| offloaded(Rc::clone(jobs), pool.clone()));
             }
         }
     }
 
+    /// How many jobs are done at a time.
+    fn width(&self) -> u64 {
+        match self {
+            StrategyRunner::LoopInline | StrategyRunner::LoopByStep | StrategyRunner::LoopByBudget => 1,
+            StrategyRunner::Threads(_, count) => *count as u64,
+            StrategyRunner::Workers(pool) => pool.worker_count() as u64,
+        }
+    }
+
     fn cpu_time_of_workers(&self) -> Duration {
         match self {
             StrategyRunner::Workers(pool) => pool.cpu_time(),
-            StrategyRunner::LoopInline | StrategyRunner::LoopByStep | StrategyRunner::LoopByBudget => {
-                Duration::ZERO
-            }
+            // Threads are part of this process.
+            StrategyRunner::LoopInline
+            | StrategyRunner::LoopByStep
+            | StrategyRunner::LoopByBudget
+            | StrategyRunner::Threads(..) => Duration::ZERO,
         }
     }
 
@@ -182,10 +256,25 @@ fn partitioned_budget<W: Workload>(jobs: Rc<StrategyJobs<W>>, handle: &LoopHandl
     });
 }
 
+fn threaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: IoHandle) {
+    let workload = jobs.shared_workload();
+    pool.clone().submit(
+        move || workload.in_one_go(),
+        move |cx, answer| {
+            let answer = answer.unwrap_or_else(|error| Err(TaskError::new(error)));
+            jobs.on_answer(answer, cx);
+            if jobs.are_going_on() {
+                threaded(jobs, pool);
+            }
+        },
+    );
+}
+
 fn offloaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: ComputePool) {
     let job = Job::new(W::TASK).input(jobs.workload().input()).media_type(MediaType::JSON);
+    let submitted = Instant::now();
     pool.clone().submit(job, move |finished, cx| {
-        jobs.on_finished(&finished, cx);
+        jobs.on_finished(&finished, submitted, cx);
         if jobs.are_going_on() {
             offloaded(jobs, pool);
         }
@@ -200,6 +289,7 @@ struct Meter {
 
 struct Measured {
     start: Instant,
+    time: Duration,
     cpu_time: Duration,
     loop_lag_us: Percentiles,
 }
@@ -214,7 +304,7 @@ impl Meter {
         let cpu_time = cpu_time(place)?.saturating_sub(self.cpu_time);
         let lag = event_loop.metrics().lag;
         let loop_lag_us = Percentiles { p50: lag.p50_us, p99: lag.p99_us, max: lag.max_us };
-        Ok(Measured { start: self.start, cpu_time, loop_lag_us })
+        Ok(Measured { start: self.start, time: self.start.elapsed(), cpu_time, loop_lag_us })
     }
 }
 
@@ -227,18 +317,17 @@ fn cpu_time(place: &StrategyRunner) -> Result<Duration, Failure> {
     Ok(own + place.cpu_time_of_workers())
 }
 
-fn row(strategy: Strategy, tally: WorkDone, measured: &Measured, probed: Probed) -> Row {
+fn sample(done: WorkDone, measured: Measured, probed: Probed) -> Sample {
     // Only up to the end of the last job: time spent on an unfinished job would count as lost.
-    let seconds = tally.last_end.map_or(0.0, |end| end.duration_since(measured.start).as_secs_f64());
-    Row {
-        strategy: strategy.name(),
-        jobs: tally.jobs,
-        jobs_per_s: if seconds > 0.0 { tally.jobs as f64 / seconds } else { 0.0 },
-        probes: probed.probes,
-        probe_latency_us: probed.latency_us,
-        loop_lag_us: measured.loop_lag_us.clone(),
+    let seconds = done.last_end.map_or(0.0, |end| end.duration_since(measured.start).as_secs_f64());
+    Sample {
+        jobs: done.jobs,
+        jobs_per_s: if seconds > 0.0 { done.jobs as f64 / seconds } else { 0.0 },
+        probed,
+        loop_lag_us: measured.loop_lag_us,
         cpu_s: measured.cpu_time.as_secs_f64(),
-        bytes_serialized: tally.bytes_serialized,
+        seconds: measured.time.as_secs_f64(),
+        sent: done.sent,
     }
 }
 
@@ -250,8 +339,9 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Runs jobs with one strategy until three of them have given the right answer.
-    fn three_jobs<W: Workload>(place: &StrategyRunner, workload: W) {
+    fn three_jobs<W: Workload>(strategy: Strategy, setup: &Setup, workload: W) {
         let mut event_loop = EventLoop::new().unwrap();
+        let place = StrategyRunner::prepare(strategy, setup, &mut event_loop).unwrap();
         let exercise = Rc::new(Exercise::new(workload).unwrap());
         let jobs = StrategyJobs::new(&exercise);
         place.start(&jobs, &event_loop);
@@ -264,10 +354,11 @@ mod tests {
     }
 
     #[test]
-    fn on_the_loop_job_follows_job_with_right_answers_in_every_way() {
-        for place in [StrategyRunner::LoopInline, StrategyRunner::LoopByStep, StrategyRunner::LoopByBudget] {
-            three_jobs(&place, Numbers::new(10).unwrap());
-            three_jobs(&place, Documents::new(10).unwrap());
+    fn in_this_process_job_follows_job_with_right_answers_in_every_way() {
+        let setup = Setup { window: Duration::from_millis(30), pool: PoolConfig::default() };
+        for strategy in Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::Offloaded) {
+            three_jobs(strategy, &setup, Numbers::new(10).unwrap());
+            three_jobs(strategy, &setup, Documents::new(10).unwrap());
         }
     }
 
@@ -275,7 +366,9 @@ mod tests {
     fn each_millisecond_of_the_window_has_a_probe() {
         let setup = Setup { window: Duration::from_millis(30), pool: PoolConfig::default() };
         let exercise = Rc::new(Exercise::new(Numbers::new(10).unwrap()).unwrap());
-        let row = measure(Strategy::PartitionedBudget, &exercise, &setup).unwrap();
-        assert_eq!((row.strategy, row.probes, row.bytes_serialized), ("partitioned_budget", 30, 0));
+        let sample = measure(Strategy::PartitionedBudget, &exercise, &setup).unwrap();
+        assert_eq!((sample.probed.count(), sample.sent.bytes), (30, 0));
+        let nothing = measure_nothing(setup.window).unwrap();
+        assert_eq!((nothing.probed.count(), nothing.jobs), (30, 0));
     }
 }

@@ -14,9 +14,9 @@ use serde::Serialize;
 use std::ops::ControlFlow;
 
 /// See the module's documentation.
-pub(super) trait Workload: 'static {
+pub(super) trait Workload: Send + Sync + 'static {
     /// The answer.
-    type Answer: PartialEq + Serialize + 'static;
+    type Answer: PartialEq + Serialize + Send + 'static;
     /// The state of a computation in steps.
     type Steps: 'static;
     /// The built-in task that computes the same.

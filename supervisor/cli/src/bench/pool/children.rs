@@ -5,9 +5,9 @@
 //! closed.
 
 use super::super::super::failure::{Failure, OK, VerbResult};
+use super::super::machine::bind_to;
 use super::burn;
 use super::helper::{OWN_EXECUTABLE, VERB};
-use super::machine;
 use clap::ValueEnum;
 use rustix::stdio::stdin;
 use std::io::{self, ErrorKind, Read, Write};
@@ -173,7 +173,7 @@ fn our_end() -> Result<UnixStream, Failure> {
 
 /// The role `echo`: sends back what comes until the other end is closed.
 pub(super) fn echo(size: usize, mode: EchoMode, core: Option<usize>) -> VerbResult {
-    core.map_or(Ok(()), machine::bind_to)?;
+    core.map_or(Ok(()), bind_to)?;
     let mut socket = our_end()?;
     socket.set_nonblocking(mode == EchoMode::Polling).map_err(lost)?;
     let mut buffer = Buffer::new(size);

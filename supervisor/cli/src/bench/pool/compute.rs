@@ -9,10 +9,10 @@
 //! That of P5 is a thread that only sleeps for 1 ms again and again while such children compute on all cores.
 
 use super::super::super::failure::Failure;
+use super::super::machine::cores;
 use super::super::strategy::broken;
 use super::burn;
 use super::children::Child;
-use super::machine::cores;
 use super::rig::{Exercise, Rig, any};
 use super::sample::{Sample, SamplePlan, Times};
 use std::cell::RefCell;

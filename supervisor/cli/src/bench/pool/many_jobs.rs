@@ -12,8 +12,8 @@
 //! cheaper by some pages. The limit is what a vector of payloads and callbacks takes, counted in the same way.
 
 use super::super::super::failure::Failure;
+use super::super::machine::cpu_time_of;
 use super::children::{Child, EchoMode, PIECES, lost};
-use super::machine::cpu_time_of;
 use super::rig::{Rig, echo_64, is_64_bytes};
 use super::sample::{Sample, SamplePlan, Times};
 use nix::sys::resource::UsageWho;

@@ -3,9 +3,10 @@
 //! and the further figures of the workload.
 
 use super::super::super::table::{Table, cell};
+use super::super::machine::Machine;
+use super::super::statistics::Spread;
 use super::catalogue::{Bound, Goal, OURS, RATIO};
-use super::machine::Machine;
-use super::rounds::{Measured, Spread, figure_of};
+use super::rounds::{Measured, figure_of};
 use serde_json::{Map, Value};
 
 const READING_HELP: &str = "\
@@ -155,8 +156,8 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::machine::Noise;
     use super::super::catalogue::{Workload, WorkloadName};
-    use super::super::machine::Noise;
     use super::*;
     use std::collections::BTreeMap;
 

@@ -7,9 +7,9 @@
 //! In the limit the receiver has the whole message before it sends it back, as a worker has.
 
 use super::super::super::failure::Failure;
+use super::super::machine::{bind_to, cores};
 use super::children::Buffer;
 use super::children::{Child, EchoMode, lost, read_whole};
-use super::machine::{bind_to, cores};
 use super::rig::Rig;
 use super::sample::{Sample, SamplePlan, Times};
 use bytes::Bytes;

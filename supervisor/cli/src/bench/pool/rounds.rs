@@ -9,9 +9,10 @@
 
 use super::super::super::failure::Failure;
 use super::super::super::output::say;
+use super::super::machine::{Noise, NoiseMeter};
+use super::super::statistics::Spread;
 use super::catalogue::{RATIO, Workload};
 use super::helper::{Side, sample_command};
-use super::machine::{Noise, NoiseMeter};
 use super::sample::{Effort, Sample, SamplePlan};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
@@ -28,36 +29,6 @@ pub(super) struct Plan {
     pub(super) workers: u32,
     /// Whether nothing is said while it is measured.
     pub(super) is_quiet: bool,
-}
-
-/// A figure over all rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    /// The one in the middle.
-    pub(super) median: f64,
-    /// The smallest.
-    pub(super) low: f64,
-    /// The largest.
-    pub(super) high: f64,
-}
-
-impl Spread {
-    /// Of these values; none if there is no value.
-    pub(super) fn of(mut values: Vec<f64>) -> Option<Spread> {
-        values.sort_unstable_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        let (low, high) = (*values.first()?, *values.last()?);
-        let median = match values.len() % 2 {
-            1 => values[middle],
-            _ => f64::midpoint(values[middle - 1], values[middle]),
-        };
-        Some(Spread { median, low, high })
-    }
-
-    /// How far the values lie apart, as a share of the median.
-    pub(super) fn width(self) -> f64 {
-        if self.high == self.low { 0.0 } else { (self.high - self.low) / self.median.abs() }
-    }
 }
 
 /// The result of one workload at one size.
@@ -240,15 +211,6 @@ pub(super) fn figure_of(result: &Measured, name: &str) -> Option<f64> {
 mod tests {
     use super::super::catalogue::{CATALOGUE, OURS, WorkloadName};
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle_and_the_spread_is_relative_to_it() {
-        let spread = Spread::of(vec![30.0, 10.0, 20.0]).unwrap();
-        assert_eq!((spread.median, spread.low, spread.high, spread.width()), (20.0, 10.0, 30.0, 1.0));
-        assert_eq!(Spread::of(vec![1.0, 2.0]).unwrap().median, 1.5);
-        assert_eq!(Spread::of(vec![0.0, 0.0]).unwrap().width(), 0.0);
-        assert_eq!(Spread::of(Vec::new()), None);
-    }
 
     fn collected(size: u64, limit: f64, ours: &[f64]) -> Measured {
         let mut collected = Collected::new(Workload::find(WorkloadName::P10), size);

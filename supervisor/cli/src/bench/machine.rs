@@ -3,7 +3,7 @@
 //! `/proc/stat` counts what all processes together have used, in ticks of usually 10 ms. What our own processes have
 //! used is taken off, so samples much shorter than 100 ms say little about the noise around them.
 
-use super::super::super::failure::Failure;
+use super::super::failure::Failure;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -57,7 +57,7 @@ impl Machine {
     /// In one line.
     pub(super) fn line(&self) -> String {
         let Machine { cores, model, kernel, load } = self;
-        let cores = super::super::super::text::count(*cores as u64, "core");
+        let cores = super::super::text::count(*cores as u64, "core");
         format!("{cores} of {model}, Linux {kernel}; load before the run {load}")
     }
 

@@ -1,0 +1,130 @@
+//! Takes the samples of all strategies, round by round, and puts them together.
+//!
+//! ```text
+//!   warm-up   one short sample of each, which does not count
+//!   round 1   nothing  inline  partitioned ... offloaded
+//!   round 2   nothing  partitioned ... offloaded  inline      each begins with another one, so that none is always first
+//!   ...
+//!   the end   of each figure the median; of jobs/s the ratio to the first strategy in each round (bench/statistics.rs)
+//! ```
+
+use super::super::failure::Failure;
+use super::jobs::Exercise;
+use super::machine::{Noise, NoiseMeter};
+use super::prober::Probed;
+use super::statistics::{Ratio, Spread};
+use super::strategy::{Sample, Setup, Strategy, measure, measure_nothing};
+use super::workload::Workload;
+use crate::limits::BENCH_WARM_UP;
+use offload_supervisor::views::Percentiles;
+use std::rc::Rc;
+
+/// What is compared, and how.
+pub(super) struct Plan {
+    /// The first is the one that the others are compared with. One may be there several times.
+    pub(super) strategies: Vec<Strategy>,
+    pub(super) rounds: u32,
+    pub(super) setup: Setup,
+}
+
+/// What was found.
+pub(super) struct Comparison {
+    pub(super) rows: Vec<Summary>,
+    /// The prober on a loop that has nothing else to do.
+    pub(super) prober: ProberAlone,
+    /// What else used the machine.
+    pub(super) noise: Noise,
+}
+
+/// What the measurement itself costs.
+pub(super) struct ProberAlone {
+    pub(super) probed: Probed,
+    /// Share of a core.
+    pub(super) cpu: f64,
+}
+
+/// One strategy over all rounds.
+pub(super) struct Summary {
+    pub(super) strategy: Strategy,
+    /// In all rounds together.
+    pub(super) jobs: u64,
+    pub(super) jobs_per_s: Spread,
+    /// Jobs per second beside the first strategy; of the first, none.
+    pub(super) beside_first: Option<Ratio>,
+    /// In all rounds together.
+    pub(super) probed: Probed,
+    pub(super) loop_lag_us: Percentiles,
+    /// In all rounds together.
+    pub(super) cpu_s: f64,
+    pub(super) bytes: u64,
+    /// The share of the time from submission to answer in which no worker computed: for what went to workers.
+    pub(super) on_the_way: Option<f64>,
+}
+
+/// Compares the strategies; `tell` hears of each round.
+///
+/// # Errors
+/// A job failed, an answer was wrong, or the system ran out of some resource.
+pub(super) fn compare<W: Workload>(
+    plan: &Plan,
+    exercise: &Rc<Exercise<W>>,
+    tell: impl Fn(u32),
+) -> Result<Comparison, Failure> {
+    let short = Setup { window: BENCH_WARM_UP.min(plan.setup.window), pool: plan.setup.pool.clone() };
+    for strategy in &plan.strategies {
+        measure(*strategy, exercise, &short)?;
+    }
+    let noise = NoiseMeter::start();
+    let mut samples: Vec<Vec<Sample>> = plan.strategies.iter().map(|_| Vec::new()).collect();
+    let mut alone = Vec::new();
+    for round in 0..plan.rounds {
+        tell(round + 1);
+        alone.push(measure_nothing(plan.setup.window)?);
+        let count = plan.strategies.len();
+        for at in (0..count).map(|at| (at + round as usize) % count) {
+            samples[at].push(measure(plan.strategies[at], exercise, &plan.setup)?);
+        }
+    }
+    let first: Vec<f64> = samples.first().into_iter().flatten().map(|sample| sample.jobs_per_s).collect();
+    let rows = plan.strategies.iter().zip(&samples).enumerate().filter_map(|(at, (strategy, samples))| {
+        let mut summary = summary(*strategy, samples)?;
+        let pairs = samples.iter().map(|sample| sample.jobs_per_s).zip(first.iter().copied());
+        summary.beside_first = if at == 0 { None } else { Ratio::of(pairs) };
+        Some(summary)
+    });
+    Ok(Comparison { rows: rows.collect(), prober: prober_alone(&alone), noise: noise.stop() })
+}
+
+fn summary(strategy: Strategy, samples: &[Sample]) -> Option<Summary> {
+    let (run, all) = samples
+        .iter()
+        .fold((0, 0), |(run, all), sample| (run + sample.sent.run_us, all + sample.sent.all_us));
+    Some(Summary {
+        strategy,
+        jobs: samples.iter().map(|sample| sample.jobs).sum(),
+        jobs_per_s: Spread::of(samples.iter().map(|sample| sample.jobs_per_s).collect())?,
+        beside_first: None,
+        probed: Probed::together(samples.iter().map(|sample| &sample.probed)),
+        loop_lag_us: middle_lag(samples),
+        cpu_s: samples.iter().map(|sample| sample.cpu_s).sum(),
+        bytes: samples.iter().map(|sample| sample.sent.bytes).sum(),
+        on_the_way: (all > 0).then(|| (1.0 - run as f64 / all as f64).max(0.0)),
+    })
+}
+
+fn prober_alone(samples: &[Sample]) -> ProberAlone {
+    let (cpu, time) =
+        samples.iter().fold((0.0, 0.0), |(cpu, time), sample| (cpu + sample.cpu_s, time + sample.seconds));
+    let probed = Probed::together(samples.iter().map(|sample| &sample.probed));
+    ProberAlone { probed, cpu: if time > 0.0 { cpu / time } else { 0.0 } }
+}
+
+/// How busy the loop was: the medians of the samples, and the largest of the worst.
+fn middle_lag(samples: &[Sample]) -> Percentiles {
+    let all = || samples.iter().map(|sample| &sample.loop_lag_us);
+    let median = |of: fn(&Percentiles) -> u64| {
+        Spread::of(all().map(|one| of(one) as f64).collect()).map_or(0, |spread| spread.median as u64)
+    };
+    let max = all().map(|one| one.max).max().unwrap_or(0);
+    Percentiles { p50: median(|one| one.p50), p99: median(|one| one.p99), max }
+}

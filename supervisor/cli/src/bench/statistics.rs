@@ -1,0 +1,212 @@
+//! What several samples of a figure say: the one in the middle, and whether one strategy differs from another.
+//!
+//! Samples of two strategies are taken in turn, in rounds, so the two of one round met the same machine. What is judged is
+//! their ratio in each round. The interval around the ratio in the middle comes from Wilcoxon's signed ranks: it needs no
+//! bell curve, and one round in which the machine was busy does not move it.
+
+/// The interval is wrong at most this often, on either side.
+const ERROR_MAX: f64 = 0.025;
+
+/// A ratio this close to 1 is no difference, however sure it is: more than that comes from where the linker put things.
+const LEAST_DIFFERENCE: f64 = 0.02;
+
+/// A figure over all rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    /// The one in the middle.
+    pub(super) median: f64,
+    /// The smallest.
+    pub(super) low: f64,
+    /// The largest.
+    pub(super) high: f64,
+}
+
+impl Spread {
+    /// Of these values; none if there is no value.
+    pub(super) fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_unstable_by(f64::total_cmp);
+        let (low, high) = (*values.first()?, *values.last()?);
+        Some(Spread { median: middle(&values), low, high })
+    }
+
+    /// How far the values lie apart, as a share of the median.
+    pub(super) fn width(self) -> f64 {
+        if self.high == self.low { 0.0 } else { (self.high - self.low) / self.median.abs() }
+    }
+}
+
+/// Of sorted values, at least one.
+fn middle(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    match sorted.len() % 2 {
+        1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// One strategy beside another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ratio {
+    /// The ratio in the middle.
+    pub(super) ratio: f64,
+    /// With 95 % certainty it is not less than this and not more than that. None if there are too few rounds to say.
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+/// What a ratio means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    More,
+    Less,
+    NoDifference,
+    /// The interval is so wide that either could be.
+    Unclear,
+    /// Fewer rounds than an interval needs.
+    TooFewRounds,
+}
+
+impl Ratio {
+    /// Of the samples of two strategies, a pair for each round. None if there is no pair with a ratio.
+    pub(super) fn of(pairs: impl Iterator<Item = (f64, f64)>) -> Option<Ratio> {
+        let logs: Vec<f64> = pairs
+            .filter(|(one, other)| *one > 0.0 && *other > 0.0)
+            .map(|(one, other)| (one / other).ln())
+            .collect();
+        let means = means_of_pairs(&logs);
+        let cut = ranks_cut_off(logs.len());
+        let at = |position: usize| means.get(position).map(|mean| mean.exp());
+        let interval = cut.and_then(|cut| Some((at(cut)?, at(means.len() - 1 - cut)?)));
+        (!means.is_empty()).then(|| Ratio { ratio: middle(&means).exp(), interval })
+    }
+
+    /// See [`Verdict`].
+    pub(super) fn verdict(self) -> Verdict {
+        let (least, most) = (1.0 - LEAST_DIFFERENCE, 1.0 + LEAST_DIFFERENCE);
+        match self.interval {
+            None => Verdict::TooFewRounds,
+            Some((low, _)) if low > most => Verdict::More,
+            Some((_, high)) if high < least => Verdict::Less,
+            // It reaches into what is no difference, and not far beyond.
+            Some((low, high)) if low <= 1.0 + LEAST_DIFFERENCE && high >= least && high / low < UNCLEAR => {
+                Verdict::NoDifference
+            }
+            Some(_) => Verdict::Unclear,
+        }
+    }
+}
+
+/// From this width on an interval hides a difference of a tenth.
+const UNCLEAR: f64 = 1.2;
+
+/// The means of all pairs, each with itself too, in order.
+fn means_of_pairs(values: &[f64]) -> Vec<f64> {
+    let pairs =
+        values.iter().enumerate().flat_map(|(at, one)| values[at..].iter().map(move |other| (one, other)));
+    let mut means: Vec<f64> = pairs.map(|(one, other)| f64::midpoint(*one, *other)).collect();
+    means.sort_unstable_by(f64::total_cmp);
+    means
+}
+
+/// How many of the means at either end lie outside the interval; none if even with none it would be wrong too often.
+///
+/// A sum of signed ranks of at most k comes about as often as so many subsets of the ranks 1 to n have at most this sum.
+fn ranks_cut_off(count: usize) -> Option<usize> {
+    let most = count * (count + 1) / 2;
+    let mut subsets = vec![0.0; most + 1];
+    subsets[0] = 1.0;
+    for rank in 1..=count {
+        for sum in (rank..=most).rev() {
+            subsets[sum] += subsets[sum - rank];
+        }
+    }
+    let all = 2_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
+    let mut share = 0.0;
+    let sure = subsets.iter().take_while(|subsets| {
+        share += **subsets / all;
+        share <= ERROR_MAX
+    });
+    sure.count().checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Noise as machines have it: most samples lie close together, and some rounds are slow for whoever has them.
+    struct Machine(u64);
+
+    impl Machine {
+        fn even(&mut self) -> f64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+        }
+
+        fn sample(&mut self, rate: f64) -> f64 {
+            let bell: f64 = (0..12).map(|_| self.even()).sum::<f64>() - 6.0;
+            let hiccup = if self.even() < 0.1 { 0.6 } else { 1.0 };
+            rate * (1.0 + 0.03 * bell) * hiccup
+        }
+
+        /// The verdict on so many rounds of one strategy beside another.
+        fn verdict(&mut self, rounds: usize, one: f64, other: f64) -> Verdict {
+            let pairs: Vec<_> = (0..rounds).map(|_| (self.sample(one), self.sample(other))).collect();
+            Ratio::of(pairs.into_iter()).unwrap().verdict()
+        }
+
+        fn count(&mut self, rounds: usize, one: f64, other: f64, wanted: Verdict) -> usize {
+            (0..1000).filter(|_| self.verdict(rounds, one, other) == wanted).count()
+        }
+    }
+
+    #[test]
+    fn the_same_beside_itself_differs_in_less_than_one_of_twenty() {
+        let mut machine = Machine(0x2545_f491_4f6c_dd1d);
+        for rounds in [6, 10, 20] {
+            let wrong = machine.count(rounds, 100.0, 100.0, Verdict::More)
+                + machine.count(rounds, 100.0, 100.0, Verdict::Less);
+            assert!(wrong < 100, "{wrong} of 2000 with {rounds} rounds");
+        }
+    }
+
+    #[test]
+    fn a_tenth_less_is_found_though_a_round_in_ten_was_disturbed() {
+        let mut machine = Machine(0x9e37_79b9_7f4a_7c15);
+        assert!(machine.count(20, 90.0, 100.0, Verdict::Less) > 700);
+        assert!(machine.count(30, 90.0, 100.0, Verdict::Less) > 900);
+        assert!(machine.count(30, 100.0, 90.0, Verdict::More) > 900);
+        assert_eq!(machine.count(20, 90.0, 100.0, Verdict::More), 0);
+    }
+
+    #[test]
+    fn the_ratio_is_the_one_in_the_middle_whatever_one_round_had() {
+        let pairs = [(2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (0.001, 1.0)];
+        let ratio = Ratio::of(pairs.into_iter()).unwrap();
+        assert!((ratio.ratio - 2.0).abs() < 1e-9, "{ratio:?}");
+    }
+
+    #[test]
+    fn without_enough_rounds_nothing_is_sure() {
+        let of = |rounds: usize| Ratio::of(std::iter::repeat_n((3.0, 1.0), rounds)).map(Ratio::verdict);
+        assert_eq!(
+            [0, 1, 5, 6].map(of),
+            [None, Some(Verdict::TooFewRounds), Some(Verdict::TooFewRounds), Some(Verdict::More)]
+        );
+        assert_eq!(Ratio::of([(0.0, 1.0)].into_iter()), None, "nothing was finished");
+    }
+
+    #[test]
+    fn the_ranks_that_are_cut_off_are_those_of_the_tables() {
+        assert_eq!([5, 6, 8, 10, 20].map(ranks_cut_off), [None, Some(0), Some(3), Some(8), Some(52)]);
+    }
+
+    #[test]
+    fn a_spread_has_the_middle_of_its_values() {
+        assert_eq!(Spread::of(vec![]), None);
+        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Some(Spread { median: 2.0, low: 1.0, high: 3.0 }));
+        assert_eq!(Spread::of(vec![1.0, 2.0]).unwrap().median, 1.5);
+        assert_eq!(Spread::of(vec![30.0, 10.0, 20.0]).unwrap().width(), 1.0);
+        assert_eq!(Spread::of(vec![0.0, 0.0]).unwrap().width(), 0.0);
+    }
+}
