@@ -25,12 +25,16 @@ pub const BATCHES: u64 = 1 << 5;
 pub const ENDS: u64 = 1 << 6;
 /// The capability of shortened ids: [`Operation::Find`](crate::messages::Operation::Find) between client and supervisor.
 pub const FIND: u64 = 1 << 7;
+/// The capability of lists of jobs with filters: [`Operation::Jobs`](crate::messages::Operation::Jobs) between client and
+/// supervisor.
+pub const FILTERS: u64 = 1 << 8;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 = PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND;
+pub const CAPABILITIES: u64 =
+    PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND | FILTERS;
 
 /// Those of them that mean something between client and supervisor.
-pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND;
+pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND | FILTERS;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {

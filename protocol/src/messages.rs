@@ -2,13 +2,13 @@
 //! last.
 
 pub use crate::capabilities::{
-    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, FIND, LINGERING, PARTS, PREFETCH, SEGMENTS,
-    shared_capabilities,
+    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, FILTERS, FIND, LINGERING, PARTS, PREFETCH,
+    SEGMENTS, shared_capabilities,
 };
 use crate::nouns::{
     Batching, FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
 };
-pub use crate::requests::{DeadLetterAction, IdempotencyKey, Operation, SubmitOptions, View};
+pub use crate::requests::{DeadLetterAction, IdempotencyKey, JobFilter, Operation, SubmitOptions, View};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 

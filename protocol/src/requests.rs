@@ -1,6 +1,6 @@
 //! What clients can ask for, and how a job is to be treated: parts of the messages of clients.
 
-use crate::capabilities::FIND;
+use crate::capabilities::{FILTERS, FIND};
 #[cfg(doc)]
 use crate::messages::PARTS;
 use crate::nouns::{Labels, Lane, Metadata};
@@ -43,6 +43,30 @@ pub enum Operation {
         /// The first characters of the id, or at least [`ID_END_MIN`](crate::limits::ID_END_MIN) of its last ones.
         text: String,
     },
+    /// As `Page` for the view `Jobs`, for those that pass a filter ([`FILTERS`]).
+    Jobs {
+        /// The `next` of the page before; empty for the first page.
+        after: String,
+        /// Most rows.
+        limit: u32,
+        /// Which jobs. A page with few rows, or none, may be followed by others.
+        filter: JobFilter,
+    },
+}
+
+/// Which jobs a list is to have: those of which all of this is true.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFilter {
+    /// `queued`, `running` or an outcome; empty for any.
+    pub state: String,
+    /// The name of the task; empty for any.
+    pub task: String,
+    /// The client, as the list has it; any if there is none.
+    pub client: Option<String>,
+    /// A label that the job has; empty for any.
+    pub label: String,
+    /// The job was accepted at most so many milliseconds ago; any if there is none.
+    pub since_ms: Option<u64>,
 }
 
 impl Operation {
@@ -50,6 +74,7 @@ impl Operation {
     pub fn capability(&self) -> u64 {
         match self {
             Operation::Find { .. } => FIND,
+            Operation::Jobs { .. } => FILTERS,
         }
     }
 
@@ -57,6 +82,7 @@ impl Operation {
     pub fn name(&self) -> &'static str {
         match self {
             Operation::Find { .. } => "a shortened id",
+            Operation::Jobs { .. } => "a filter",
         }
     }
 }

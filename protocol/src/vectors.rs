@@ -328,6 +328,12 @@ fn to_supervisor() -> Vec<Vector> {
     };
     let hello =
         ToSupervisor::Hello { magic: CLIENT_MAGIC, major: 3, minor: 0, capabilities: 0, client: "me" };
+    let failed = JobFilter {
+        state: "app_error".to_owned(),
+        client: Some(String::new()),
+        since_ms: Some(1000),
+        ..JobFilter::default()
+    };
     let operate = |about, operation| vector(about, ToSupervisor::Operate { ticket, operation }, b"");
     let page = ToSupervisor::Page { ticket, view: View::Jobs, after: "x", limit: 258, label: "nightly" };
     vec![
@@ -352,6 +358,10 @@ fn to_supervisor() -> Vec<Vector> {
             b"",
         ),
         operate("what a shortened id stands for", Operation::Find { text: "01J".to_owned() }),
+        operate(
+            "the failed jobs of the last second",
+            Operation::Jobs { after: "x".to_owned(), limit: 258, filter: failed },
+        ),
     ]
 }
 

@@ -40,6 +40,7 @@ mod config;
 mod dead;
 mod ending;
 mod explain;
+mod filter;
 mod find;
 mod finished;
 mod gaps;

@@ -28,7 +28,7 @@
 //! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
 //! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain),
 //!   [`status`](Service::status), [`tasks`](Service::tasks), [`Session::dead_letter`].
-//! - The client asks for a list: [`Service::page`]. The front gets the rows as values, one by one, and ends the page when
+//! - The client asks for a list: [`Service::page`], [`Service::jobs_page`]. The front gets the rows as values, one by one, and ends the page when
 //!   its bytes are enough. It makes the next page when the client has taken this one.
 //! - The client looks after the supervisor: [`Session::drain`], [`Session::stop`], [`Session::reload`].
 //! - Answers are queued for writing: [`Account::set_outgoing`].
@@ -84,7 +84,7 @@ use descriptors::Descriptors;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig, IoPoolStats};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
-use offload_protocol::messages::View;
+use offload_protocol::messages::{JobFilter, View};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use reload::Reloads;
 use rustix::process::geteuid;
@@ -163,6 +163,11 @@ enum Found {
     Live(JobId),
     /// The job has ended and is remembered.
     Ended(JobId),
+}
+
+fn no_such_page() -> ErrorDetail {
+    let message = "there is no such list, or no such row in it from which it could go on";
+    ErrorDetail::new(OutcomeCode::BadRequest, message.to_owned())
 }
 
 impl Service {
@@ -310,10 +315,26 @@ impl Service {
         most: usize,
         mut write: impl FnMut(Row) -> Option<R>,
     ) -> Result<Page<R>, ErrorDetail> {
-        self.hub().borrow().page((view, label), after, most, &mut write).ok_or_else(|| {
-            let message = "there is no such list, or no such row in it from which it could go on";
-            ErrorDetail::new(OutcomeCode::BadRequest, message.to_owned())
-        })
+        let filter = JobFilter { label: label.to_owned(), ..JobFilter::default() };
+        self.hub().borrow().page((view, &filter), after, most, &mut write).ok_or_else(no_such_page)
+    }
+
+    /// The same for the list of jobs, of those that pass a filter. Jobs are listed from the youngest to the oldest, first those
+    /// that have not ended.
+    ///
+    /// # Errors
+    /// A refusal, if there is no such row from which the list could go on.
+    ///
+    /// # Panics
+    /// If `write` returns None for the first row.
+    pub fn jobs_page<R>(
+        &self,
+        filter: &JobFilter,
+        after: &str,
+        most: usize,
+        mut write: impl FnMut(Row) -> Option<R>,
+    ) -> Result<Page<R>, ErrorDetail> {
+        self.hub().borrow().page((View::Jobs, filter), after, most, &mut write).ok_or_else(no_such_page)
     }
 
     /// Calls `then` once, when memory of any client is released after this call. A front then asks

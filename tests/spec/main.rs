@@ -19,6 +19,7 @@ mod examples;
 mod exec;
 mod exec_tasks;
 mod files;
+mod filters;
 mod http;
 mod idle;
 mod io_tasks;

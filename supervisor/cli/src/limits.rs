@@ -7,6 +7,9 @@ use std::time::Duration;
 /// How long a supervisor may take to answer what it can answer at once.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long `jobs --watch` waits before it looks again.
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How long `stop` waits for the answer: workers that do not end when asked are killed meanwhile.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 

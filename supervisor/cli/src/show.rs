@@ -6,6 +6,7 @@ use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
 use super::output::{print, print_line};
 use crate::limits::ANSWER_TIMEOUT;
+use bytes::Bytes;
 use offload_protocol::messages::{ToSupervisor, View};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::views::{JobView, JsonPage};
@@ -47,11 +48,7 @@ pub(crate) fn show_list<T: DeserializeOwned>(
     render: impl FnOnce(&Vec<T>) -> String,
 ) -> VerbResult {
     let list = fetch_list(&mut globals.connect(NAMELESS)?, (view, label), most, name)?;
-    if globals.json {
-        print_line(format!("[{}]", list.documents.join(",")))?;
-        return Ok(OK);
-    }
-    print(render(&list.rows).as_bytes())?;
+    print(list.text(globals.json, render).as_bytes())?;
     Ok(OK)
 }
 
@@ -62,12 +59,25 @@ pub(crate) fn fetch_list<T: DeserializeOwned>(
     most: usize,
     name: impl Fn(&T) -> String,
 ) -> Result<List<T>, Failure> {
+    let page = |client: &mut RequestClient, after: &str, limit| {
+        let request = ToSupervisor::Page { ticket: 1, view, after, limit, label };
+        client.ask(&request, Some(ANSWER_TIMEOUT))
+    };
+    fetch_pages(client, page, most, name)
+}
+
+/// The rows of a list of which `page` asks for the rows after a place, at most so many.
+pub(crate) fn fetch_pages<T: DeserializeOwned>(
+    client: &mut RequestClient,
+    page: impl Fn(&mut RequestClient, &str, u32) -> Result<Bytes, Failure>,
+    most: usize,
+    name: impl Fn(&T) -> String,
+) -> Result<List<T>, Failure> {
     let mut list = List { rows: Vec::new(), documents: Vec::new(), seen: BTreeSet::new() };
     let mut after = Some(String::new());
     while let Some(place) = after.filter(|_| list.rows.len() < most) {
         let limit = u32::try_from(most - list.rows.len()).unwrap_or(u32::MAX);
-        let request = ToSupervisor::Page { ticket: 1, view, after: &place, limit, label };
-        let document = client.ask(&request, Some(ANSWER_TIMEOUT))?;
+        let document = page(client, &place, limit)?;
         let page: JsonPage = serde_json::from_slice(&document).map_err(unknown)?;
         page.rows.into_iter().try_for_each(|row| list.add(row, &name))?;
         after = page.next;
@@ -106,6 +116,14 @@ pub(crate) struct List<T> {
 }
 
 impl<T: DeserializeOwned> List<T> {
+    /// The list as it is printed: as one JSON document in a line, or as `render` makes it.
+    pub(crate) fn text(&self, json: bool, render: impl FnOnce(&Vec<T>) -> String) -> String {
+        match json {
+            true => format!("[{}]\n", self.documents.join(",")),
+            false => render(&self.rows),
+        }
+    }
+
     fn add(&mut self, document: Box<RawValue>, name: impl Fn(&T) -> String) -> Result<(), Failure> {
         let row = serde_json::from_str(document.get()).map_err(unknown)?;
         if self.seen.insert(name(&row)) {

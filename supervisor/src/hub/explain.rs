@@ -238,7 +238,7 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
         state: report.outcome.to_string(),
         labels: report.labels(),
         reasons: std::iter::once(reason).chain(kept).chain(lost).collect(),
-        age_us: micros(record.age),
+        age_us: record.age_us,
         attempts: report.attempts,
         attempts_allowed: None,
         expected_wait_us: None,

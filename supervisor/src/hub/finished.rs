@@ -21,13 +21,12 @@ use crate::public_id::PublicId;
 use crate::views::AttemptView;
 use bytes::Bytes;
 use offload_core::action::{Keep, Released};
-use offload_core::ids::JobId;
+use offload_core::ids::{JobId, Mono};
 use offload_core::job_table::JobTable;
 use offload_core::lookup::Lookup;
 use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// All ended jobs that are remembered. See the module's documentation.
 #[derive(Debug, Default)]
@@ -44,8 +43,9 @@ pub(super) struct FinishedJobs {
 pub(crate) struct Record {
     pub(crate) report: Remembered,
     pub(super) client: Arc<str>,
-    /// Time from acceptance to the end.
-    pub(super) age: Duration,
+    pub(super) accepted_at: Mono,
+    /// Time from acceptance to the end, in microseconds.
+    pub(super) age_us: u64,
     /// How many jobs its last attempt was given together with, itself included; 0 if it was alone.
     pub(super) together: u32,
     /// The attempts that were lost.
@@ -122,8 +122,9 @@ enum RememberedOutput {
 #[derive(Debug)]
 pub(super) struct EndedJobDetails {
     pub(super) client: Arc<str>,
-    /// Time from acceptance to the end.
-    pub(super) age: Duration,
+    pub(super) accepted_at: Mono,
+    /// Time from acceptance to the end, in microseconds.
+    pub(super) age_us: u64,
     pub(super) together: u32,
     pub(super) lost: Vec<AttemptView>,
     /// Approximate size of the report.
@@ -167,7 +168,7 @@ impl FinishedJobs {
         output: &Bytes,
         (keep, details): (Keep, EndedJobDetails),
     ) {
-        let EndedJobDetails { client, age, together, lost, bytes } = details;
+        let EndedJobDetails { client, accepted_at, age_us, together, lost, bytes } = details;
         let output = match keep {
             Keep::Promised => RememberedOutput::Here(Box::new(output.clone())),
             Keep::WithoutOutput => RememberedOutput::NoRoom,
@@ -175,7 +176,16 @@ impl FinishedJobs {
         };
         self.records.insert(
             job,
-            Record { report, client: client.clone(), age, together, lost: lost.into(), bytes, output },
+            Record {
+                report,
+                client: client.clone(),
+                accepted_at,
+                age_us,
+                together,
+                lost: lost.into(),
+                bytes,
+                output,
+            },
         );
         if keep == Keep::AsCourtesy {
             self.add_to_history(job, &client, bytes);
@@ -323,7 +333,14 @@ mod tests {
     }
 
     fn details(client: &str, bytes: u64) -> EndedJobDetails {
-        EndedJobDetails { client: client.into(), age: Duration::ZERO, together: 0, lost: Vec::new(), bytes }
+        EndedJobDetails {
+            client: client.into(),
+            accepted_at: Mono::default(),
+            age_us: 0,
+            together: 0,
+            lost: Vec::new(),
+            bytes,
+        }
     }
 
     fn remember(jobs: &mut FinishedJobs, job: u64, client: &str, keep: Keep) {

@@ -8,7 +8,7 @@ use super::{Hub, Payload};
 use crate::job::{Finished, Input, Job};
 use bytes::Bytes;
 use offload_core::action::{Ended, Released};
-use offload_core::ids::JobId;
+use offload_core::ids::{JobId, Mono};
 use offload_core::limits::PROMISE_BYTES;
 use offload_event_loop::Context;
 use offload_protocol::limits::NAME_MAX;
@@ -223,8 +223,14 @@ impl Hub {
         }
         let lost = self.attempt_views(&ended.lost);
         let bytes = PROMISE_BYTES + ended.text_bytes();
-        let details =
-            EndedJobDetails { client: ended.account.clone(), age, together: ended.together, lost, bytes };
+        let details = EndedJobDetails {
+            client: ended.account.clone(),
+            accepted_at: Mono::from_nanos(self.now().as_nanos().saturating_sub(nanos(age))),
+            age_us: micros(age),
+            together: ended.together,
+            lost,
+            bytes,
+        };
         self.records.finished_mut().remember(ended.job, remembered, &finished.output, (ended.keep, details));
         self.make_room_for_promises();
         self.tell(live_job.subscribers, finished, held);
@@ -321,6 +327,10 @@ pub(super) fn refusal(task: &str, error: ErrorDetail) -> Finished {
         labels: Labels::default(),
     };
     Finished { report, output: Bytes::new() }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn micros(duration: Duration) -> u64 {

@@ -12,14 +12,15 @@
 //!   tasks    by name: the name
 //! ```
 //!
-//! Of the jobs, a page may be asked for those with a certain label. So that few such jobs among many others do not hold up
+//! Of the jobs, a page may be asked for those that pass a filter. So that few such jobs among many others do not hold up
 //! the loop, a page ends after a number of rows that were looked at, and may have none.
 
 use super::Hub;
+use super::filter::{Sieve, Verdict};
 use crate::limits::{PAGE_LOOKS_MAX, PAGE_ROWS_MAX};
 use crate::views::{Page, Row};
 use offload_core::ids::{JobId, SlotIndex};
-use offload_protocol::messages::View;
+use offload_protocol::messages::{JobFilter, View};
 
 /// Greater than every job id: all jobs are older than this one.
 const YOUNGEST: JobId = JobId(u64::MAX);
@@ -85,20 +86,20 @@ impl<R> PageBuilder<'_, R> {
 impl Hub {
     /// The rows of a list after the row named `after`, at most `most` of them and as many as `write` has room for, each
     /// as `write` returns it. `after` is the `next` of the previous page, or empty for the first page. None if there is
-    /// no such list or no such row. If `label` is not empty, of the jobs only those with this label.
+    /// no such list or no such row. Of the jobs, only those that pass the filter.
     ///
     /// # Panics
     /// If `write` returns None for the first row.
     pub(crate) fn page<R>(
         &self,
-        (view, label): (View, &str),
+        (view, filter): (View, &JobFilter),
         after: &str,
         most: usize,
         write: &mut dyn FnMut(Row) -> Option<R>,
     ) -> Option<Page<R>> {
         let mut rows = PageBuilder::at_most(most, write);
         match view {
-            View::Jobs => self.add_jobs(self.last_shown_jobs(after)?, label, &mut rows),
+            View::Jobs => self.add_jobs(self.last_shown_jobs(after)?, filter, &mut rows),
             View::Dead => self.add_dead(self.last_shown_letter(after)?, &mut rows),
             View::Workers => self.add_workers(first_slot_after(after)?, &mut rows),
             View::Tasks => return Some(self.task_page(after, rows)),
@@ -121,20 +122,23 @@ impl Hub {
         if after.is_empty() { Some(YOUNGEST) } else { self.find(after) }
     }
 
-    fn add_jobs<R>(&self, (live, ended): (JobId, JobId), label: &str, rows: &mut PageBuilder<'_, R>) {
+    fn add_jobs<R>(&self, (live, ended): (JobId, JobId), filter: &JobFilter, rows: &mut PageBuilder<'_, R>) {
+        let sieve = Sieve::new(filter, self.now());
         for (id, job) in self.core.jobs().before(live) {
-            match label.is_empty() || self.labels_of(id).contains(label) {
-                true => rows.push(RowName::Live(id), || Row::Job(self.live_job_view(id, job))),
-                false => rows.pass(RowName::Live(id)),
+            match self.judge_live(&sieve, id, job) {
+                Verdict::Wanted => rows.push(RowName::Live(id), || Row::Job(self.live_job_view(id, job))),
+                Verdict::Unwanted => rows.pass(RowName::Live(id)),
+                Verdict::TooOld => break,
             }
             if rows.is_full {
                 return;
             }
         }
         for (id, record) in self.records.finished().before(ended) {
-            match label.is_empty() || record.report.labels().contains(label) {
-                true => rows.push(RowName::Ended(id), || Row::Job(Hub::ended_job_view(record))),
-                false => rows.pass(RowName::Ended(id)),
+            match Hub::judge_ended(&sieve, record) {
+                Verdict::Wanted => rows.push(RowName::Ended(id), || Row::Job(Hub::ended_job_view(record))),
+                Verdict::Unwanted => rows.pass(RowName::Ended(id)),
+                Verdict::TooOld => return,
             }
             if rows.is_full {
                 return;

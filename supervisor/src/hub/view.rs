@@ -213,7 +213,7 @@ impl Hub {
             client: record.client.to_string(),
             state: report.outcome.to_string(),
             attempts: report.attempts,
-            age_us: micros(record.age),
+            age_us: record.age_us,
             slot: (report.receipt.worker_pid != 0).then_some(report.receipt.slot as usize),
             batch: several(record.together),
             input_bytes: report.receipt.input_bytes,
@@ -231,7 +231,7 @@ impl Hub {
             job: self.name(id),
             task: self.core.task_name(job).to_string(),
             client: self.core.account_of(job).to_string(),
-            state: if job.state.is_dispatched() { "running" } else { "queued" }.to_owned(),
+            state: Hub::state_word(job).to_owned(),
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),
             slot: worker.and_then(|worker| self.core.home_of(worker)),
@@ -240,6 +240,11 @@ impl Hub {
             error: None,
             labels: self.labels_of(id),
         }
+    }
+
+    /// The word for the state of a job that has not ended.
+    pub(super) fn state_word(job: &Job) -> &'static str {
+        if job.state.is_dispatched() { "running" } else { "queued" }
     }
 
     /// The labels of a job that has not ended.

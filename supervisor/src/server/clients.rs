@@ -197,7 +197,7 @@ impl Front {
         }
     }
 
-    fn answer(&mut self, id: u64, ticket: u64, document: Vec<u8>) {
+    pub(super) fn answer(&mut self, id: u64, ticket: u64, document: Vec<u8>) {
         self.send(id, &ToClient::Answer { ticket }, &Bytes::from(document));
     }
 
