@@ -27,6 +27,8 @@ mod jsonl;
 mod load;
 mod log;
 mod map;
+mod map_kept;
+mod map_lists;
 mod mixture;
 mod never_starts;
 mod one_process;

@@ -425,12 +425,22 @@ fn text_is_shown_on_a_terminal_whatever_its_task_calls_it() {
 }
 
 #[test]
-fn the_same_failure_of_many_inputs_is_said_once_and_counted() {
+fn each_job_of_run_has_a_line_and_a_failed_one_an_empty_line_and_its_reason() {
+    let ran = run_offload(&["run", "primes", "10", "x", "20", "y"]).code(1);
+    let expected = "{\"count\":4,\"largest\":7}\n\n{\"count\":8,\"largest\":19}\n\n";
+    assert_eq!(ran.text(), expected);
+    assert!(ran.stderr.contains("input 2: app_error: ") && ran.stderr.contains("input 4: app_error: "));
     let ran = run_offload(&["run", "no.such.task", "a", "b", "c"]).code(4);
-    assert_eq!(ran.stderr.matches("unknown_task").count(), 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("the same for 2 more inputs"), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("unknown_task").count(), 3, "{}", ran.stderr);
+    assert_eq!(run_offload(&["run", "primes", "x"]).code(1).text(), "", "nothing is to be kept apart");
     let documents = run_offload(&["run", "--json", "no.such.task", "a", "b", "c"]).code(4).json_lines();
     assert!(documents.len() == 3 && documents.iter().all(|one: &Value| one["outcome"] == "unknown_task"));
+}
+
+#[test]
+fn nothing_is_put_between_binary_outputs() {
+    let ran = run_offload(&["run", "--exec", "sh -c 'printf \"\\377\"; exit {}'", "0", "1", "0"]).code(1);
+    assert_eq!(ran.stdout, b"\xff\xff");
 }
 
 #[test]

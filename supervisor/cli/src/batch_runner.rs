@@ -20,9 +20,10 @@
 
 mod ending;
 
-use super::batch::{Batch, BatchLimits, BatchStep, BatchTally, NumberedResult};
+use super::batch::{Batch, BatchLimits, BatchStep, BatchTally, Loaded, Notes, NumberedResult};
 use super::failure::Failure;
 use super::input::{Input, Payload, Unreadable};
+use super::keeper::{DoneJobs, Keeper, Verdict};
 use super::progress::ProgressDisplay;
 use super::sink::{Sink, Unwritten};
 use super::source::{InputSource, TakenInputs};
@@ -37,7 +38,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// If the supervisor has had no room for this long, and none of our jobs is running, a message tells the user.
 const PAUSES_TOLD_AFTER: Duration = Duration::from_secs(2);
@@ -74,10 +75,21 @@ pub(crate) struct BatchWork {
     pub(crate) source: InputSource,
     /// The media type of all its inputs, if one was stated.
     pub(crate) media_type: Option<MediaType>,
+    /// What is kept on disk of its results.
+    pub(crate) keeping: Keeping,
     /// The destination of its results.
     pub(crate) sink: Sink,
     /// The display of its progress.
     pub(crate) progress: ProgressDisplay,
+}
+
+/// What is kept on disk of the results of a batch, and what was kept before.
+#[derive(Default)]
+pub(crate) struct Keeping {
+    /// Keeps the results, if something is to be kept.
+    pub(crate) keeper: Option<Keeper>,
+    /// The jobs that are done already, where there is a job log.
+    pub(crate) done_jobs: Option<Arc<DoneJobs>>,
 }
 
 /// The result of a batch.
@@ -131,6 +143,9 @@ struct BatchRunner {
     batch: RefCell<Batch>,
     /// Absent while a thread reads from it.
     source: RefCell<Option<InputSource>>,
+    /// Absent while a thread keeps results with it, or if there is none.
+    keeper: RefCell<Option<Keeper>>,
+    done_jobs: Option<Arc<DoneJobs>>,
     /// Absent while a thread writes to it.
     sink: RefCell<Option<Sink>>,
     media_type: Option<MediaType>,
@@ -147,6 +162,8 @@ struct BatchRunner {
     spare_sink: RefCell<Sink>,
     /// The results of a write that failed. After it there is no other.
     unwritten: RefCell<Option<Unwritten>>,
+    /// A thread that writes is not waited for any more.
+    is_stuck: Cell<bool>,
     /// Set when the batch is to end.
     end: RefCell<Option<BatchEnd>>,
     /// Whether every job has ended after that.
@@ -155,7 +172,7 @@ struct BatchRunner {
 
 impl BatchRunner {
     fn start(cx: &mut Context, work: BatchWork, target: Rc<dyn Target>) -> Result<Rc<BatchRunner>, Failure> {
-        let BatchWork { task, limits, source, media_type, sink, progress } = work;
+        let BatchWork { task, limits, source, media_type, keeping, sink, progress } = work;
         let threads = IoPoolConfig {
             threads: BATCH_IO_THREADS,
             deadline: AS_LONG_AS_IT_TAKES,
@@ -167,6 +184,8 @@ impl BatchRunner {
                 .map_err(|error| Failure::internal("cannot start threads", error))?,
             batch: RefCell::new(Batch::new(&task, limits)),
             source: RefCell::new(Some(source)),
+            keeper: RefCell::new(keeping.keeper),
+            done_jobs: keeping.done_jobs,
             spare_sink: RefCell::new(sink.clone()),
             sink: RefCell::new(Some(sink)),
             media_type,
@@ -177,6 +196,7 @@ impl BatchRunner {
             is_hung_up: Cell::new(false),
             writing: RefCell::default(),
             unwritten: RefCell::new(None),
+            is_stuck: Cell::new(false),
             end: RefCell::new(None),
             is_shut_down: Cell::new(false),
         });
@@ -199,7 +219,9 @@ impl BatchRunner {
         if is_complete {
             self.end(EndReason::Complete);
         }
-        if self.is_shut_down.get() && (is_complete || self.unwritten.borrow().is_some()) {
+        let is_given_up =
+            self.unwritten.borrow().is_some() && (self.is_stuck.get() || self.batch.borrow().is_at_rest());
+        if self.is_shut_down.get() && (is_complete || is_given_up) {
             self.handle.stop();
         }
     }
@@ -214,8 +236,9 @@ impl BatchRunner {
     fn perform(self: &Rc<Self>, step: BatchStep) {
         match step {
             BatchStep::Read { most } => self.read(most),
-            BatchStep::Load { index, input } => self.load(index, input),
+            BatchStep::Load { index, input, notes } => self.load(index, input, notes),
             BatchStep::Submit { index, payload } => self.submit(index, payload),
+            BatchStep::Keep(results) => self.keep(results),
             BatchStep::Write(results) => self.write(results),
             BatchStep::Pause { at_least, number, why } => self.pause(at_least, number, &why),
         }
@@ -224,11 +247,9 @@ impl BatchRunner {
     fn read(self: &Rc<Self>, most: u64) {
         let source = self.source.borrow_mut().take();
         match source {
-            Some(InputSource::List(mut list)) => {
-                let inputs: Vec<_> =
-                    list.by_ref().take(usize::try_from(most).unwrap_or(usize::MAX)).collect();
-                let taken = TakenInputs { inputs, is_last: list.len() == 0 };
-                self.on_read(InputSource::List(list), taken);
+            Some(InputSource::Known(mut known)) => {
+                let taken = known.take(most);
+                self.on_read(InputSource::Known(known), taken);
             }
             Some(InputSource::Lines(mut lines)) => self.on_thread(
                 move || lines.take(most).map(|taken| (lines, taken)),
@@ -256,12 +277,20 @@ impl BatchRunner {
         }
     }
 
-    fn load(self: &Rc<Self>, index: u64, input: Input) {
+    fn load(self: &Rc<Self>, index: u64, input: Input, notes: Notes) {
         let (max, takes_files) = (self.batch.borrow().payload_max(), self.target.takes_files());
+        let done_jobs = self.done_jobs.clone();
         self.on_thread(
-            move || if takes_files { input.open(max) } else { input.load(max) },
-            move |runner, loaded: Result<Payload, Unreadable>| {
+            move || {
+                let payload = if takes_files { input.open(max) } else { input.load(max) }?;
+                match done_jobs {
+                    Some(done_jobs) => look_up(&done_jobs, index, payload, notes),
+                    None => Ok(payload.into()),
+                }
+            },
+            move |runner, loaded: Result<Loaded, Unreadable>| {
                 runner.batch.borrow_mut().on_loaded(index, loaded);
+                runner.show_progress();
             },
         );
     }
@@ -276,7 +305,28 @@ impl BatchRunner {
             }
             runner.turn();
         };
+        self.batch.borrow_mut().on_submitted(index, SystemTime::now());
         self.target.submit(payload.of_type(self.media_type.as_ref()), Box::new(done));
+    }
+
+    fn keep(self: &Rc<Self>, results: Vec<NumberedResult>) {
+        let Some(mut keeper) = self.keeper.borrow_mut().take() else { return };
+        self.on_thread(
+            move || {
+                let kept = keeper.keep(results);
+                (keeper, kept)
+            },
+            |runner, (keeper, kept)| {
+                runner.keeper.replace(Some(keeper));
+                match kept {
+                    Ok(kept) => runner.batch.borrow_mut().on_kept(kept),
+                    Err(unwritten) => {
+                        runner.batch.borrow_mut().on_kept(Vec::new());
+                        runner.on_unwritten(unwritten);
+                    }
+                }
+            },
+        );
     }
 
     fn write(self: &Rc<Self>, results: Vec<NumberedResult>) {
@@ -290,9 +340,9 @@ impl BatchRunner {
             },
             |runner, (sink, written)| {
                 runner.sink.replace(Some(sink));
-                match written {
-                    Ok(()) => runner.batch.borrow_mut().on_written(),
-                    Err(unwritten) => runner.on_unwritten(unwritten),
+                runner.batch.borrow_mut().on_written();
+                if let Err(unwritten) = written {
+                    runner.on_unwritten(unwritten);
                 }
             },
         );
@@ -336,4 +386,15 @@ impl BatchRunner {
             runner.turn();
         });
     }
+}
+
+/// Whether the job of this input is to be run, as the job log says.
+fn look_up(done_jobs: &DoneJobs, index: u64, payload: Payload, notes: Notes) -> Result<Loaded, Unreadable> {
+    let digest = payload.digest()?;
+    let notes = Notes { input_digest: Some(digest.clone()), ..notes };
+    Ok(match done_jobs.verdict(index, &notes) {
+        Verdict::Run => Loaded::Job { payload, digest: Some(digest) },
+        Verdict::Done(printed) => Loaded::Done(printed),
+        Verdict::LeftOut => Loaded::LeftOut,
+    })
 }

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_protocol::limits::FILE_INPUT_MIN;
 use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
+use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -107,6 +108,26 @@ impl Payload {
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::File(_) => 0,
         }
+    }
+
+    /// The digest of its bytes. Those of a file are read for that.
+    pub(crate) fn digest(&self) -> Result<String, Unreadable> {
+        let mut hasher = Sha256::new();
+        match &self.content {
+            Content::Bytes(bytes) => hasher.update(bytes),
+            Content::File(file) => {
+                let mut content = BufReader::with_capacity(64 << 10, FromStart { file: &file.file, at: 0 });
+                while let piece = content.fill_buf().map_err(|error| unreadable(&file.name, &error))?
+                    && !piece.is_empty()
+                {
+                    let length = piece.len();
+                    hasher.update(piece);
+                    content.consume(length);
+                }
+            }
+        }
+        let hex = hasher.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+        Ok(format!("sha256:{hex}"))
     }
 
     /// The same bytes, of the type that was stated, if one was.

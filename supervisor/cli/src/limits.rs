@@ -40,6 +40,27 @@ pub(crate) const ONE_SIGNAL: Duration = Duration::from_millis(200);
 /// How many names are tried for the file that saves a result which has no job id.
 pub(crate) const FILE_NAMES_MAX: usize = 100;
 
+/// The largest number of a range of inputs.
+pub(crate) const RANGE_MAX: u64 = 1 << 53;
+
+/// The longest name of an input that its output gets, in bytes: a number may come before it.
+pub(crate) const OUTPUT_NAME_MAX: usize = 200;
+
+/// The most bytes of what is printed of a job that are read from the results of a job log: an output of the largest
+/// size (1 GiB), as base64, with the line around it.
+pub(crate) const PRINTED_MAX: u64 = 2 << 30;
+
+/// The longest path that the kernel takes, in bytes.
+pub(crate) const PATH_MAX: usize = 4096;
+
+/// The longest line of a job log that is read, in bytes. The longest ones that are written have two paths.
+pub(crate) const LOG_LINE_MAX: u64 = 64 << 10;
+
+/// How long a lock is waited for that another process has, and how often it is tried.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// See [`LOCK_TIMEOUT`].
+pub(crate) const LOCK_TRIED_EVERY: Duration = Duration::from_millis(20);
+
 /// Most lines that wait to be written to standard error during a batch; more are dropped, because their reader has stopped.
 pub(crate) const PROGRESS_LINES_MAX: usize = 64;
 

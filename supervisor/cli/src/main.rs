@@ -17,8 +17,8 @@
 //! | `bench-helper` (hidden) | the `bench pool` that started it |
 //!
 //! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a
-//! [`batch_runner`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, and a [`sink`] writes the
-//! results.
+//! [`batch_runner`] does it on the event loop, [`embedded`] or [`daemon`] runs the jobs, a [`keeper`] keeps on disk what is
+//! to be kept, and a [`sink`] writes the results.
 
 mod attempts;
 mod batch;
@@ -33,6 +33,7 @@ mod fake_supervisor;
 mod flags;
 mod ids;
 mod input;
+mod keeper;
 mod limits;
 mod output;
 mod output_file;

@@ -1,5 +1,7 @@
 //! `offload map`: runs one job per input line and prints JSON Lines in the same order. The list may be of any length.
 
+mod keep_flags;
+
 use super::batch::BatchLimits;
 use super::batch_runner::{BatchWork, Target, run_batch};
 use super::daemon::SupervisorTarget;
@@ -10,11 +12,12 @@ use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name, ta
 use super::input::{LIMIT_OF_SUPERVISOR, stdin};
 use super::output::expect_a_reader;
 use super::progress::ProgressDisplay;
-use super::sink::Sink;
-use super::source::{InputLines, InputSource, LineMeaning};
+use super::sink::Form;
+use super::source::{InputLines, InputSource, KnownInputs, LineMeaning, Range, parse_range};
 use crate::configuration::Settings;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use clap::Args;
+use keep_flags::KeepFlags;
 use offload_protocol::nouns::OutcomeCode;
 use offload_worker::exec::{ExecTask, has_place_for_input};
 use std::ffi::OsString;
@@ -28,14 +31,21 @@ const EXAMPLES: &str = "\
 Examples:
   seq 1 100000 | offload map primes > primes.jsonl      one job per line of standard input
   find . -type f | offload map sha256 --files           each line is the path of an input
+  offload map --range 1-100 --exec 'factor {}' --raw    the inputs are numbers; print the outputs alone
+  find . -print0 | offload map --exec 'wc -c' --files -0    names with any character
   offload map regex cases.jsonl --max-failures 1        stop at the first failure
   find . -type f | offload map --exec 'wc -l' --files   any program, once for each file
   ls *.jpg | offload map --exec 'convert {} {.}.png' --files    the name of each file is where {} stands
+  offload map --exec 'gzip -c {}' --files list --output-dir zipped      a file for each output
+  offload map --exec ./slow.sh list --joblog log --resume > out         after any end, go on where it was
   offload --socket ~/.offload/me.sock map primes n.txt  run the jobs in that supervisor
 
-Each output line is one finished job, with its \"index\" (counted from 0) and its outcome.
+Each output line is one finished job, with its \"index\" (counted from 0), its outcome, and with --files
+the name of its \"file\" (\"file_base64\" if that is not UTF-8).
 Without --socket and OFFLOAD_SOCKET, map starts workers of its own. With one of them, that supervisor
 runs the jobs on its workers; while it has no room, map waits.
+A job log (--joblog) has a line of JSON for each job that has ended. With --resume, what it has as ok is not
+run again, and what is printed is what an undisturbed run prints; a changed input is done again.
 Ctrl-C, or another signal, cancels what is not done. Results that there are by then are still printed, and
 so is a line for each job that was submitted; a second signal ends map at once.
 If the results cannot be written, those that there are are saved in one file.
@@ -56,9 +66,15 @@ pub(crate) struct Map {
     #[command(flatten)]
     exec: ExecFlags,
 
-    /// Treat each line as the path of a regular file that holds the input
-    #[arg(long)]
-    files: bool,
+    #[command(flatten)]
+    list: ListFlags,
+
+    /// Print the outputs one after another, as they are, in the order of the inputs; what failed is on standard error
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+
+    #[command(flatten)]
+    keep: KeepFlags,
 
     /// Stop after N failed results: what is not done is cancelled, and no more results are printed [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -106,6 +122,7 @@ impl Map {
             payload: config.core.max_payload,
             payload_setting: settings.payload_setting(),
             failures: self.max_failures,
+            kept: self.keep.kept(),
         };
         let summary = work(config, self.job.options()?, self.work(asked, limits, globals)?)?;
         Ok(exit_code(&summary, globals))
@@ -130,6 +147,7 @@ impl Map {
             payload: daemon.payload_max(),
             payload_setting: LIMIT_OF_SUPERVISOR,
             failures: self.max_failures,
+            kept: self.keep.kept(),
         };
         let done =
             run_batch(&mut event_loop, self.work(asked, limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
@@ -144,30 +162,72 @@ impl Map {
     }
 
     fn work(&self, asked: &Asked, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
+        let form = if self.raw { Form::Raw } else { Form::JsonLines };
+        let source = self.list.source(asked, limits.payload)?;
+        let (keeping, sink) = self.keep.open(&asked.task, form)?;
+        Ok(BatchWork {
+            task: asked.task.clone(),
+            source,
+            limits,
+            media_type: self.job.content_type().cloned(),
+            keeping,
+            sink,
+            progress: ProgressDisplay::new(globals.quiet),
+        })
+    }
+}
+
+/// What the inputs are.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Inputs")]
+struct ListFlags {
+    /// Treat each line as the path of a regular file that holds the input; each result has its name ("file")
+    #[arg(long)]
+    files: bool,
+
+    /// The lines of the list end with a zero byte, as `find -print0` writes them
+    #[arg(short = '0', long)]
+    null: bool,
+
+    /// The inputs are the numbers from A to B; there is no list
+    #[arg(long, value_name = "A-B", value_parser = parse_range, conflicts_with_all = ["files", "null"])]
+    range: Option<Range>,
+}
+
+impl ListFlags {
+    fn source(&self, asked: &Asked, line_max: u64) -> Result<InputSource, Failure> {
+        let path = match (self.range, &asked.list) {
+            (Some(range), None) => return Ok(InputSource::Known(KnownInputs::range(range))),
+            (Some(_), Some(list)) => {
+                return Err(Failure::Usage(format!(
+                    "with --range there is no list: leave out {:?} or --range",
+                    list.as_os_str()
+                )));
+            }
+            (None, list) => list.as_deref().filter(|path| path.as_os_str() != "-"),
+        };
         let line = match self.files {
             true if asked.is_command => LineMeaning::Name,
             true => LineMeaning::Path,
             false => LineMeaning::Input,
         };
-        let lines = match asked.list.as_os_str() == "-" {
-            true => InputLines::new(
-                stdin().map_err(|error| unreadable("standard input", &error))?,
-                line,
-                limits.payload,
-            ),
-            false => InputLines::new(open(&asked.list)?, line, limits.payload),
+        let lines = match path {
+            None => {
+                let stdin = stdin().map_err(|error| unreadable("standard input", &error))?;
+                InputLines::new(stdin, line, line_max)
+            }
+            Some(path) => InputLines::new(open(path)?, line, line_max),
         };
-        let (source, progress) = (InputSource::Lines(Box::new(lines)), ProgressDisplay::new(globals.quiet));
-        let (task, media_type) = (asked.task.clone(), self.job.content_type().cloned());
-        Ok(BatchWork { task, limits, source, media_type, sink: Sink::json_lines(), progress })
+        let end = if self.null { 0 } else { b'\n' };
+        Ok(InputSource::Lines(Box::new(lines.ending_with(end))))
     }
 }
 
 /// What was named on the command line.
 struct Asked {
     task: String,
-    /// The list of inputs; `-` is standard input.
-    list: PathBuf,
+    /// The list of inputs; `-` is standard input, and so is nothing.
+    list: Option<PathBuf>,
     /// The inputs have their place in a command.
     is_command: bool,
 }
@@ -179,7 +239,6 @@ impl Asked {
         first: Option<OsString>,
         second: Option<PathBuf>,
     ) -> Result<Asked, Failure> {
-        let or_stdin = |file: Option<PathBuf>| file.unwrap_or_else(|| "-".into());
         match (exec, second) {
             (Some(_), Some(second)) => Err(Failure::Usage(format!(
                 "with --exec there is no task to name: leave out {:?} or {:?}",
@@ -188,14 +247,12 @@ impl Asked {
             ))),
             (Some(exec), None) => Ok(Asked {
                 task: exec.name.clone(),
-                list: or_stdin(first.map(PathBuf::from)),
+                list: first.map(PathBuf::from),
                 is_command: has_place_for_input(&exec.words),
             }),
-            (None, second) => Ok(Asked {
-                task: task_name(first.unwrap_or_default())?,
-                list: or_stdin(second),
-                is_command: false,
-            }),
+            (None, second) => {
+                Ok(Asked { task: task_name(first.unwrap_or_default())?, list: second, is_command: false })
+            }
         }
     }
 }

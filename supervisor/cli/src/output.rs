@@ -253,7 +253,7 @@ impl Destination {
             return self.deliver_outcome(finished);
         }
         if self.json {
-            let document = format!("{}\n", render::json(finished, None));
+            let document = format!("{}\n", render::json(finished));
             self.write(document.as_bytes()).map_err(|failure| unwritten(finished, failure))?;
             return Ok(Failure::code_of(report).into());
         }

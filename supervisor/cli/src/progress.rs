@@ -176,7 +176,7 @@ fn style(template: &str) -> ProgressStyle {
 
 /// `3 of 40 done, 1 failed` or, while lines are still being read, `3 done, 1 failed, 1024 lines read so far`.
 fn line(progress: BatchProgress) -> String {
-    let BatchProgress { read, is_all_read, ended, failed } = progress;
+    let BatchProgress { read, is_all_read, ended, failed, .. } = progress;
     match is_all_read {
         true => format!("{ended} of {read} done, {failed} failed"),
         false => format!("{ended} done, {failed} failed, {} read so far", text::count(read, "line")),
@@ -191,10 +191,10 @@ mod tests {
     fn it_is_full_when_all_jobs_have_ended_and_not_when_all_lines_are_read() {
         let bar = ProgressBar::hidden();
         bar.unset_length();
-        draw(&bar, BatchProgress { read: 40, is_all_read: false, ended: 4, failed: 1 });
+        draw(&bar, BatchProgress { read: 40, is_all_read: false, ended: 4, failed: 1, done_before: 0 });
         assert_eq!(bar.length(), None);
         assert_eq!(bar.message(), "4 done, 1 failed, 40 lines read so far");
-        draw(&bar, BatchProgress { read: 40, is_all_read: true, ended: 4, failed: 1 });
+        draw(&bar, BatchProgress { read: 40, is_all_read: true, ended: 4, failed: 1, done_before: 0 });
         assert_eq!((bar.position(), bar.length()), (4, Some(40)));
         assert_eq!(bar.message(), "4 of 40 done, 1 failed");
     }
@@ -203,7 +203,7 @@ mod tests {
     fn closing_takes_the_bar_away_and_whatever_is_said_after_it_stops_nobody() {
         let bar = ProgressBar::hidden();
         let progress = ProgressDisplay::start(Some(bar.clone()));
-        progress.show(BatchProgress { read: 40, is_all_read: true, ended: 4, failed: 1 });
+        progress.show(BatchProgress { read: 40, is_all_read: true, ended: 4, failed: 1, done_before: 0 });
         progress.close();
         assert!(bar.is_finished(), "the last progress was drawn and the bar cleared");
         for _ in 0..10 * PROGRESS_LINES_MAX {

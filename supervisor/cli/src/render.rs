@@ -7,18 +7,35 @@ use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeC
 use offload_supervisor::Finished;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
+use super::batch::{Notes, NumberedResult};
 use super::text;
 
-/// A finished job as one JSON document on one line, without a line end. `index` is its position in a batch.
-pub(crate) fn json(finished: &Finished, index: Option<u64>) -> String {
+/// A finished job as one JSON document on one line, without a line end.
+pub(crate) fn json(finished: &Finished) -> String {
+    json_document(finished, None, json_said(finished))
+}
+
+/// The same for a job of a batch, with its number and what else is known of it.
+pub(crate) fn numbered_json(result: &NumberedResult) -> String {
+    let NumberedResult { index, finished, notes } = result;
+    let said = match &notes.output_file {
+        Some(_) => JsonOutput { content_type: Some(&finished.report.media_type), ..JsonOutput::default() },
+        None => json_said(finished),
+    };
+    json_document(finished, Some((*index, notes)), said)
+}
+
+fn json_said(finished: &Finished) -> JsonOutput<'_> {
     let Report { outcome, media_type, .. } = &finished.report;
     match outcome {
         OutcomeCode::Ok => {
             let (output, base64) = json_output(media_type, &finished.output);
-            json_document(finished, index, JsonOutput { output, base64, content_type: Some(media_type) })
+            JsonOutput { output, base64, content_type: Some(media_type) }
         }
-        _ => json_document(finished, index, JsonOutput::default()),
+        _ => JsonOutput::default(),
     }
 }
 
@@ -43,14 +60,20 @@ struct JsonOutput<'a> {
     content_type: Option<&'a MediaType>,
 }
 
-fn json_document(finished: &Finished, index: Option<u64>, said: JsonOutput<'_>) -> String {
+fn json_document(finished: &Finished, of_batch: Option<(u64, &Notes)>, said: JsonOutput<'_>) -> String {
     let Report { job, task, outcome, error, attempts, receipt, metadata, labels, .. } = &finished.report;
     let JsonOutput { output, base64: output_base64, content_type } = said;
     let content_type = content_type.map(MediaType::as_str);
     let error = error.as_ref().map(JsonError::from);
     let outcome = outcome.as_str();
+    let [(file, file_base64), (output_file, output_file_base64)] = of_batch
+        .map_or_else(Default::default, |(_, notes)| [json_path(&notes.file), json_path(&notes.output_file)]);
     let document = JsonJob {
-        index,
+        index: of_batch.map(|(index, _)| index),
+        file,
+        file_base64,
+        output_file,
+        output_file_base64,
         job,
         task,
         outcome,
@@ -154,6 +177,17 @@ pub(crate) fn rejected(
 struct JsonJob<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<u64>,
+    /// The name of the input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    /// The same, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_base64: Option<String>,
+    /// Where the output is, if it is in a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_file_base64: Option<String>,
     job: &'a str,
     task: &'a str,
     outcome: &'static str,
@@ -194,6 +228,15 @@ impl<'a> From<&'a ErrorDetail> for JsonError<'a> {
             exit_code: *exit_code,
             retry_after_ms: *retry_after_ms,
         }
+    }
+}
+
+/// A path as text, or as base64 if it is not UTF-8.
+fn json_path(path: &Option<PathBuf>) -> (Option<&str>, Option<String>) {
+    let Some(path) = path else { return (None, None) };
+    match path.to_str() {
+        Some(text) => (Some(text), None),
+        None => (None, Some(STANDARD.encode(path.as_os_str().as_bytes()))),
     }
 }
 
@@ -271,7 +314,7 @@ mod tests {
     fn a_json_output_is_the_value_itself() {
         let job = finished(MediaType::JSON, r#"{"count":78498,"largest":999983}"#);
         assert_eq!(
-            json(&job, None),
+            json(&job),
             format!(
                 r#"{{"job":"01J","task":"primes","outcome":"ok","output":{{"count":78498,"largest":999983}},"content_type":"application/json","attempts":1,{RECEIPT}}}"#
             )
@@ -279,7 +322,9 @@ mod tests {
     }
 
     fn output_part(media_type: MediaType, output: &'static [u8]) -> String {
-        let line = json(&finished(media_type, output), Some(3));
+        let result =
+            NumberedResult { index: 3, finished: finished(media_type, output), notes: Notes::default() };
+        let line = numbered_json(&result);
         assert!(!line.contains('\n'));
         let start = r#"{"index":3,"job":"01J","task":"primes","outcome":"ok","#;
         line.strip_prefix(start).unwrap().split(r#","content_type""#).next().unwrap().to_owned()
@@ -291,6 +336,16 @@ mod tests {
         assert_eq!(output_part(MediaType::OCTET_STREAM, b"\x00\xff"), r#""output_base64":"AP8=""#);
         assert_eq!(output_part(MediaType::OCTET_STREAM, b"text"), r#""output_base64":"dGV4dA==""#);
         assert_eq!(output_part(MediaType::PNG, b""), r#""output_base64":"""#);
+    }
+
+    #[test]
+    fn a_file_has_its_name_in_the_line_of_its_job() {
+        let line = |name: &[u8]| {
+            let notes = Notes { file: Some(std::ffi::OsStr::from_bytes(name).into()), ..Notes::default() };
+            numbered_json(&NumberedResult { index: 0, finished: finished(MediaType::TEXT, ""), notes })
+        };
+        assert!(line(b"a \"b\"").starts_with(r#"{"index":0,"file":"a \"b\"","job""#));
+        assert!(line(b"\xff").starts_with(r#"{"index":0,"file_base64":"/w==","job""#), "it is not UTF-8");
     }
 
     #[test]
@@ -316,16 +371,13 @@ mod tests {
         job.report.error =
             Some(ErrorDetail { signal: Some(11), ..ErrorDetail::new(OutcomeCode::WorkerCrashed, message) });
         let expected = r#"{"job":"01J","task":"primes","outcome":"worker_crashed","error":{"code":"worker_crashed","message":"signal 11 (SIGSEGV) in attempt 3 of 3","signal":11,"exit_code":null},"attempts":1,"#;
-        assert_eq!(json(&job, None), format!("{expected}{RECEIPT}}}"));
+        assert_eq!(json(&job), format!("{expected}{RECEIPT}}}"));
     }
 
     #[test]
     fn a_rejection_says_when_to_try_again_if_that_is_known() {
         let rejected = |after| {
-            json(
-                &rejected("echo", OutcomeCode::Overloaded, "full; try again in about 2 s".to_owned(), after),
-                None,
-            )
+            json(&rejected("echo", OutcomeCode::Overloaded, "full; try again in about 2 s".to_owned(), after))
         };
         assert!(rejected(Some(1900)).contains(r#""retry_after_ms":1900}"#), "{}", rejected(Some(1900)));
         assert!(!rejected(None).contains("retry_after_ms"));
@@ -334,11 +386,11 @@ mod tests {
     #[test]
     fn what_was_attached_to_a_job_is_shown_and_nothing_if_nothing_was() {
         let mut job = finished(MediaType::JSON, "1");
-        assert!(json(&job, None).ends_with("}}"), "{}", json(&job, None));
+        assert!(json(&job).ends_with("}}"), "{}", json(&job));
         job.report.metadata = Metadata::new(&[("tenant", "blue")]).unwrap();
         job.report.labels = Labels::new(&["nightly"]).unwrap();
         let expected = r#","metadata":{"tenant":"blue"},"labels":["nightly"]}"#;
-        assert!(json(&job, None).ends_with(expected), "{}", json(&job, None));
+        assert!(json(&job).ends_with(expected), "{}", json(&job));
     }
 
     #[test]

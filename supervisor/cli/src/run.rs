@@ -1,7 +1,7 @@
 //! `offload run`: runs jobs without a running supervisor. It starts its own workers and leaves nothing behind.
 
-use super::batch::BatchLimits;
-use super::batch_runner::{BatchResult, BatchWork};
+use super::batch::{BatchLimits, Kept};
+use super::batch_runner::{BatchResult, BatchWork, Keeping};
 use super::embedded::work;
 use super::exec::{ExecFlags, adapter};
 use super::failure::{Failure, OK, VerbResult};
@@ -10,8 +10,8 @@ use super::input::Input;
 use super::output::{expect_a_reader, refuse_binary_on_a_terminal};
 use super::progress::ProgressDisplay;
 use super::run_stream;
-use super::sink::Sink;
-use super::source::InputSource;
+use super::sink::{Form, Sink};
+use super::source::{InputSource, KnownInputs};
 use super::stream_output::StreamOutput;
 use crate::limits::BATCH_JOBS_MAX;
 use clap::Args;
@@ -93,11 +93,16 @@ impl Run {
             payload: config.core.max_payload,
             payload_setting: settings.payload_setting(),
             failures: None,
+            kept: Kept::default(),
         };
-        let sink = if globals.json { Sink::json_lines() } else { Sink::outputs(inputs.len() == 1) };
-        let source = InputSource::List(inputs.into_iter());
+        let form = match globals.json {
+            true => Form::JsonLines,
+            false => Form::Outputs { is_only_one: inputs.len() == 1 },
+        };
+        let source = InputSource::Known(KnownInputs::list(inputs));
         let (media_type, progress) = (self.job.content_type().cloned(), ProgressDisplay::hidden());
-        let batch = BatchWork { task, limits, source, media_type, sink, progress };
+        let keeping = Keeping::default();
+        let batch = BatchWork { task, limits, source, media_type, keeping, sink: Sink::new(form), progress };
         let summary = work(config, self.job.options()?, batch)?;
         if !globals.quiet {
             summary.say();

@@ -9,30 +9,55 @@ use super::failure::Failure;
 use super::output::{print, print_counted, save_unprintable, say, spoils_a_terminal, why_unwritten};
 use super::output_file::{save, save_as};
 use super::{render, text};
+use crate::keeper::Printed;
 use crate::limits::WRITTEN_AT_ONCE_BYTES;
+use bytes::Bytes;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
 
-/// See the module's documentation. It remembers its last message. If many jobs fail for the same reason, such as a
-/// program that cannot be started, the message is printed only once.
+/// See the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sink {
     form: Form,
+    /// What is printed of the jobs whose results the job log has.
+    kept: Option<Arc<File>>,
+    /// The last message. If many jobs of a list fail for the same reason, it is printed only once.
     said: String,
     /// How many later inputs failed with the same message.
     repeats: u64,
+    /// A binary output was written, so no line may be put between the outputs.
+    is_binary: bool,
 }
 
 /// The form in which results are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Form {
     /// One JSON document per line, failures included.
     JsonLines,
-    /// Outputs unchanged on standard output, failures on standard error.
+    /// Outputs on standard output, with the line ends that text lacks, and failures on standard error. Where there are
+    /// several, a failed job leaves an empty line, so that the lines of the others are where they are looked for.
     Outputs {
         /// There is only one input, so messages need no input number.
         is_only_one: bool,
     },
+    /// Outputs one after another, as they are, and failures on standard error.
+    Raw,
+}
+
+impl Form {
+    /// All that is printed on standard output of a job that is ok.
+    pub(crate) fn rendered(self, result: &NumberedResult) -> Bytes {
+        match self {
+            Form::JsonLines => format!("{}\n", render::numbered_json(result)).into(),
+            Form::Outputs { .. } => render::plain(&result.finished),
+            Form::Raw => result.finished.output.clone(),
+        }
+    }
 }
 
 /// A failed write, and the results that were not written, in their order.
@@ -45,18 +70,14 @@ pub(crate) struct Unwritten {
 }
 
 impl Sink {
-    /// A sink that writes one JSON document per line, failures included.
-    pub(crate) fn json_lines() -> Sink {
-        Sink::new(Form::JsonLines)
+    /// A sink that writes results in this form.
+    pub(crate) fn new(form: Form) -> Sink {
+        Sink { form, kept: None, said: String::new(), repeats: 0, is_binary: false }
     }
 
-    /// A sink that writes outputs unchanged to standard output, and failures to standard error.
-    pub(crate) fn outputs(is_only_one: bool) -> Sink {
-        Sink::new(Form::Outputs { is_only_one })
-    }
-
-    fn new(form: Form) -> Sink {
-        Sink { form, said: String::new(), repeats: 0 }
+    /// The same, with the results of the job log.
+    pub(crate) fn with_kept(self, results: File) -> Sink {
+        Sink { kept: Some(Arc::new(results)), ..self }
     }
 
     /// Whether each job has a line, however it ended.
@@ -67,13 +88,13 @@ impl Sink {
     /// Writes all results; blocks as long as it takes.
     pub(crate) fn write(&mut self, results: &[NumberedResult]) -> Result<(), Unwritten> {
         match self.form {
-            Form::JsonLines => write_lines(results),
-            Form::Outputs { is_only_one } => self.write_outputs(results, is_only_one),
+            Form::JsonLines => self.write_lines(results),
+            Form::Outputs { .. } | Form::Raw => self.write_outputs(results),
         }
     }
 
     /// Saves results that could not be written in files, and returns the failure to report. Where there is one file for
-    /// each result, `tell` gets a message about each.
+    /// each result, `tell` gets a message about each. What the job log has is safe.
     pub(crate) fn save_what_is_left(
         &mut self,
         Unwritten { failure, left }: Unwritten,
@@ -83,10 +104,18 @@ impl Sink {
             Ok(why) => why,
             Err(other) => return other,
         };
+        let (kept, left): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|result| result.notes.printed.is_some());
+        if !kept.is_empty() {
+            let results = text::count(kept.len() as u64, "result");
+            tell(&format!(
+                "{results} that could not be written: the same with --resume prints what the job log has"
+            ));
+        }
         let saved = match self.form {
-            Form::JsonLines => save_lines(&left),
-            Form::Outputs { is_only_one } => {
-                left.iter().for_each(|result| self.save_output(result, is_only_one, tell));
+            Form::JsonLines => self.save_lines(&left),
+            Form::Outputs { .. } | Form::Raw => {
+                left.iter().for_each(|result| self.save_output(result, tell));
                 self.finish(tell);
                 None
             }
@@ -94,10 +123,10 @@ impl Sink {
         Failure::Unwritten(saved.map_or(why.clone(), |saved| format!("{why}; {saved}")))
     }
 
-    fn save_output(&mut self, result: &NumberedResult, is_only_one: bool, tell: &mut dyn FnMut(&str)) {
-        let NumberedResult { index, finished } = result;
+    fn save_output(&mut self, result: &NumberedResult, tell: &mut dyn FnMut(&str)) {
+        let NumberedResult { index, finished, .. } = result;
         if finished.report.outcome != OutcomeCode::Ok {
-            return self.say_failure(&name_of(*index, is_only_one), failure_line(finished), tell);
+            return self.say_failure(result, tell);
         }
         let job = &finished.report.job;
         tell(&match save(finished) {
@@ -114,88 +143,136 @@ impl Sink {
         }
     }
 
-    fn write_outputs(&mut self, results: &[NumberedResult], is_only_one: bool) -> Result<(), Unwritten> {
+    fn write_outputs(&mut self, results: &[NumberedResult]) -> Result<(), Unwritten> {
         for (written, result) in results.iter().enumerate() {
-            self.write_output(result, is_only_one)
+            self.write_output(result)
                 .map_err(|failure| Unwritten { failure, left: results[written..].to_vec() })?;
         }
         Ok(())
     }
 
-    fn write_output(&mut self, result: &NumberedResult, is_only_one: bool) -> Result<(), Failure> {
-        let NumberedResult { index, finished } = result;
-        let name = name_of(*index, is_only_one);
+    fn write_output(&mut self, result: &NumberedResult) -> Result<(), Failure> {
+        let finished = &result.finished;
         if finished.report.outcome != OutcomeCode::Ok {
-            self.say_failure(&name, failure_line(finished), &mut say);
-        } else if spoils_a_terminal(finished) {
-            say(&format!("{name}{}", save_unprintable(finished)?));
-        } else {
-            print(&render::plain(finished))?;
+            self.say_failure(result, &mut say);
+            return if self.leaves_a_line() { print(b"\n") } else { Ok(()) };
         }
-        Ok(())
+        let finished = &self.with_output(result)?;
+        self.is_binary |= render::is_binary(&finished.report.media_type);
+        if spoils_a_terminal(finished) {
+            say(&format!("{}{}", self.name_of(result), save_unprintable(finished)?));
+            return Ok(());
+        }
+        match self.form {
+            Form::Raw => print(&finished.output),
+            Form::Outputs { .. } | Form::JsonLines => print(&render::plain(finished)),
+        }
     }
 
-    fn say_failure(&mut self, name: &str, line: String, tell: &mut dyn FnMut(&str)) {
-        if self.said == line {
+    /// The result with its output, wherever that is.
+    fn with_output(&self, result: &NumberedResult) -> Result<Finished, Failure> {
+        let mut finished = result.finished.clone();
+        if let Some(printed) = result.notes.printed {
+            finished.output = self.read_kept(printed)?;
+        }
+        Ok(finished)
+    }
+
+    fn read_kept(&self, printed: Printed) -> Result<Bytes, Failure> {
+        let unreadable =
+            |error: io::Error| Failure::Unwritten(format!("cannot read the results of the job log: {error}"));
+        let results = self.kept.as_ref().ok_or_else(|| unreadable(io::ErrorKind::NotFound.into()))?;
+        Ok(printed.read(results).map_err(unreadable)?.into())
+    }
+
+    /// Whether a failed job leaves an empty line in the place of its output.
+    fn leaves_a_line(&self) -> bool {
+        self.form == Form::Outputs { is_only_one: false } && !self.is_binary
+    }
+
+    fn say_failure(&mut self, result: &NumberedResult, tell: &mut dyn FnMut(&str)) {
+        let line = failure_line(&result.finished);
+        if self.form == Form::Raw && self.said == line {
             self.repeats += 1;
             return;
         }
         self.finish(tell);
-        tell(&format!("{name}{line}"));
+        tell(&format!("{}{line}", self.name_of(result)));
         self.said = line;
     }
-}
 
-fn name_of(index: u64, is_only_one: bool) -> String {
-    if is_only_one { String::new() } else { format!("input {}: ", index + 1) }
+    fn name_of(&self, NumberedResult { index, notes, .. }: &NumberedResult) -> String {
+        match &notes.file {
+            _ if self.form == (Form::Outputs { is_only_one: true }) => String::new(),
+            None => format!("input {}: ", index + 1),
+            Some(file) => format!("input {} ({}): ", index + 1, file.display()),
+        }
+    }
 }
 
 fn failure_line(finished: &Finished) -> String {
     format!("{}: {}", finished.report.outcome, render::message(&finished.report))
 }
 
-fn write_lines(results: &[NumberedResult]) -> Result<(), Unwritten> {
-    let mut written = 0;
-    while written < results.len() {
-        let (lines, ends) = lines_of(&results[written..], WRITTEN_AT_ONCE_BYTES);
-        if let Err((bytes, failure)) = print_counted(&lines) {
-            // The line in which the write broke off is saved as a whole, although a part of it was written.
-            written += ends.partition_point(|end| *end <= bytes);
-            return Err(Unwritten { failure, left: results[written..].to_vec() });
+impl Sink {
+    fn write_lines(&self, results: &[NumberedResult]) -> Result<(), Unwritten> {
+        let mut written = 0;
+        while written < results.len() {
+            let rest = &results[written..];
+            let (lines, ends) = self
+                .lines_of(rest, WRITTEN_AT_ONCE_BYTES)
+                .map_err(|failure| Unwritten { failure, left: rest.to_vec() })?;
+            if let Err((bytes, failure)) = print_counted(&lines) {
+                // The line in which the write broke off is saved as a whole, although a part of it was written.
+                written += ends.partition_point(|end| *end <= bytes);
+                return Err(Unwritten { failure, left: results[written..].to_vec() });
+            }
+            written += ends.len();
         }
-        written += ends.len();
+        Ok(())
     }
-    Ok(())
-}
 
-/// The lines of the first results, up to about `bytes_max` bytes, and where each line ends.
-fn lines_of(results: &[NumberedResult], bytes_max: usize) -> (Vec<u8>, Vec<usize>) {
-    let (mut lines, mut ends) = (Vec::new(), Vec::new());
-    for NumberedResult { index, finished } in results {
-        if lines.len() >= bytes_max {
-            break;
+    /// The lines of the first results, up to about `bytes_max` bytes, and where each line ends.
+    fn lines_of(
+        &self,
+        results: &[NumberedResult],
+        bytes_max: usize,
+    ) -> Result<(Vec<u8>, Vec<usize>), Failure> {
+        let (mut lines, mut ends) = (Vec::new(), Vec::new());
+        for result in results {
+            if lines.len() >= bytes_max {
+                break;
+            }
+            match result.notes.printed {
+                Some(printed) => lines.extend_from_slice(&self.read_kept(printed)?),
+                None => lines.extend_from_slice(&self.form.rendered(result)),
+            }
+            ends.push(lines.len());
         }
-        lines.extend_from_slice(render::json(finished, Some(*index)).as_bytes());
-        lines.push(b'\n');
-        ends.push(lines.len());
+        Ok((lines, ends))
     }
-    (lines, ends)
-}
 
-/// Saves all of them in one file. Returns the message about it, or nothing if there are no results.
-fn save_lines(left: &[NumberedResult]) -> Option<String> {
-    let first = left.first()?;
-    let (lines, _) = lines_of(left, usize::MAX);
-    let results = format!("{}, from index {} on,", text::count(left.len() as u64, "result"), first.index);
-    let verb = if left.len() == 1 { "is" } else { "are" };
-    Some(match save_as(&first.finished.report.job, "jsonl", &lines) {
-        Ok(path) => format!("{results} {verb} in {}", path.display()),
-        Err(error) => format!("{results} {verb} lost ({error})"),
-    })
+    /// Saves all of them in one file. Returns the message about it, or nothing if there are no results.
+    fn save_lines(&self, left: &[NumberedResult]) -> Option<String> {
+        let first = left.first()?;
+        let results = format!("{}, from index {} on,", text::count(left.len() as u64, "result"), first.index);
+        let verb = if left.len() == 1 { "is" } else { "are" };
+        let saved = self
+            .lines_of(left, usize::MAX)
+            .map_err(|failure| failure.message().unwrap_or_default())
+            .and_then(|(lines, _)| {
+                save_as(&first.finished.report.job, "jsonl", &lines).map_err(|error| error.to_string())
+            });
+        Some(match saved {
+            Ok(path) => format!("{results} {verb} in {}", path.display()),
+            Err(error) => format!("{results} {verb} lost ({error})"),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::batch::Notes;
     use super::super::render::refused;
     use super::*;
 
@@ -203,6 +280,7 @@ mod tests {
         let result = |index| NumberedResult {
             index,
             finished: refused("echo", OutcomeCode::AppError, format!("failure {index}")),
+            notes: Notes::default(),
         };
         (0..count).map(result).collect()
     }
@@ -210,20 +288,21 @@ mod tests {
     #[test]
     fn lines_are_put_together_up_to_a_number_of_bytes_and_it_is_known_where_each_ends() {
         let results = results(3);
-        let (all, ends) = lines_of(&results, usize::MAX);
+        let sink = Sink::new(Form::JsonLines);
+        let (all, ends) = sink.lines_of(&results, usize::MAX).unwrap();
         assert_eq!(ends.len(), 3);
         for (result, end) in results.iter().zip(&ends) {
             let line = all[..*end].strip_suffix(b"\n").unwrap().rsplit(|byte| *byte == b'\n').next().unwrap();
-            assert_eq!(line, render::json(&result.finished, Some(result.index)).as_bytes());
+            assert_eq!(line, render::numbered_json(result).as_bytes());
         }
-        let (two, two_ends) = lines_of(&results, ends[0] + 1);
+        let (two, two_ends) = sink.lines_of(&results, ends[0] + 1).unwrap();
         assert_eq!((two.len(), two_ends.len()), (ends[1], 2));
     }
 
     #[test]
     fn a_reader_that_has_gone_is_told_with_the_place_of_the_results() {
         let unwritten = Unwritten { failure: Failure::ReaderGone, left: Vec::new() };
-        let failure = Sink::json_lines().save_what_is_left(unwritten, &mut |_| ());
+        let failure = Sink::new(Form::JsonLines).save_what_is_left(unwritten, &mut |_| ());
         assert_eq!(failure.message().unwrap(), "nobody reads standard output any more");
     }
 }

@@ -1,23 +1,76 @@
-//! The source of a batch's inputs: the command line, or the lines of a file or of standard input.
+//! The source of a batch's inputs: the command line, a range of numbers, or the lines of a file or of standard input.
 
+use super::batch::{BatchInput, Notes};
 use super::input::Input;
+use crate::limits::RANGE_MAX;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 /// See the module's documentation.
 pub(crate) enum InputSource {
     /// All inputs are known from the start.
-    List(std::vec::IntoIter<Input>),
+    Known(KnownInputs),
     /// They are read on demand, on a thread, because reading may wait for a person at a keyboard.
     Lines(Box<InputLines>),
+}
+
+/// Inputs of which it is known how many there are.
+pub(crate) struct KnownInputs {
+    inputs: Box<dyn Iterator<Item = Input>>,
+    left: u64,
+}
+
+impl KnownInputs {
+    /// These inputs.
+    pub(crate) fn list(inputs: Vec<Input>) -> KnownInputs {
+        KnownInputs { left: inputs.len() as u64, inputs: Box::new(inputs.into_iter()) }
+    }
+
+    /// Each number of the range, as text.
+    pub(crate) fn range(Range { first, last }: Range) -> KnownInputs {
+        let inputs = (first..=last).map(|number| Input::Literal(number.to_string().into_bytes()));
+        KnownInputs { left: last - first + 1, inputs: Box::new(inputs) }
+    }
+
+    /// How many were not taken.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Takes up to `most` inputs.
+    pub(crate) fn take(&mut self, most: u64) -> TakenInputs {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let inputs: Vec<BatchInput> = self.inputs.by_ref().take(most).map(BatchInput::from).collect();
+        self.left -= inputs.len() as u64;
+        TakenInputs { inputs, is_last: self.left == 0 }
+    }
+}
+
+/// A range of numbers, of which the first is not behind the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    first: u64,
+    last: u64,
+}
+
+/// For clap: `1-100`.
+pub(crate) fn parse_range(text: &str) -> Result<Range, String> {
+    let number = |text: &str| text.parse::<u64>().ok().filter(|number| *number <= RANGE_MAX);
+    let ends = text.split_once('-').and_then(|(first, last)| Some((number(first)?, number(last)?)));
+    match ends {
+        None => Err(format!("a range is two numbers of at most {RANGE_MAX}, such as 1-100")),
+        Some((first, last)) if first > last => Err(format!("the range is empty: {first} comes after {last}")),
+        Some((first, last)) => Ok(Range { first, last }),
+    }
 }
 
 /// Some inputs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TakenInputs {
     /// In order.
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Vec<BatchInput>,
     /// There will be no more.
     pub(crate) is_last: bool,
 }
@@ -33,10 +86,12 @@ pub(crate) enum LineMeaning {
     Name,
 }
 
-/// The lines of a stream. A line ends with LF; the last one may lack it.
+/// The lines of a stream. A line ends with LF, or with another byte that was chosen; the last one may lack it.
 pub(crate) struct InputLines {
     reader: BufReader<Box<dyn Read + Send>>,
     line: LineMeaning,
+    /// The byte at the end of a line.
+    end: u8,
     /// The start of a line whose end has not been read.
     begun: Vec<u8>,
     /// How much of a line is kept: enough to see that it is too long.
@@ -50,9 +105,15 @@ impl InputLines {
         InputLines {
             reader: BufReader::with_capacity(64 << 10, Box::new(stream)),
             line,
+            end: b'\n',
             begun: Vec::new(),
             kept_max,
         }
+    }
+
+    /// The same, with lines that end with this byte.
+    pub(crate) fn ending_with(self, end: u8) -> InputLines {
+        InputLines { end, ..self }
     }
 
     /// Waits for the next line, then takes all lines that are already there, up to `most`.
@@ -69,7 +130,7 @@ impl InputLines {
                 taken.inputs.extend((!self.begun.is_empty()).then(|| self.end_line()));
                 break;
             }
-            let end = read.iter().position(|byte| *byte == b'\n');
+            let end = read.iter().position(|byte| *byte == self.end);
             let piece = &read[..end.unwrap_or(read.len())];
             let room = self.kept_max.saturating_sub(self.begun.len());
             self.begun.extend_from_slice(&piece[..piece.len().min(room)]);
@@ -83,12 +144,14 @@ impl InputLines {
         Ok(taken)
     }
 
-    fn end_line(&mut self) -> Input {
+    fn end_line(&mut self) -> BatchInput {
         let line = std::mem::take(&mut self.begun);
+        let path = || PathBuf::from(OsString::from_vec(line.clone()));
+        let of_file = |input| BatchInput { input, notes: Notes { file: Some(path()), ..Notes::default() } };
         match self.line {
-            LineMeaning::Input => Input::Literal(line),
-            LineMeaning::Path => Input::Listed(OsString::from_vec(line).into()),
-            LineMeaning::Name => Input::Listed(OsString::from_vec(line).into()).named(),
+            LineMeaning::Input => Input::Literal(line).into(),
+            LineMeaning::Path => of_file(Input::Listed(path())),
+            LineMeaning::Name => of_file(Input::Listed(path()).named()),
         }
     }
 }
@@ -115,7 +178,7 @@ mod tests {
     }
 
     fn texts(taken: &TakenInputs) -> Vec<String> {
-        let text = |input: &Input| match input {
+        let text = |taken: &BatchInput| match &taken.input {
             Input::Literal(bytes) => String::from_utf8(bytes.clone()).unwrap(),
             other => format!("{other:?}"),
         };
@@ -158,7 +221,28 @@ mod tests {
     #[test]
     fn a_line_may_be_the_path_of_a_file() {
         let mut lines = InputLines::new(&b"a b.txt\n"[..], LineMeaning::Path, 100);
-        assert_eq!(lines.take(1).unwrap().inputs, [Input::Listed("a b.txt".into())]);
+        let notes = Notes { file: Some("a b.txt".into()), ..Notes::default() };
+        let named = BatchInput { input: Input::Listed("a b.txt".into()), notes };
+        assert_eq!(lines.take(1).unwrap().inputs, [named]);
+    }
+
+    #[test]
+    fn lines_that_end_with_a_zero_byte_may_contain_line_ends() {
+        let mut lines = lines(&["a\nb\0", "c"], 100).ending_with(0);
+        assert_eq!(texts(&lines.take(100).unwrap()), ["a\nb"]);
+        assert_eq!(texts(&lines.take(100).unwrap()), ["c"]);
+    }
+
+    #[test]
+    fn a_range_has_both_of_its_ends() {
+        let mut numbers = KnownInputs::range(parse_range("9-11").unwrap());
+        let first = numbers.take(2);
+        assert_eq!((texts(&first), first.is_last, numbers.left()), (vec!["9".into(), "10".into()], false, 1));
+        let last = numbers.take(2);
+        assert_eq!((texts(&last), last.is_last), (vec!["11".to_owned()], true));
+        for wrong in ["", "1", "-", "3-2", "a-b", "1-", "-1-2", "0-99999999999999999999", "1..3"] {
+            assert!(parse_range(wrong).is_err(), "{wrong}");
+        }
     }
 
     proptest! {

@@ -67,7 +67,7 @@ impl StreamOutput {
     /// With `--json`, writes the line for the job.
     pub(crate) fn end_line(self, finished: &Finished) -> Result<(), Failure> {
         match self.json {
-            true => print(format!("{}\n", render::json(finished, None)).as_bytes()),
+            true => print(format!("{}\n", render::json(finished)).as_bytes()),
             false => Ok(()),
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! What has ended is delivered as if the batch had gone on; only that the results have gaps where jobs were not submitted.
 
-use super::{Batch, BatchStep, NumberedResult, SourceState};
+use super::{Batch, BatchStep, SourceState};
 use crate::render::refused;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
@@ -77,7 +77,7 @@ impl Batch {
 
     /// Jobs that were given to the workers and whose results are not written, nor being written.
     pub(crate) fn unwritten(&self) -> u64 {
-        (self.running.len() + self.results.len()) as u64
+        (self.running.len() + self.unkept.len() + self.keeping.len() + self.results.len()) as u64
     }
 
     /// Inputs have come from the source after the early end.
@@ -109,18 +109,21 @@ impl Batch {
         }
     }
 
-    /// The results before the first job that is still running.
+    /// The results before the first job that is still running, or of which something is still to be kept.
     pub(super) fn next_write_at_the_end(&mut self) -> Option<BatchStep> {
-        if self.writing.is_some() {
-            return None;
+        let keep = self.next_keep();
+        if keep.is_some() || self.writing.is_some() {
+            return keep;
         }
-        let later = match self.running.first_key_value() {
-            Some((running, _)) => self.results.split_off(running),
-            None => Default::default(),
-        };
-        let results = std::mem::replace(&mut self.results, later);
-        results.values().for_each(|finished| self.count(&finished.report));
-        let results = results.into_iter().map(|(index, finished)| NumberedResult { index, finished });
-        self.write_step(results.collect())
+        let running = self.running.keys().next();
+        let first = running.into_iter().chain(self.unkept.keys().next()).chain(self.keeping.first()).min();
+        let later = first.map_or_else(Default::default, |first| self.results.split_off(first));
+        let results: Vec<_> = std::mem::replace(&mut self.results, later)
+            .into_iter()
+            .filter_map(|(index, result)| Some((index, result?)))
+            .collect();
+        results.iter().for_each(|(_, finished)| self.count(&finished.report));
+        let results = results.into_iter().map(|(index, finished)| self.numbered(index, finished)).collect();
+        self.write_step(results)
     }
 }

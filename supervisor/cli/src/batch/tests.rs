@@ -1,15 +1,23 @@
 //! Tests of small batches, and of random ones against the invariants of all batches.
 
+use super::room::CALM_RESULTS;
 use super::*;
+use crate::keeper::Printed;
 use bytes::Bytes;
 use offload_protocol::nouns::MediaType;
 use proptest::prelude::*;
 
-const LIMITS: BatchLimits =
-    BatchLimits { jobs: 4, bytes: 1000, payload: 100, payload_setting: "--max-payload", failures: None };
+const LIMITS: BatchLimits = BatchLimits {
+    jobs: 4,
+    bytes: 1000,
+    payload: 100,
+    payload_setting: "--max-payload",
+    failures: None,
+    kept: Kept { in_files: false, in_log: false },
+};
 
-fn literals(count: usize) -> Vec<Input> {
-    vec![Input::Literal(b"0123456789".to_vec()); count]
+fn literals(count: usize) -> Vec<BatchInput> {
+    vec![Input::Literal(b"0123456789".to_vec()).into(); count]
 }
 
 fn ok(output: &'static str) -> Finished {
@@ -30,6 +38,10 @@ fn steps(batch: &mut Batch) -> Vec<String> {
             BatchStep::Read { most } => format!("read {most}"),
             BatchStep::Load { index, .. } => format!("load {index}"),
             BatchStep::Submit { index, .. } => format!("submit {index}"),
+            BatchStep::Keep(results) => {
+                let indices = results.iter().map(|numbered| numbered.index.to_string());
+                format!("keep {}", indices.collect::<Vec<_>>().join(" "))
+            }
             BatchStep::Write(results) => {
                 let indices = results.iter().map(|numbered| numbered.index.to_string());
                 format!("write {}", indices.collect::<Vec<_>>().join(" "))
@@ -98,10 +110,10 @@ fn only_as_many_bytes_run_as_the_limit_says_but_always_one_job() {
 fn files_are_loaded_a_few_at_a_time() {
     let mut batch = Batch::new("task", BatchLimits { jobs: 100, ..LIMITS });
     assert_eq!(steps(&mut batch), ["read 100"]);
-    batch.on_read(vec![Input::File("x".into()); 6], true);
+    batch.on_read(vec![Input::File("x".into()).into(); 6], true);
     assert_eq!(steps(&mut batch), ["load 0", "load 1", "load 2", "load 3"]);
     let payload = Payload { content: Content::Bytes(Bytes::from_static(b"x")), media_type: MediaType::TEXT };
-    batch.on_loaded(1, Ok(payload));
+    batch.on_loaded(1, Ok(payload.into()));
     assert_eq!(steps(&mut batch), ["submit 1", "load 4"]);
 }
 
@@ -109,7 +121,7 @@ fn files_are_loaded_a_few_at_a_time() {
 fn an_input_that_cannot_be_had_is_a_result_in_its_place() {
     let mut batch = Batch::new("task", LIMITS);
     assert_eq!(steps(&mut batch), ["read 4"]);
-    batch.on_read(vec![Input::Literal(vec![b'x'; 101]), Input::File("x".into())], true);
+    batch.on_read(vec![Input::Literal(vec![b'x'; 101]).into(), Input::File("x".into()).into()], true);
     assert_eq!(steps(&mut batch), ["write 0", "load 1"]);
     batch.on_written();
     batch.on_loaded(1, Err(Unreadable { code: OutcomeCode::IoError, message: "no".to_owned() }));
@@ -166,12 +178,35 @@ fn a_batch_that_stops_reading_is_complete_with_what_it_has() {
     assert!(batch.is_complete());
 }
 
+#[test]
+fn what_is_to_be_kept_is_kept_as_soon_as_it_ends_and_then_holds_no_memory() {
+    let kept = Kept { in_files: true, in_log: false };
+    let mut batch = Batch::new("task", BatchLimits { kept, bytes: 60, ..LIMITS });
+    steps(&mut batch);
+    batch.on_read(literals(4), true);
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1", "submit 2", "submit 3"]);
+    batch.on_finished(2, ok("c"));
+    let Some(BatchStep::Keep(mut results)) = batch.next_step() else { panic!("it is to be kept") };
+    assert_eq!(results[0].notes.output_name.as_deref(), Some("2".as_ref()));
+    batch.on_finished(3, ok("d"));
+    batch.on_finished(1, ok("b"));
+    assert!(steps(&mut batch).is_empty(), "one thread keeps at a time");
+    results[0].finished.output = Bytes::new();
+    batch.on_kept(results);
+    assert_eq!((batch.result_bytes, steps(&mut batch)), (2, vec!["keep 1 3".to_owned()]));
+    batch.end_early(CancelledJobs::HaveResults);
+    batch.on_finished(0, failed(OutcomeCode::Cancelled));
+    assert!(steps(&mut batch).is_empty() && !batch.is_complete());
+    batch.on_kept(Vec::new());
+    assert_eq!(steps(&mut batch), ["keep 0"], "nothing is written before it");
+}
+
 /// Jobs 0 to 3 are given to the workers; 4 waits to be loaded, and the source has more.
 fn begun() -> Batch {
     let mut batch = Batch::new("task", BatchLimits { jobs: 5, ..LIMITS });
     steps(&mut batch);
     let mut inputs = literals(4);
-    inputs.push(Input::File("x".into()));
+    inputs.push(Input::File("x".into()).into());
     batch.on_read(inputs, false);
     assert_eq!(steps(&mut batch), ["submit 0", "submit 1", "submit 2", "submit 3", "load 4"]);
     batch
@@ -301,31 +336,34 @@ fn a_supervisor_that_stays_full_is_waited_for_as_long_as_it_takes() {
 fn after_refusals_the_window_grows_quickly_to_where_it_was_and_slowly_beyond() {
     let mut batch = submitted(100);
     (20..100).for_each(|index| batch.on_finished(index, refused_for(OutcomeCode::Quota, None)));
-    assert_eq!(batch.window, 18, "of the twenty that were taken an eighth is left to others");
+    assert_eq!(batch.room.window, 18, "of the twenty that were taken an eighth is left to others");
     (0..20).for_each(|index| batch.on_finished(index, ok("x")));
-    assert_eq!(batch.window, 18);
+    assert_eq!(batch.room.window, 18);
     batch.on_finished(20, refused_for(OutcomeCode::Overloaded, None));
     steps(&mut batch);
     batch.running.clear();
-    batch.on_no_room(&refused_for(OutcomeCode::Overloaded, None).report);
-    assert_eq!(batch.window, 1, "others have taken all the room");
-    (0..100).for_each(|_| batch.widen());
-    assert_eq!(batch.window, 18, "they have gone");
-    (0..18 * CALM_RESULTS).for_each(|_| batch.widen());
-    assert_eq!(batch.window, 19);
+    batch.room.on_rejection(&refused_for(OutcomeCode::Overloaded, None).report, 0);
+    assert_eq!(batch.room.window, 1, "others have taken all the room");
+    (0..100).for_each(|_| batch.room.widen());
+    assert_eq!(batch.room.window, 18, "they have gone");
+    (0..18 * CALM_RESULTS).for_each(|_| batch.room.widen());
+    assert_eq!(batch.room.window, 19);
 }
 
 /// Plays a world that answers steps in any order.
 fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
     let mut batch = Batch::new("task", limits);
     let (mut left, mut turn) = (inputs, 0);
-    let (mut under_way, mut written) = (Vec::new(), Vec::new());
+    let (mut under_way, mut written, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     while !batch.is_complete() {
         while let Some(step) = batch.next_step() {
             under_way.push(step);
         }
         assert!(batch.taken - batch.written <= limits.jobs, "over the window");
-        assert!(!under_way.is_empty(), "nothing is under way and nothing is complete");
+        if under_way.is_empty() {
+            assert!(batch.is_complete(), "nothing is under way and nothing is complete");
+            break;
+        }
         let step = under_way.remove(choices[turn % choices.len()] % under_way.len());
         turn += 1;
         match step {
@@ -336,12 +374,20 @@ fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
                     0 => Input::File("x".into()),
                     _ => Input::Literal(vec![b'x'; turn % 50]),
                 });
-                batch.on_read(inputs.collect(), left == 0);
+                batch.on_read(inputs.map(BatchInput::from).collect(), left == 0);
             }
             BatchStep::Load { index, .. } => {
                 let content = Content::Bytes(vec![b'x'; turn % 90].into());
                 let payload = Payload { content, media_type: MediaType::TEXT };
-                batch.on_loaded(index, Ok(payload));
+                let loaded = match limits.kept.in_log.then_some(turn % 5) {
+                    Some(1) => Loaded::Done(Printed { at: 0, bytes: 0, check: 0 }),
+                    Some(2) => Loaded::LeftOut,
+                    digest => Loaded::Job { payload, digest: digest.map(|turn| turn.to_string()) },
+                };
+                if matches!(loaded, Loaded::LeftOut) {
+                    left_out.push(index);
+                }
+                batch.on_loaded(index, Ok(loaded));
             }
             BatchStep::Submit { index, .. } => batch.on_finished(
                 index,
@@ -352,6 +398,10 @@ fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
                     _ => ok("short"),
                 },
             ),
+            BatchStep::Keep(mut results) => {
+                results.iter_mut().for_each(|result| result.finished.output = Bytes::new());
+                batch.on_kept(results);
+            }
             BatchStep::Write(results) => {
                 written.extend(results.iter().map(|numbered| numbered.index));
                 batch.on_written();
@@ -359,7 +409,11 @@ fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
             BatchStep::Pause { number, .. } => batch.on_resumed(number),
         }
     }
-    assert_eq!((batch.running_bytes, batch.result_bytes, batch.loading), (0, 0, 0));
+    assert_eq!((batch.running_bytes, batch.result_bytes, batch.loading, batch.notes.len()), (0, 0, 0, 0));
+    assert_eq!(batch.left_out(), left_out.len() as u64);
+    assert!(written.is_sorted(), "in order");
+    written.extend(left_out);
+    written.sort_unstable();
     written
 }
 
@@ -370,8 +424,10 @@ proptest! {
         choices in proptest::collection::vec(0usize..100, 1..40),
         jobs in 1u64..10,
         bytes in 1u64..400,
+        log in any::<bool>(),
     ) {
-        let written = play(inputs, &choices, BatchLimits { jobs, bytes, ..LIMITS });
+        let kept = Kept { in_files: log, in_log: log };
+        let written = play(inputs, &choices, BatchLimits { jobs, bytes, kept, ..LIMITS });
         prop_assert_eq!(written, (0..inputs).collect::<Vec<_>>());
     }
 }

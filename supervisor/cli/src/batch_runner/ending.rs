@@ -107,7 +107,10 @@ impl BatchRunner {
     }
 
     pub(super) fn on_unwritten(self: &Rc<Self>, unwritten: Unwritten) {
-        self.unwritten.borrow_mut().get_or_insert(unwritten);
+        match &mut *self.unwritten.borrow_mut() {
+            Some(first) => first.left.extend(unwritten.left),
+            none => *none = Some(unwritten),
+        }
         self.end(EndReason::Unwritten);
     }
 
@@ -130,6 +133,7 @@ impl BatchRunner {
     /// Counts the write under way as failed. Some of its results may be written nevertheless.
     fn give_up_writing(self: &Rc<Self>, why: &str) {
         let left = self.writing.borrow().to_vec();
+        self.is_stuck.set(true);
         self.on_unwritten(Unwritten { failure: Failure::Unwritten(why.to_owned()), left });
     }
 
@@ -137,7 +141,7 @@ impl BatchRunner {
     pub(super) fn conclude(&self, reason: EndReason) -> Option<Failure> {
         match reason {
             EndReason::Complete => {
-                self.dropped().into_iter().for_each(|line| self.progress.say(line));
+                self.dropped().into_iter().chain(self.left_out()).for_each(|line| self.progress.say(line));
                 self.close(&mut output::say);
                 None
             }
@@ -186,6 +190,7 @@ impl BatchRunner {
     fn save_what_is_left(&self, tell: &mut dyn FnMut(&str)) -> Option<Failure> {
         let Unwritten { failure, mut left } = self.unwritten.take()?;
         left.extend(self.batch.borrow_mut().take_results());
+        left.sort_by_key(|result| result.index);
         Some(self.spare_sink.borrow_mut().save_what_is_left(Unwritten { failure, left }, tell))
     }
 
@@ -193,13 +198,21 @@ impl BatchRunner {
     fn not_done(&self) -> NotDone {
         let not_done = self.batch.borrow().not_done();
         match &*self.source.borrow() {
-            Some(InputSource::List(list)) => NotDone {
-                not_submitted: not_done.not_submitted + list.len() as u64,
+            Some(InputSource::Known(known)) => NotDone {
+                not_submitted: not_done.not_submitted + known.left(),
                 is_partly_read: false,
                 ..not_done
             },
             _ => not_done,
         }
+    }
+
+    /// The inputs that are not in the job log, where only such are done that are.
+    fn left_out(&self) -> Option<String> {
+        let left_out = self.batch.borrow().left_out();
+        let verbs = if left_out == 1 { ("is", "was") } else { ("are", "were") };
+        let jobs = text::count(left_out, "job");
+        (left_out > 0).then(|| format!("{jobs} {} not in the job log and {} left out", verbs.0, verbs.1))
     }
 
     /// For a batch that has ended because too many jobs failed: the jobs whose results are not written.

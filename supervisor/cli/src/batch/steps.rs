@@ -1,0 +1,62 @@
+//! What a batch says is to be done next, and the limits within which it stays.
+
+use super::notes::{Kept, Notes, NumberedResult};
+use crate::input::{Input, Payload};
+use std::time::Duration;
+
+/// The limits of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchLimits {
+    /// Maximum inputs that were read from the source and whose results are not written yet.
+    pub(crate) jobs: u64,
+    /// Maximum bytes held for running jobs and results.
+    pub(crate) bytes: u64,
+    /// Longest input of one job, in bytes.
+    pub(crate) payload: u64,
+    /// The setting that says so.
+    pub(crate) payload_setting: &'static str,
+    /// The batch ends after this many failed results have been written.
+    pub(crate) failures: Option<u64>,
+    /// What is kept on disk of each result before it is written.
+    pub(crate) kept: Kept,
+}
+
+/// What to do next. The method in brackets reports that it is done.
+#[derive(Debug)]
+pub(crate) enum BatchStep {
+    /// Take up to `most` inputs from the source ([`super::Batch::on_read`]).
+    Read {
+        /// Maximum number of inputs.
+        most: u64,
+    },
+    /// Load an input ([`super::Batch::on_loaded`]).
+    Load {
+        /// Its number.
+        index: u64,
+        /// Where it is.
+        input: Input,
+        /// What is known of it.
+        notes: Notes,
+    },
+    /// Give a job to the workers ([`super::Batch::on_finished`]).
+    Submit {
+        /// Its number.
+        index: u64,
+        /// Its input.
+        payload: Payload,
+    },
+    /// Keep on disk what is to be kept of these results, in any order ([`super::Batch::on_kept`]).
+    Keep(Vec<NumberedResult>),
+    /// Write results, in this order ([`super::Batch::on_written`]).
+    Write(Vec<NumberedResult>),
+    /// Wait before more is submitted ([`super::Batch::on_resumed`]), unless a result comes first.
+    Pause {
+        /// Shortest length of the pause. The caller should add a random part, so that clients do not all retry
+        /// together.
+        at_least: Duration,
+        /// The number of this pause, to be reported when it is over.
+        number: u64,
+        /// Why the supervisor rejected the job.
+        why: String,
+    },
+}

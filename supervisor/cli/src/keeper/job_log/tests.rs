@@ -1,0 +1,153 @@
+//! Tests of a job log with its results, and of logs that somebody else has damaged.
+
+use super::*;
+use crate::render::refused;
+use proptest::prelude::*;
+
+const ASKED: (&str, Form) = ("task", Form::Raw);
+
+fn open(path: &Path, mode: LogMode) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
+    JobLog::open(path, mode, ASKED, None)
+}
+
+fn notes(digest: &str) -> Notes {
+    Notes { input_digest: Some(digest.to_owned()), ..Notes::default() }
+}
+
+fn result(index: u64, outcome: OutcomeCode) -> NumberedResult {
+    NumberedResult { index, finished: refused("task", outcome, String::new()), notes: notes("sha256:a") }
+}
+
+/// Adds a job that is ok, and what is printed of it.
+fn add_ok(log: &mut JobLog, index: u64, printed: &str) -> Printed {
+    let mut result = result(index, OutcomeCode::Ok);
+    let place = log.add_printed(printed.as_bytes()).unwrap();
+    result.notes.printed = Some(place);
+    log.add_lines(&[result]).unwrap();
+    place
+}
+
+#[test]
+fn what_counts_is_not_run_again_and_what_has_failed_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let (mut log, done) = open(&path, LogMode::Fresh).unwrap();
+    assert_eq!(done.verdict(0, &notes("sha256:a")), Verdict::Run);
+    let place = add_ok(&mut log, 5, "five");
+    log.add_lines(&[result(6, OutcomeCode::AppError), result(7, OutcomeCode::Cancelled)]).unwrap();
+    assert!(matches!(open(&path, LogMode::Resume), Err(Failure::Usage(why)) if why.contains("another map")));
+    drop((log, done));
+
+    let (log, done) = open(&path, LogMode::Resume).unwrap();
+    assert_eq!(done.verdict(5, &notes("sha256:a")), Verdict::Done(place));
+    assert_eq!(done.verdict(5, &notes("sha256:b")), Verdict::Run, "its input is another one");
+    assert_eq!(done.verdict(6, &notes("sha256:a")), Verdict::Run);
+    let named = Notes { file: Some("x".into()), ..notes("sha256:a") };
+    assert_eq!(done.verdict(5, &named), Verdict::Run, "the line would have another name");
+    drop((log, done));
+
+    let (log, done) = open(&path, LogMode::RetryFailed).unwrap();
+    let verdicts = [5, 6, 7].map(|index| done.verdict(index, &notes("sha256:a")));
+    assert_eq!(verdicts, [Verdict::Done(place), Verdict::Run, Verdict::LeftOut]);
+    drop((log, done));
+    assert!(matches!(open(&path, LogMode::Fresh), Err(Failure::Usage(why)) if why.contains("--resume")));
+}
+
+#[test]
+fn the_later_line_of_a_job_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let (mut log, _) = open(&path, LogMode::Fresh).unwrap();
+    add_ok(&mut log, 0, "first");
+    let later = add_ok(&mut log, 0, "second");
+    add_ok(&mut log, 1, "x");
+    log.add_lines(&[result(1, OutcomeCode::Timeout)]).unwrap();
+    drop(log);
+    let (_, done) = open(&path, LogMode::Resume).unwrap();
+    assert_eq!(done.verdict(0, &notes("sha256:a")), Verdict::Done(later));
+    assert_eq!(done.verdict(1, &notes("sha256:a")), Verdict::Run);
+}
+
+#[test]
+fn a_log_of_other_work_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    add_ok(&mut open(&path, LogMode::Fresh).unwrap().0, 0, "x");
+    for (asked, said) in
+        [(("other", Form::Raw), "its task is task"), (("task", Form::JsonLines), "with --raw")]
+    {
+        let refused = JobLog::open(&path, LogMode::Resume, asked, None);
+        assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains(said)), "{said}");
+    }
+}
+
+#[test]
+fn an_output_that_is_gone_or_has_another_length_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let mut result = result(0, OutcomeCode::Ok);
+    result.finished.report.receipt.output_bytes = 3;
+    result.notes.output_name = Some("x".into());
+    let (mut log, _) = JobLog::open(&path, LogMode::Fresh, ASKED, Some(folder.path().to_owned())).unwrap();
+    result.notes.printed = Some(log.add_printed(b"line").unwrap());
+    log.add_lines(&[result.clone()]).unwrap();
+    drop(log);
+    let (_log, done) = JobLog::open(&path, LogMode::Resume, ASKED, Some(folder.path().to_owned())).unwrap();
+    assert_eq!(done.verdict(0, &result.notes), Verdict::Run);
+    for (content, verdict) in [("abc", Verdict::Done(Printed::new(0, b"line"))), ("abcd", Verdict::Run)] {
+        std::fs::write(folder.path().join("x"), content).unwrap();
+        assert_eq!(done.verdict(0, &result.notes), verdict);
+    }
+}
+
+#[test]
+fn a_device_is_no_log() {
+    assert!(matches!(open(Path::new("/dev/null"), LogMode::Fresh), Err(Failure::Unwritten(_))));
+}
+
+proptest! {
+    /// However much of the two files is on disk, and whatever stands there in its place: what counts is whole.
+    #[test]
+    fn of_a_log_that_was_cut_off_exactly_the_whole_lines_count_whose_results_are_there(
+        printed in proptest::collection::vec("[a-z]{0,9}", 1..8),
+        lines_left in 0.0f64..=1.0,
+        results_left in 0.0f64..=1.0,
+        torn in "(?s).{0,20}",
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (mut log, _) = open(&path, LogMode::Fresh).unwrap();
+        let places: Vec<_> =
+            printed.iter().enumerate().map(|(index, text)| add_ok(&mut log, index as u64, text)).collect();
+        drop(log);
+        let cut = |path: &Path, left: f64| {
+            let bytes = std::fs::read(path).unwrap();
+            let left = (bytes.len() as f64 * left) as usize;
+            std::fs::write(path, &bytes[..left]).unwrap();
+            bytes[..left].to_vec()
+        };
+        let lines = cut(&path, lines_left).iter().filter(|byte| **byte == b'\n').count();
+        let results = cut(&results_path(&path), results_left).len() as u64;
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(torn.as_bytes()).unwrap();
+
+        let (mut log, done) = open(&path, LogMode::Resume).unwrap();
+        // The torn piece may end the line before it by chance; then that is whole, or no line.
+        let added = add_ok(&mut log, 100, "added");
+        drop((log, done));
+        let (log, done) = open(&path, LogMode::Resume).unwrap();
+        prop_assert_eq!(done.verdict(100, &notes("sha256:a")), Verdict::Done(added));
+        for (index, place) in places.iter().enumerate().take(lines) {
+            match done.verdict(index as u64, &notes("sha256:a")) {
+                Verdict::Done(_) => {
+                    let read = place.read(&log.results().unwrap()).unwrap();
+                    prop_assert_eq!(read, printed[index].as_bytes(), "others may have written the same there");
+                }
+                verdict => prop_assert!(verdict == Verdict::Run && place.end() > results),
+            }
+        }
+        for index in lines + 1..printed.len() {
+            prop_assert_eq!(done.verdict(index as u64, &notes("sha256:a")), Verdict::Run);
+        }
+        prop_assert_eq!(added.read(&log.results().unwrap()).unwrap(), b"added");
+    }
+}

@@ -1,0 +1,167 @@
+//! The folder of `--output-dir`: a file for the output of each job that is ok.
+//!
+//! A file appears under its name when it is complete and on disk. It is written in the same folder under a name that begins
+//! with `.offload-`; what a killed `map` left of these is removed by the next one. All names are looked up in the open
+//! folder, and none has a `/`, so no input leads out of it.
+
+use super::{cannot_write, lock};
+use crate::failure::Failure;
+use crate::limits::OUTPUT_NAME_MAX;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, create_dir_all};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// How the names of unfinished files begin.
+const UNFINISHED: &str = ".offload-";
+
+/// See the module's documentation.
+pub(crate) struct OutputFolder {
+    path: PathBuf,
+    folder: File,
+}
+
+impl OutputFolder {
+    /// Opens the folder, and makes it if it is not there. Until it is dropped, no other `map` writes to it.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if another one writes to it, [`Failure::Unwritten`] if it cannot be used.
+    pub(crate) fn open(path: &Path) -> Result<OutputFolder, Failure> {
+        let unusable = |error: io::Error| Failure::Unwritten(cannot_write(path, &error));
+        create_dir_all(path).map_err(unusable)?;
+        let folder = File::open(path).map_err(unusable)?;
+        if !lock(&folder).map_err(unusable)? {
+            let why = format!("another map writes to {}: name another folder, or wait", path.display());
+            return Err(Failure::Usage(why));
+        }
+        let opened = OutputFolder { path: path.to_owned(), folder };
+        opened.remove_unfinished().map_err(unusable)?;
+        Ok(opened)
+    }
+
+    /// As it was named.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the whole file of this name. When this returns, its content is on disk.
+    pub(super) fn write(&self, index: u64, name: &OsStr, output: &[u8]) -> io::Result<()> {
+        let unfinished = format!("{UNFINISHED}{index}");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&self.folder, &unfinished, flags, Mode::from_raw_mode(0o666))?);
+        let written = file
+            .write_all(output)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| Ok(renameat(&self.folder, &unfinished, &self.folder, name)?));
+        if written.is_err() {
+            let _ = unlinkat(&self.folder, &unfinished, AtFlags::empty()); // the first error is the one to tell
+        }
+        written
+    }
+
+    /// When this returns, the names of all files are on disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.folder.sync_all()
+    }
+
+    fn remove_unfinished(&self) -> io::Result<()> {
+        for entry in self.path.read_dir()? {
+            let name = entry?.file_name();
+            if name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
+                unlinkat(&self.folder, &name, AtFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives each job the name of its file: that of its input, without folders, or the number of the job. The second input of a
+/// name has its number in front: `17-photo.jpg`. The names depend on the list alone, and not on the order in which jobs end.
+#[derive(Debug, Default)]
+pub(crate) struct OutputNames {
+    /// The first half of the digest of each name. Two names of one digest are told apart like two that are equal.
+    taken: HashSet<u64>,
+}
+
+impl OutputNames {
+    /// The name for the output of this job, whose input is the file at this path, if it is one.
+    pub(crate) fn name(&mut self, index: u64, path: Option<&Path>) -> OsString {
+        let Some(path) = path else { return index.to_string().into() };
+        let mut name =
+            path.file_name().filter(|name| is_usable(name)).map_or(index.to_string().into(), OsStr::to_owned);
+        while !self.taken.insert(half_digest(&name)) {
+            let mut longer = OsString::from(format!("{index}-"));
+            longer.push(&name);
+            name = longer;
+        }
+        name
+    }
+}
+
+fn is_usable(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    bytes.len() <= OUTPUT_NAME_MAX && !bytes.contains(&0) && !bytes.starts_with(UNFINISHED.as_bytes())
+}
+
+fn half_digest(name: &OsStr) -> u64 {
+    Sha256::digest(name.as_bytes()).iter().take(8).fold(0, |half, byte| (half << 8) | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::failure::USAGE;
+    use super::*;
+
+    fn names(paths: &[&str]) -> Vec<String> {
+        let mut names = OutputNames::default();
+        let name = |(index, path): (usize, &&str)| {
+            names.name(index as u64, Some(Path::new(path))).into_string().unwrap()
+        };
+        paths.iter().enumerate().map(name).collect()
+    }
+
+    #[test]
+    fn a_file_has_the_name_of_its_input_and_the_second_one_its_number_before_it() {
+        assert_eq!(names(&["a/x", "b/x", "./y", "x"]), ["x", "1-x", "y", "3-x"]);
+        assert_eq!(names(&["1-x", "a/x", "b/x"]), ["1-x", "x", "2-x"]);
+        assert_eq!(names(&["2-x", "a/x", "b/x"]), ["2-x", "x", "2-2-x"]);
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_folder() {
+        let long = "x".repeat(OUTPUT_NAME_MAX + 1);
+        let odd = ["..", "/", "", "a/..", "/etc/passwd", "../../up", ".", ".offload-3", &long, "a\0b"];
+        assert_eq!(names(&odd), ["0", "1", "2", "3", "passwd", "up", "6", "7", "8", "9"]);
+        assert_eq!(OutputNames::default().name(7, None), "7");
+    }
+
+    #[test]
+    fn a_link_of_that_name_is_replaced_and_not_followed() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let victim = outside.path().join("victim");
+        std::fs::write(&victim, "whole").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join("x")).unwrap();
+        OutputFolder::open(folder.path()).unwrap().write(0, OsStr::new("x"), b"output").unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "whole");
+        assert_eq!(std::fs::read_to_string(folder.path().join("x")).unwrap(), "output");
+    }
+
+    #[test]
+    fn what_was_left_unfinished_is_removed_and_two_do_not_write_to_one_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(".offload-5"), "torn").unwrap();
+        std::fs::write(folder.path().join("other"), "stays").unwrap();
+        let opened = OutputFolder::open(folder.path()).unwrap();
+        let left: Vec<_> =
+            folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["other"]);
+        let second = OutputFolder::open(folder.path()).err().unwrap();
+        assert!(second.exit_code() == USAGE && second.message().unwrap().contains("another map writes to"));
+        drop(opened);
+        OutputFolder::open(folder.path()).unwrap();
+    }
+}

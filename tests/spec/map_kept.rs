@@ -1,0 +1,254 @@
+//! What `map` keeps of its results: a file for each output, and a job log from which it goes on after any end.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tests::harness::{
+    Daemon, PATIENCE, children_of, command, private_folder, run, signal, until, wait_for_end,
+};
+
+/// The name and the content of each file in a folder.
+fn files_in(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), read(&path).unwrap()))
+        .collect()
+}
+
+/// The whole lines of a job log.
+fn log_lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// How often each job ran, as the jobs themselves have written down.
+fn runs(path: &Path) -> BTreeMap<u64, u64> {
+    let mut runs = BTreeMap::new();
+    for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
+        *runs.entry(line.parse().unwrap()).or_insert(0) += 1;
+    }
+    runs
+}
+
+fn kill_with_all_below(process: &mut Child) {
+    fn below(pid: u32) -> Vec<u32> {
+        children_of(pid).into_iter().flat_map(|child| [vec![child], below(child)].concat()).collect()
+    }
+    let others = below(process.id());
+    process.kill().unwrap();
+    for pid in others {
+        // It may have ended with its parent.
+        let _ =
+            rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
+        assert!(wait_for_end(pid, PATIENCE));
+    }
+    process.wait().unwrap();
+}
+
+#[test]
+fn each_output_has_a_file_with_the_name_of_its_input_or_its_index() {
+    let folder = private_folder();
+    let inside = |name: &str| folder.path().join(name);
+    for (name, content) in [("a/x", "first"), ("b/x", "second"), ("y", "\u{0}third")] {
+        std::fs::create_dir_all(inside(name).parent().unwrap()).unwrap();
+        std::fs::write(inside(name), content).unwrap();
+    }
+    let list = b"a/x\nb/x\nmissing\na/../y\n../../../../etc/passwd\n/\n";
+    let mut map = command(&["map", "echo", "--files", "--output-dir", "out"]);
+    let ran = run(map.current_dir(folder.path()), list).code(1);
+    let lines = ran.json_lines();
+    assert_eq!((&lines[1]["output_file"], &lines[1]["output"]), (&"out/1-x".into(), &Value::Null));
+    assert_eq!((&lines[2]["output_file"], &lines[2]["outcome"]), (&Value::Null, &"io_error".into()));
+    let expected = [("x", "first"), ("1-x", "second"), ("y", "\u{0}third")];
+    let mut expected: BTreeMap<_, _> =
+        expected.into_iter().map(|(name, content)| (name.to_owned(), content.as_bytes().to_vec())).collect();
+    if let Ok(passwd) = read("/etc/passwd") {
+        expected.insert("passwd".to_owned(), passwd);
+    }
+    assert_eq!(files_in(&inside("out")), expected);
+
+    let mut map = command(&["map", "--exec", "printf %s {}", "--range", "7-9", "--output-dir", "numbers"]);
+    run(map.current_dir(folder.path()), b"").ok();
+    let numbers = [("0", b"7"), ("1", b"8"), ("2", b"9")];
+    let numbers = numbers.into_iter().map(|(name, content)| (name.to_owned(), content.to_vec())).collect();
+    assert_eq!(files_in(&inside("numbers")), numbers);
+}
+
+#[test]
+fn a_folder_or_a_log_that_cannot_be_used_is_told_before_anything_runs() {
+    let folder = private_folder();
+    std::fs::write(folder.path().join("file"), "x").unwrap();
+    for (words, code, said) in [
+        (&["--output-dir", "file"][..], 74, "cannot write to file"),
+        (&["--output-dir", "/proc/none"], 74, "cannot write to /proc/none"),
+        (&["--joblog", "no/such/log"], 74, "cannot write to no/such/log"),
+        (&["--joblog", "file"], 2, "file is there already: --resume"),
+        (&["--resume"], 2, "--joblog"),
+        (&["--retry-failed", "--resume", "--joblog", "log"], 2, "cannot be used with"),
+        (&["--raw", "--output-dir", "out"], 2, "cannot be used with"),
+    ] {
+        let words = [&["map", "--exec", "sh -c 'echo >> ran'"], words].concat();
+        let ran = run(command(&words).current_dir(folder.path()), b"a\n").code(code);
+        assert!(ran.stderr.contains(said), "{words:?}: {}", ran.stderr);
+    }
+    assert!(!folder.path().join("ran").exists());
+}
+
+#[test]
+fn a_disk_that_is_full_costs_no_result() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let mut shell = Command::new("sh");
+    let limited = "ulimit -f 8; exec \"$0\" map echo list --output-dir out --joblog log";
+    shell.args(["-c", limited]).arg(tests::harness::offload()).env("OFFLOAD_SOCKET", &daemon.socket);
+    std::fs::write(daemon.folder().join("list"), format!("a\n{}\nb\n", "x".repeat(20_000))).unwrap();
+    let ran = run(shell.current_dir(daemon.folder()), b"").code(74);
+    assert!(ran.stderr.contains("cannot write to out: File too large"), "{}", ran.stderr);
+    let out = files_in(&daemon.folder().join("out"));
+    assert!(out.keys().all(|name| ["0", "2"].contains(&name.as_str())), "nothing is half written: {out:?}");
+}
+
+#[test]
+fn the_log_has_a_line_for_each_job_and_only_what_is_ok_is_not_run_again() {
+    let folder = private_folder();
+    let script = "sh -c 'echo {} >> runs; printf %s {}; test {} != \"$(cat bad)\"'";
+    let map = |words: &[&str], list: &[u8]| {
+        let words = [&["map", "--exec", script, "--joblog", "log"], words].concat();
+        run(command(&words).current_dir(folder.path()), list)
+    };
+    std::fs::write(folder.path().join("bad"), "2").unwrap();
+    let first = map(&[], b"1\n2\n3\n").code(1);
+    let lines = log_lines(&folder.path().join("log"));
+    let mut outcomes: Vec<_> =
+        lines.iter().map(|line| (line["index"].as_u64(), line["outcome"].as_str())).collect();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, [(Some(0), Some("ok")), (Some(1), Some("app_error")), (Some(2), Some("ok"))]);
+    // The digest of `1`, as sha256sum prints it.
+    let digest = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
+    let line = lines.iter().find(|line| line["index"] == 0).unwrap();
+    assert_eq!((&line["input_digest"], &line["attempts"]), (&digest.into(), &1.into()));
+    assert!(line["start"].as_f64() > Some(1.7e9) && line["seconds"].is_f64(), "{line}");
+
+    std::fs::write(folder.path().join("bad"), "none").unwrap();
+    let retried = map(&["--retry-failed"], b"1\n2\n3\n4\n").ok();
+    assert!(retried.stderr.contains("1 job is not in the job log and was left out"), "{}", retried.stderr);
+    assert_eq!(runs(&folder.path().join("runs")), [(1, 1), (2, 2), (3, 1)].into());
+    let resumed = map(&["--resume"], b"1\n2\n5\n4\n").ok();
+    assert_eq!(runs(&folder.path().join("runs")), [(1, 1), (2, 2), (3, 1), (4, 1), (5, 1)].into());
+    let outputs: Vec<_> = resumed.json_lines().iter().map(|line| line["output"].clone()).collect();
+    assert_eq!(outputs, ["1", "2", "5", "4"], "the third input was another one");
+    let all_lines = |ran: &tests::harness::Ran| ran.text().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(all_lines(&first)[0], all_lines(&resumed)[0], "it is printed as it was printed before");
+    let refused = map(&["--resume", "--raw"], b"1\n").code(2);
+    assert!(refused.stderr.contains("it was written without --raw"), "{}", refused.stderr);
+}
+
+/// A number that looks random, and is the same for the same seed.
+fn next_number(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+const JOBS: u64 = 60;
+
+/// Kills the map, its supervisor and its workers again and again, until a run gets to its end.
+fn killed_until_done(form: &[&str], seed: u64) {
+    let (folder, calm) = (private_folder(), private_folder());
+    let script = "sh -c 'echo {} >> runs; seq {}; sleep 0.01'";
+    let range = format!("1-{JOBS}");
+    let words = [&["map", "--exec", script, "--range", &range, "--joblog", "log", "--resume"], form].concat();
+    let undisturbed = run(command(&words).current_dir(calm.path()), b"").ok();
+    let (log, written) = (folder.path().join("log"), folder.path().join("runs"));
+    let (mut seed, mut kills) = (seed, 0);
+    loop {
+        let counted = log_lines(&log);
+        let before = runs(&written);
+        let mut map = command(&words);
+        let output = std::fs::File::create(folder.path().join("output")).unwrap();
+        map.current_dir(folder.path()).stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
+        let mut map = map.spawn().unwrap();
+        let more = 1 + next_number(&mut seed) % 12;
+        let all_before: u64 = before.values().sum();
+        let status = until("some jobs to run, or all to be done", || {
+            let status = map.try_wait().unwrap();
+            let began = runs(&written).values().sum::<u64>() - all_before;
+            (status.is_some() || began >= more).then_some(status)
+        });
+        if status.is_none() {
+            kill_with_all_below(&mut map);
+            kills += 1;
+        }
+        let after = runs(&written);
+        for line in &counted {
+            assert_eq!(line["outcome"], "ok");
+            let number = line["index"].as_u64().unwrap() + 1;
+            assert_eq!(after[&number], before[&number], "{number} counted, and ran again");
+        }
+        if let Some(status) = status {
+            assert!(status.success(), "{status:?}");
+            break;
+        }
+    }
+    assert!(kills >= 4, "it was put to the test: {kills}");
+    if form.contains(&"--raw") {
+        assert!(read(folder.path().join("output")).unwrap() == undisturbed.stdout);
+    } else {
+        assert_eq!(files_in(&folder.path().join("out")), files_in(&calm.path().join("out")));
+        assert_eq!(files_in(&folder.path().join("out")).len() as u64, JOBS);
+    }
+}
+
+#[test]
+fn a_map_that_is_killed_again_and_again_prints_in_the_end_what_an_undisturbed_one_prints() {
+    killed_until_done(&["--raw", "--workers", "3"], 1);
+}
+
+#[test]
+fn a_map_that_is_killed_again_and_again_has_in_the_end_the_files_of_an_undisturbed_one() {
+    killed_until_done(&["--output-dir", "out", "--workers", "3"], 2);
+}
+
+#[test]
+fn an_interrupted_map_goes_on_in_a_supervisor_where_it_was() {
+    let daemon = Daemon::start(&["--workers", "2"]);
+    let words = ["map", "sleep", "list", "--joblog", "log", "--resume"];
+    std::fs::write(daemon.folder().join("list"), "1\n3600000\n2\n3\n").unwrap();
+    let mut map = daemon.command(&words);
+    map.current_dir(daemon.folder()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let map = map.spawn().unwrap();
+    until("three lines to count", || (log_lines(&daemon.folder().join("log")).len() == 3).then_some(()));
+    signal(map.id(), Signal::INT);
+    let interrupted = map.wait_with_output().unwrap().stdout;
+    assert_eq!(String::from_utf8(interrupted).unwrap().lines().count(), 4, "one of them is cancelled");
+    assert_eq!(log_lines(&daemon.folder().join("log")).len(), 3, "a cancelled job has no line");
+    std::fs::write(daemon.folder().join("list"), "1\n4\n2\n3\n").unwrap();
+    let accepted = |status: Value| status["jobs"]["accepted"].as_u64().unwrap();
+    let before = accepted(daemon.status());
+    let resumed = run(daemon.command(&words).current_dir(daemon.folder()), b"").ok();
+    assert_eq!(accepted(daemon.status()), before + 1, "only the input that is another one");
+    assert!(resumed.json_lines().iter().all(|line| line["outcome"] == "ok"));
+    assert!(resumed.json_lines().iter().enumerate().all(|(index, line)| line["index"] == index));
+}
+
+#[test]
+fn results_behind_a_slow_job_are_kept_and_a_reader_that_leaves_costs_none() {
+    let daemon = Daemon::start(&["--workers", "2"]);
+    let words = ["map", "sleep", "list", "--joblog", "log"];
+    std::fs::write(daemon.folder().join("list"), "3600000\n1\n2\n").unwrap();
+    let mut map = daemon.command(&words);
+    map.current_dir(daemon.folder()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut map = map.spawn().unwrap();
+    until("two lines to count", || (log_lines(&daemon.folder().join("log")).len() == 2).then_some(()));
+    drop(map.stdout.take());
+    let job = daemon.worker_running("sleep")["job"].as_str().unwrap().to_owned();
+    daemon.run(&["cancel", &job]).ok();
+    let ended = map.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(74), "{said}");
+    assert!(said.contains("2 results that could not be written: the same with --resume prints"), "{said}");
+}
