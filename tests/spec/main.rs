@@ -21,6 +21,7 @@ mod exec_tasks;
 mod files;
 mod filters;
 mod http;
+mod http_workers;
 mod idle;
 mod io_tasks;
 mod jsonl;

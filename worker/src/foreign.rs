@@ -7,11 +7,13 @@ use crate::sys;
 use crate::task::complain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+#[cfg(feature = "http-app")]
+use rustix::process::{Signal, pidfd_send_signal};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Variables of a worker that are not for the program behind it.
@@ -22,6 +24,9 @@ const EXIT_BROKEN_PROMISE: i32 = 76;
 
 /// What shells make of a signal, if it cannot be repeated.
 const EXIT_BY_SIGNAL: i32 = 128;
+
+/// Says in the log why a command was not started, and how the adapter ends.
+pub type Refuse = fn(&[OsString], &io::Error) -> ExitCode;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -77,7 +82,8 @@ impl Foreign {
         }
     }
 
-    /// There is nothing left to do for it, and it was told so. If it has not ended by itself, this process ends well.
+    /// There is nothing left to do for it, and it was told so by the end of its input. If it has not ended by itself, this process ends well.
+    #[cfg(feature = "jsonl")]
     pub(crate) fn finish(&mut self) {
         match self.ends_within(FOREIGN_GRACE) {
             true => self.repeat_failure(),
@@ -86,6 +92,28 @@ impl Foreign {
                 self.kill();
             }
         }
+    }
+
+    /// There is nothing left to do for it: it is asked to end (SIGTERM). However it does so, this process ends well, unless it
+    /// has ended before.
+    #[cfg(feature = "http-app")]
+    pub(crate) fn ask_to_end(&mut self) {
+        if self.ends_within(Duration::ZERO) {
+            return self.repeat_failure();
+        }
+        // It cannot be gone: it is collected below.
+        let _ = pidfd_send_signal(&self.process, Signal::TERM);
+        if !self.ends_within(FOREIGN_GRACE) {
+            complain(format_args!("the program goes on although it was asked to end, and is killed"));
+        }
+        self.kill();
+    }
+
+    /// Kills the program, because nobody wants what it is doing, and ends this process.
+    #[cfg(feature = "http-app")]
+    pub(crate) fn end_unwanted(&mut self) -> ! {
+        self.kill();
+        std::process::exit(0);
     }
 
     fn repeat_failure(&mut self) {

@@ -38,12 +38,10 @@ use channel::Channel;
 use lines::{Answer, OfferedTask};
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::io;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-/// Says in the log why a command was not started, and how the adapter ends.
-pub type Refuse = fn(&[OsString], &io::Error) -> ExitCode;
+pub use crate::foreign::Refuse;
 
 /// Serves the tasks of this program to the supervisor that started this process, as [`Worker::serve`] does. The first word of
 /// `command` is the path of the program. `refuse` says why it could not be started.

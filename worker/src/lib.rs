@@ -54,7 +54,9 @@
 //! | `process.rs` | how the process prepares itself before Hello |
 //! | `confine.rs` | the limits and privileges that it gives up then; shims use it too: [`confine`] |
 //! | `exec.rs`, `exec/` | tasks that are programs of their own; only with the feature `exec` |
-//! | `jsonl.rs`, `jsonl/`, `foreign.rs` | tasks of a program that reads and writes JSON Lines; only with the feature `jsonl` |
+//! | `jsonl.rs`, `jsonl/` | tasks of a program that reads and writes JSON Lines; only with the feature `jsonl` |
+//! | `http_app.rs`, `http_app/` | tasks of an HTTP application; only with the feature `http-app` |
+//! | `foreign.rs` | the process of either, which ends with its adapter |
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
 mod batch;
@@ -65,8 +67,10 @@ mod context;
 #[cfg(feature = "exec")]
 pub mod exec;
 mod file;
-#[cfg(feature = "jsonl")]
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
 mod foreign;
+#[cfg(feature = "http-app")]
+pub mod http_app;
 mod inbox;
 #[cfg(feature = "jsonl")]
 pub mod jsonl;

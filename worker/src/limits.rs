@@ -96,17 +96,47 @@ mod exec {
     pub const EXEC_STRAYS_PAUSE: Duration = Duration::from_micros(500);
 }
 
+/// How long a program behind an adapter may go on after it was told that there are no more jobs, or has closed its output, before
+/// it is killed.
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+pub const FOREIGN_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+
+#[cfg(feature = "http-app")]
+pub use http_app::*;
+
+/// Bounds of HTTP applications.
+#[cfg(feature = "http-app")]
+mod http_app {
+    use std::time::Duration;
+
+    /// How long to wait before an application that does not answer yet is asked again.
+    pub const HTTP_APP_LOOK: Duration = Duration::from_millis(5);
+
+    /// After this time without an answer the log says that it is waited for, and why.
+    pub const HTTP_APP_TOLD_AFTER: Duration = Duration::from_secs(1);
+
+    /// How long a connection to a port may take to be made. What listens on this machine takes it at once.
+    pub const HTTP_APP_CONNECT_MAX: Duration = Duration::from_secs(5);
+
+    /// How long an application that broke a connection may take to end, so that its own end is what is reported.
+    pub const HTTP_APP_END_MAX: Duration = Duration::from_millis(500);
+
+    /// The longest head of an answer, with those of 1xx answers before it, in bytes; also the longest line between two chunks.
+    pub const HTTP_APP_HEAD_MAX: usize = 64 << 10;
+
+    /// The most that is read from an application at once, in bytes.
+    pub const HTTP_APP_READ_MAX: usize = 64 << 10;
+
+    /// An answer that says that it has at most this many bytes is passed on as a whole, any other in parts.
+    pub const HTTP_APP_WHOLE_MAX: u64 = 1 << 20;
+}
+
 #[cfg(feature = "jsonl")]
 pub use jsonl::*;
 
-/// Bounds of programs behind adapters.
+/// Bounds of programs with JSON Lines.
 #[cfg(feature = "jsonl")]
 mod jsonl {
-    use std::time::Duration;
-
-    /// How long a program may go on after it was told that there are no more jobs, or has closed its output, before it is killed.
-    pub const FOREIGN_GRACE: Duration = Duration::from_secs(2);
-
     /// What a line may have beside twice the largest payload, in bytes.
     pub const JSONL_OVERHEAD_MAX: usize = 1 << 20;
 

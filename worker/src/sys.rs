@@ -5,9 +5,9 @@ use libc::c_int;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-#[cfg(feature = "jsonl")]
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
 use std::os::unix::process::CommandExt;
-#[cfg(feature = "jsonl")]
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
 use std::process::Command;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -113,7 +113,7 @@ impl AsRef<[u8]> for MappedPart {
 }
 
 /// Has the kernel kill the program that this command starts, when the calling thread ends.
-#[cfg(feature = "jsonl")]
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
 pub(crate) fn end_with_this_thread(command: &mut Command) {
     let parent = std::process::id();
     let prepare = move || {

@@ -10,8 +10,9 @@ mod candidate;
 mod questions;
 mod said;
 
-use super::failure::{OK, VerbResult};
+use super::failure::{Failure, OK, VerbResult};
 use super::flags::Globals;
+use super::http_worker::adapter;
 use super::jsonl_worker::ADAPTER;
 use super::output::{print, print_line};
 use super::worker_exec::SHIM;
@@ -32,6 +33,7 @@ Examples:
   offload worker check 'python3 my_worker.py'
   offload worker check 'python3 my_worker.py' --only Drain --timeout 2s
   offload worker check --jsonl 'node my_worker.js'
+  offload worker check --http 'uvicorn app:app --uds {socket}' --tasks extract,thumb
 
 Each question is put to a process of its own, with the examples that the tasks have in their offers: give each task one.
 Exit code 0 if nothing is wrong, otherwise 1. What a worker has to do is in the section PROTOCOL of protocol/src/lib.rs.";
@@ -47,6 +49,14 @@ pub(crate) struct Check {
     /// The program reads and writes JSON Lines, as those of `--worker-jsonl`
     #[arg(long)]
     jsonl: bool,
+
+    /// The program is an HTTP application, as those of `--worker-http`
+    #[arg(long, conflicts_with = "jsonl", requires = "tasks")]
+    http: bool,
+
+    /// The tasks of the HTTP application
+    #[arg(long, value_name = "TASK,...", value_delimiter = ',', requires = "http")]
+    tasks: Vec<String>,
 
     /// How long each of its answers may take
     #[arg(long, value_name = "D", default_value = "10s", value_parser = parse_time_limit)]
@@ -79,11 +89,18 @@ struct Row {
 }
 
 impl Check {
+    /// What prepares the process. Each of these confines the worker like any other, and ends it with this process.
+    fn front(&self) -> Result<Vec<String>, Failure> {
+        match (self.jsonl, self.http) {
+            (true, _) => Ok(ADAPTER.map(str::to_owned).to_vec()),
+            (_, true) => adapter(&self.command.0, &self.tasks).map_err(Failure::Usage),
+            _ => Ok(SHIM.map(str::to_owned).to_vec()),
+        }
+    }
+
     /// Runs the verb. Exit code 0 if the worker keeps the protocol, otherwise 1.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        // Either way the worker is confined like any other, and ends with this process.
-        let (front, words) = if self.jsonl { (ADAPTER, self.command.0) } else { (SHIM, self.command.0) };
-        let subject = Subject { front, words, patience: self.timeout };
+        let subject = Subject { front: self.front()?, words: self.command.0.clone(), patience: self.timeout };
         let mut rows = Vec::new();
         let mut tell = |row: Row| {
             let told = if globals.json { Ok(()) } else { print(line(&row).as_bytes()) };

@@ -101,7 +101,8 @@ pub(crate) fn become_sweeper() -> bool {
 
 /// Which kind of program each flag takes.
 const WHICH_FLAG: &str = "; --worker takes a program that speaks the protocol of workers, such as examples/worker.py; for one that \
-    reads standard input and prints its result there is --exec, and for one with JSON Lines --worker-jsonl";
+    reads standard input and prints its result there is --exec, for one with JSON Lines --worker-jsonl, and \
+    for an HTTP application --worker-http";
 
 /// If no worker of the user's program could be started, the message says what such a program has to do.
 pub(crate) fn explained(mut finished: Finished, is_own: bool) -> Finished {

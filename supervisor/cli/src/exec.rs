@@ -26,7 +26,7 @@ pub(crate) const TASKS_VARIABLE: &str = "OFFLOAD_ADAPTER_TASKS";
 pub(crate) struct ExecFlags {
     /// Run this program once for each job instead of a task: its standard output is the output. The input is its standard input,
     /// or where {} stands ({.} without extension, {/} file name, {#} job number). No shell is involved; for one, say sh -c '...'
-    #[arg(long, value_name = "CMD ARG...", conflicts_with_all = ["worker", "worker-jsonl"], value_parser = parse_command)]
+    #[arg(long, value_name = "CMD ARG...", conflicts_with_all = ["worker", "worker-jsonl", "worker-http"], value_parser = parse_command)]
     exec: Option<Words>,
 }
 

@@ -5,6 +5,7 @@ use super::client::RequestClient;
 use super::embedded::become_sweeper;
 use super::exec::configured_adapter;
 use super::failure::Failure;
+use super::http_worker::configured_applications;
 use super::jsonl_worker::ADAPTER as JSONL_ADAPTER;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
@@ -225,6 +226,7 @@ fn programs(settings: &Settings, allow_faults: bool) -> Result<Vec<Program>, Fai
             Program::command(words.clone()).with_shim(JSONL_ADAPTER.map(str::to_owned).to_vec())
         }),
     );
+    programs.extend(configured_applications(settings)?);
     if programs.is_empty() {
         programs.push(builtin());
     }

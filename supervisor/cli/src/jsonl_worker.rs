@@ -31,7 +31,8 @@ impl JsonlWorker {
     }
 }
 
-fn refuse(command: &[OsString], error: &io::Error) -> ExitCode {
+/// Says why a program behind an adapter was not started.
+pub(crate) fn refuse(command: &[OsString], error: &io::Error) -> ExitCode {
     let program = Path::new(command.first().map_or("".as_ref(), OsString::as_os_str));
     say(&format!("cannot start {}: {}", program.display(), why_not_executed(program, error)));
     if is_pointless(error) { POINTLESS } else { MAY_PASS }.into()

@@ -13,7 +13,7 @@
 //! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `completions`, `man` | nobody |
 //! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
-//! | `worker`, `worker-exec`, `exec-worker`, `jsonl-worker` (hidden) | the supervisor that started them |
+//! | `worker`, `worker-exec`, `exec-worker`, `jsonl-worker`, `http-worker` (hidden) | the supervisor that started them |
 //! | `bench-helper` (hidden) | the `bench pool` that started it |
 //!
 //! `run` and `map` share their parts: a [`source`] delivers inputs, a [`batch`] decides what to do next, a
@@ -58,6 +58,7 @@ mod drain;
 mod exec_worker;
 mod explain;
 mod http;
+mod http_worker;
 mod introduced;
 mod jobs;
 mod jsonl_worker;
@@ -134,6 +135,7 @@ enum Verb {
     WorkerExec(worker_exec::WorkerExec),
     ExecWorker(exec_worker::ExecWorker),
     JsonlWorker(jsonl_worker::JsonlWorker),
+    HttpWorker(http_worker::HttpWorker),
     BenchHelper(bench::pool::helper::BenchHelper),
 }
 
@@ -199,7 +201,8 @@ impl Verb {
     fn is_a_worker(&self) -> bool {
         match self {
             Verb::Worker(worker) => worker.is_at_work(),
-            Verb::WorkerExec(_) | Verb::ExecWorker(_) | Verb::JsonlWorker(_) | Verb::BenchHelper(_) => true,
+            Verb::WorkerExec(_) | Verb::ExecWorker(_) | Verb::JsonlWorker(_) | Verb::HttpWorker(_) => true,
+            Verb::BenchHelper(_) => true,
             _ => false,
         }
     }
@@ -247,6 +250,7 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::WorkerExec(worker_exec) => worker_exec.run(),
         Verb::ExecWorker(exec_worker) => exec_worker.run(),
         Verb::JsonlWorker(jsonl_worker) => jsonl_worker.run(),
+        Verb::HttpWorker(http_worker) => http_worker.run(),
         Verb::BenchHelper(helper) => helper.run(),
     }
 }

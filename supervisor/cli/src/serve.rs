@@ -26,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   offload serve                              as many workers as there are cores
   offload serve --worker 'python3 w.py'      workers of your own
+  offload serve --worker-http 'uvicorn app:app --uds {socket}' --tasks extract    an HTTP application
   offload --config offload.toml serve        settings from a file; SIGHUP reads it again, like `offload reload`
   offload serve --http 127.0.0.1:8080        the same jobs over HTTP; the token is in the file that is named
   offload serve --fail-fast                  exit with code 4 if the first worker of a program cannot be started

@@ -2,8 +2,9 @@
 
 use super::exec::configured_adapter;
 use super::failure::Failure;
+use super::http_worker::configured_applications;
 use crate::configuration::Settings;
-use crate::configuration::table::{BUILTIN, COMMAND, JSONL};
+use crate::configuration::table::{BUILTIN, COMMAND, HTTP, JSONL};
 use offload_supervisor::workers::executable::why_never_executed;
 use offload_supervisor::workers::find_executable;
 
@@ -13,12 +14,15 @@ use offload_supervisor::workers::find_executable;
 /// [`Failure::Usage`], with the place of the first one that cannot be started.
 pub(crate) fn check_programs(settings: &Settings) -> Result<(), Failure> {
     let values = &settings.values;
-    for (key, commands) in [(COMMAND, &values.commands), (JSONL, &values.jsonl_commands)] {
+    let commands =
+        [(COMMAND, &values.commands), (JSONL, &values.jsonl_commands), (HTTP, &values.http_commands)];
+    let has_builtin = commands.iter().all(|(_, commands)| commands.is_empty());
+    for (key, commands) in commands {
         for words in commands.iter().filter(|words| *words != &[BUILTIN]) {
             check_command(words).map_err(|why| Failure::Usage(format!("{}: {why}", settings.place(key))))?;
         }
     }
-    let has_builtin = values.commands.is_empty() && values.jsonl_commands.is_empty();
+    configured_applications(settings)?;
     let has_builtin = has_builtin || values.commands.iter().any(|words| words == &[BUILTIN]);
     configured_adapter(settings, has_builtin).map(drop)
 }

@@ -48,7 +48,7 @@ const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     /// What prepares the process of the worker, as a supervisor does.
-    pub(super) front: [&'static str; 3],
+    pub(super) front: Vec<String>,
     pub(super) words: Vec<String>,
     /// How long each answer may take.
     pub(super) patience: Duration,
@@ -104,7 +104,7 @@ impl Subject {
         let cannot = |error: io::Error| format!("it cannot be started: {error}");
         let program = find_executable(word).map_err(cannot)?;
         let kept = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-        let mut child = Command::new(self.front[0])
+        let mut child = Command::new(&self.front[0])
             .args(&self.front[1..])
             .arg(program)
             .args(arguments)

@@ -119,6 +119,7 @@ fn argument(key: &'static Key) -> Arg {
         .global(key.group == Group::Everywhere);
     match key.kind {
         ValueKind::Commands
+        | ValueKind::TaskLists
         | ValueKind::Weights
         | ValueKind::Batches
         | ValueKind::Programs
@@ -150,6 +151,7 @@ pub(super) fn value_name(key: &Key) -> &'static str {
         ValueKind::Word(_) => "WORD",
         ValueKind::Texts(kind) => kind.placeholder(),
         ValueKind::Commands => "CMD ARG...",
+        ValueKind::TaskLists => "TASK,...",
         ValueKind::Weights => "NAME=N",
         ValueKind::Routes => "METHOD PATH TASK",
         ValueKind::Batches => "TASK=MAX/WAIT",

@@ -2,7 +2,7 @@
 //! unknown key also the nearest known one.
 
 use super::key::{Key, ValueKind};
-use super::table::{BUILTIN, COMMAND, FILE_TABLES, JSONL, ROUTE, TASK, command_key, in_table};
+use super::table::{BUILTIN, COMMAND, FILE_TABLES, HTTP, JSONL, ROUTE, TASK, TASKS, command_key, in_table};
 use super::value::Value;
 use super::words::split_words;
 use super::{ConfigError, ConfigFile, Layer, Origin};
@@ -255,14 +255,21 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
     let mut all = BTreeMap::<&str, SpannedValue>::new();
     let mut names = BTreeSet::new();
     let mut without_command = None;
-    for pool in pools.get_ref().as_array().into_iter().flatten() {
+    let pools = pools.get_ref().as_array().into_iter().flatten();
+    let count = pools.clone().count();
+    for pool in pools {
         let mut values = Vec::new();
         read_table(POOL, pool, &mut values)?;
         if let Some(name) = pool.get_ref().get(NAME) {
             check_pool_name(name.get_ref(), &mut names).map_err(|reason| (name.span(), reason))?;
         }
-        if !values.iter().any(|one| [COMMAND, JSONL].contains(&one.key.name)) {
+        let has = |name: &str| values.iter().any(|one| one.key.name == name);
+        if ![COMMAND, JSONL, HTTP].into_iter().any(has) {
             without_command.get_or_insert(pool.span());
+        }
+        if count > 1 && has(HTTP) != has(TASKS) {
+            let message = "an HTTP application and its tasks are in the same [[pool]]: `http` and `tasks`";
+            return Err((pool.span(), message.to_owned()));
         }
         for one in values {
             let one = match all.remove(one.key.name) {
@@ -273,7 +280,7 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
         }
     }
     if let Some(span) = without_command
-        && (all.contains_key(COMMAND) || all.contains_key(JSONL))
+        && [COMMAND, JSONL, HTTP].into_iter().any(|name| all.contains_key(name))
     {
         let (key, value) = (command_key(), Value::Commands(Vec::new()));
         let commands = all.entry(COMMAND).or_insert(SpannedValue { key, value, span: span.clone() });
@@ -344,6 +351,9 @@ fn read_value(key: &Key, written: &DeValue<'_>) -> Result<Value, String> {
             split_words(line).map(|words| Value::Commands(vec![words]))
         }
         (ValueKind::Commands, _) => expected("a text or a list of words"),
+        (ValueKind::TaskLists, DeValue::Array(_)) => words(written).map(|names| Value::Commands(vec![names])),
+        (ValueKind::TaskLists, DeValue::String(text)) => key.parse_unchecked(text),
+        (ValueKind::TaskLists, _) => expected("a list of names"),
         (ValueKind::Texts(_), DeValue::Array(_)) => words(written).map(Value::Texts),
         (ValueKind::Texts(_), DeValue::String(text)) => Ok(Value::Texts(vec![text.to_string()])),
         (ValueKind::Texts(_), _) => expected("a text or a list of texts"),

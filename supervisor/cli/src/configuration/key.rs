@@ -10,6 +10,7 @@ use super::words::{join_words, split_words};
 use offload_http::{Address, TrustedProxy};
 use offload_supervisor::limits::SOCKET_PATH_MAX;
 use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_size};
+use offload_worker::http_app::{HttpTask, check_tasks};
 use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
@@ -44,6 +45,8 @@ pub(crate) enum ValueKind {
     Texts(TextKind),
     /// Commands. A source may set the key several times, which makes several commands.
     Commands,
+    /// Names of tasks with what is said of them, with commas between them; one list for each command of another key.
+    TaskLists,
     /// Shares of worker time by the name of the client; a table of its own in the file.
     Weights,
     /// Routes over HTTP; each is a table in the file. A source may set the key several times.
@@ -263,6 +266,10 @@ impl Key {
             Value::Path(path) => path.to_string_lossy().into_owned(),
             Value::Word(word) => word.clone(),
             Value::Texts(texts) => texts.join(","),
+            Value::Commands(lists) if self.kind == ValueKind::TaskLists => {
+                let lists: Vec<_> = lists.iter().map(|names| names.join(",")).collect();
+                lists.join("; ")
+            }
             Value::Commands(commands) => {
                 let commands: Vec<_> = commands.iter().map(|words| join_words(words)).collect();
                 commands.join("; ")
@@ -305,7 +312,8 @@ impl Key {
             | ValueKind::Path
             | ValueKind::File
             | ValueKind::Word(_)
-            | ValueKind::Commands => format!("\"{text}\""),
+            | ValueKind::Commands
+            | ValueKind::TaskLists => format!("\"{text}\""),
         }
     }
 
@@ -351,10 +359,9 @@ impl Key {
                 Err(format!("{text:?} is none of {}", words.join(", ")))
             }
             ValueKind::Word(_) => Ok(Value::Word(text.to_owned())),
-            ValueKind::Texts(_) => {
-                Ok(Value::Texts(text.split(',').map(|text| text.trim().to_owned()).collect()))
-            }
+            ValueKind::Texts(_) => Ok(Value::Texts(separated(text))),
             ValueKind::Commands => split_words(text).map(|words| Value::Commands(vec![words])),
+            ValueKind::TaskLists => Ok(Value::Commands(vec![separated(text)])),
             ValueKind::Weights => parse_weights(text).map(Value::Weights),
             ValueKind::Routes => parse_routes(text).map(Value::Routes),
             ValueKind::Batches => parse_batches(text).map(Value::Batches),
@@ -381,6 +388,9 @@ impl Key {
             (ValueKind::Texts(kind), Value::Texts(texts)) => {
                 texts.iter().try_for_each(|text| kind.check(text))
             }
+            (ValueKind::TaskLists, Value::Commands(lists)) => {
+                lists.iter().try_for_each(|list| http_tasks(list).map(drop))
+            }
             (ValueKind::Weights, Value::Weights(weights)) => weights::check(weights),
             (ValueKind::Batches, Value::Batches(batches)) => batches::check(batches),
             (ValueKind::Programs, Value::Programs(programs)) => programs::check(programs),
@@ -405,6 +415,19 @@ impl Key {
             _ => Value::Number(number),
         }
     }
+}
+
+fn separated(text: &str) -> Vec<String> {
+    text.split(',').map(|text| text.trim().to_owned()).collect()
+}
+
+/// The tasks of one HTTP application.
+///
+/// # Errors
+/// A sentence for the person who named them.
+pub(crate) fn http_tasks(list: &[String]) -> Result<Vec<HttpTask>, String> {
+    let tasks = list.iter().map(|text| text.parse()).collect::<Result<Vec<HttpTask>, _>>()?;
+    check_tasks(&tasks).map(|()| tasks)
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -31,7 +31,7 @@ mod words;
 
 pub(crate) use environment::{default_socket, read_environment};
 pub(crate) use file::{read_file, read_key_of_file};
-pub(crate) use key::Key;
+pub(crate) use key::{Key, http_tasks};
 pub(crate) use places::{ConfigFile, usual_places};
 pub(crate) use programs::TaskProgram;
 pub(crate) use reference::{reference, reference_json, template};
@@ -69,6 +69,10 @@ pub(crate) struct Values {
     pub(crate) commands: Vec<Vec<String>>,
     /// The programs that read and write JSON Lines, each as its words.
     pub(crate) jsonl_commands: Vec<Vec<String>>,
+    /// The HTTP applications, each as its words.
+    pub(crate) http_commands: Vec<Vec<String>>,
+    /// The tasks of each of these.
+    pub(crate) http_tasks: Vec<Vec<String>>,
     /// The tasks that are programs. Adapters have them, beside the worker programs.
     pub(crate) programs: BTreeMap<String, TaskProgram>,
     /// Threads for blocking work.
@@ -144,6 +148,8 @@ impl Default for Values {
             socket: None,
             commands: Vec::new(),
             jsonl_commands: Vec::new(),
+            http_commands: Vec::new(),
+            http_tasks: Vec::new(),
             programs: BTreeMap::new(),
             io_threads: IO_THREADS_DEFAULT,
             http: HttpValues::default(),

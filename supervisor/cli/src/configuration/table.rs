@@ -10,7 +10,8 @@ mod together;
 use super::Values;
 use super::http_checks::{addresses_are_of_this_machine, routes_go_together};
 use super::key::ValueKind::{
-    Batches, Bytes, Commands, Count, File, Path, Programs, Routes, Switch, Texts, Time, Weights, Word,
+    Batches, Bytes, Commands, Count, File, Path, Programs, Routes, Switch, TaskLists, Texts, Time, Weights,
+    Word,
 };
 use super::key::{ANY, Access, Group, Key, TextKind, key};
 use crate::limits::{CONFIGURED_JOBS_MAX, HTTP_CONNECTIONS_MAX, IO_THREADS_MAX, WORKER_PATIENCE_MS};
@@ -28,6 +29,10 @@ pub(crate) const SOCKET: &str = "supervisor.socket";
 pub(crate) const COMMAND: &str = "pool.command";
 /// The setting that says which programs with JSON Lines run.
 pub(crate) const JSONL: &str = "pool.jsonl";
+/// The setting that says which HTTP applications run.
+pub(crate) const HTTP: &str = "pool.http";
+/// The setting that says which tasks these have, in the same order.
+pub(crate) const TASKS: &str = "pool.tasks";
 /// The command that stands for the built-in worker.
 pub(crate) const BUILTIN: &str = "builtin";
 /// The longest input or output; by default it gives way to the memory for all of them.
@@ -44,7 +49,6 @@ pub(crate) const FILE_TABLES: [&str; 9] =
 
 /// The table of a route over HTTP, of which there may be several.
 pub(super) const ROUTE: &str = "route";
-
 /// The table of the tasks, each of which is a table in it.
 pub(super) const TASK: &str = "task";
 
@@ -89,9 +93,29 @@ pub(crate) static TABLE: &[Key] = &[
     )
     .in_group(Group::Programs)
     .for_example("python3 examples/jsonl/worker.py")
-    .without_it("none")
     .added_up()
     .that_goes_with(each_program_has_a_worker),
+    key(
+        HTTP,
+        "worker-http",
+        Commands,
+        field!(http_commands),
+        "HTTP application with its arguments, which listens at {socket} or at {port}; needs --tasks; may be given several times",
+    )
+    .in_group(Group::Programs)
+    .for_example("uvicorn app:app --uds {socket}")
+    .added_up()
+    .that_goes_with(each_program_has_a_worker),
+    key(
+        TASKS,
+        "tasks",
+        TaskLists,
+        field!(http_tasks),
+        "Tasks of an HTTP application, each POST /NAME: NAME, NAME:idempotent or NAME:produces=TYPE; once for each --worker-http",
+    )
+    .in_group(Group::Programs)
+    .for_example("extract,thumb:idempotent:produces=image/png")
+    .added_up(),
     key(
         "pool.workers",
         "workers",
@@ -314,8 +338,7 @@ pub(crate) static TABLE: &[Key] = &[
          started once for each job; may be given several times",
     )
     .in_group(Group::Programs)
-    .for_example("thumb timeout=10s -- convert - -thumbnail 200 png:-")
-    .without_it("none"),
+    .for_example("thumb timeout=10s -- convert - -thumbnail 200 png:-"),
     key(
         "io.threads",
         "io-threads",

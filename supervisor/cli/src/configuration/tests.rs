@@ -71,6 +71,7 @@ fn another_value(key: &Key) -> String {
         ValueKind::Texts(TextKind::Proxy) => "10.0.0.0/8".to_owned(),
         ValueKind::Texts(TextKind::Origin) => "https://app.example".to_owned(),
         ValueKind::Commands => "python3 'my worker.py'".to_owned(),
+        ValueKind::TaskLists => "hash,thumb:idempotent".to_owned(),
         ValueKind::Weights => "web=10".to_owned(),
         ValueKind::Routes => "POST '/images/{album}' thumbnail timeout=10s".to_owned(),
         ValueKind::Batches => "thumbnail=8/1ms".to_owned(),

@@ -13,7 +13,8 @@ pub(super) fn workers_for_each_program(values: &mut Values) {
 
 /// All adapters are one program. Without commands, the built-in worker is another one.
 fn number_of_programs(values: &Values) -> usize {
-    (values.commands.len() + values.jsonl_commands.len()).max(1) + usize::from(!values.programs.is_empty())
+    let Values { commands, jsonl_commands, http_commands, programs, .. } = values;
+    (commands.len() + jsonl_commands.len() + http_commands.len()).max(1) + usize::from(!programs.is_empty())
 }
 
 pub(super) fn each_program_has_a_worker(values: &Values) -> Result<(), String> {

@@ -1,0 +1,137 @@
+//! One request and its answer, on a connection of their own. The answer is read while the request is sent, so an application that
+//! answers before it has read holds nobody up; what it sent before its end is read before that is believed.
+
+use super::answer::{Answer, Event, Head};
+use super::request::Request;
+use crate::Bytes;
+use crate::foreign::Foreign;
+use crate::limits::HTTP_APP_READ_MAX;
+use bytes::Buf;
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, read, writev};
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The application has ended.
+    Ended,
+    /// It takes no connection, or has closed the one that it had. A sentence without its subject.
+    Closed(String),
+    /// What it sent is no answer. A sentence without its subject.
+    Wrong(String),
+    /// Nobody wants the answer any more.
+    Unwanted,
+}
+
+/// See the module's documentation.
+pub(super) struct Exchange<'a> {
+    program: &'a Foreign,
+    stream: OwnedFd,
+    /// What is left of the head and of the body.
+    unsent: [Bytes; 2],
+    received: Vec<u8>,
+    answer: Answer,
+    /// The application sends no more.
+    is_all: bool,
+}
+
+impl<'a> Exchange<'a> {
+    pub(super) fn new(program: &'a Foreign, stream: OwnedFd, request: Request) -> Exchange<'a> {
+        let Request { head, body, answer } = request;
+        Exchange {
+            program,
+            stream,
+            unsent: [head, body],
+            received: Vec::new(),
+            answer: Answer::new(answer),
+            is_all: false,
+        }
+    }
+
+    /// The head of the answer.
+    pub(super) fn head(&mut self) -> Result<Head, Broken> {
+        match self.next()? {
+            Event::Head(head) => Ok(head),
+            Event::Piece(_) | Event::End => Err(Broken::Wrong("sent a body without a head".to_owned())),
+        }
+    }
+
+    /// The next piece of its body, `None` behind the last one.
+    pub(super) fn piece(&mut self) -> Result<Option<Bytes>, Broken> {
+        match self.next()? {
+            Event::Piece(piece) => Ok(Some(piece)),
+            Event::Head(_) | Event::End => Ok(None),
+        }
+    }
+
+    fn next(&mut self) -> Result<Event, Broken> {
+        loop {
+            let next = self.answer.next(&mut self.received, self.is_all).map_err(Broken::Wrong)?;
+            match next {
+                Some(event) => return Ok(event),
+                None if self.is_all => {
+                    return Err(Broken::Closed(
+                        "closed the connection before its answer was complete".to_owned(),
+                    ));
+                }
+                None => self.move_bytes()?,
+            }
+        }
+    }
+
+    /// Waits until something can be sent or was received, or the application has ended.
+    fn move_bytes(&mut self) -> Result<(), Broken> {
+        let is_sending = self.unsent.iter().any(|unsent| !unsent.is_empty());
+        let flags = if is_sending { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut polled = [
+            PollFd::from_borrowed_fd(self.program.process(), PollFlags::IN),
+            PollFd::new(&self.stream, flags),
+        ];
+        match poll(&mut polled, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let has_ended = !polled[0].revents().is_empty();
+        if is_sending && polled[1].revents() != PollFlags::IN {
+            self.send();
+        }
+        // A process that it has started may have the connection, too, so the end of that may never come.
+        match self.receive()? || !has_ended {
+            true => Ok(()),
+            false => Err(Broken::Ended),
+        }
+    }
+
+    /// Who takes no more has an answer already, or is about to end.
+    fn send(&mut self) {
+        let [head, body] = &mut self.unsent;
+        match writev(&self.stream, &[IoSlice::new(head), IoSlice::new(body)]) {
+            Ok(count) => {
+                let of_head = count.min(head.len());
+                head.advance(of_head);
+                body.advance(count - of_head);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.unsent = [Bytes::new(), Bytes::new()],
+        }
+    }
+
+    /// Takes what has come. False if nothing has.
+    fn receive(&mut self) -> Result<bool, Broken> {
+        self.received.reserve(HTTP_APP_READ_MAX);
+        match read(&self.stream, spare_capacity(&mut self.received)) {
+            Ok(0) => self.is_all = true,
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(failed(errno)),
+        }
+        Ok(true)
+    }
+}
+
+fn failed(errno: Errno) -> Broken {
+    Broken::Closed(format!("broke the connection before its answer was complete: {errno}"))
+}
