@@ -68,6 +68,23 @@ fn json_can_be_compared_too_and_people_get_a_table() {
     }
 }
 
+#[test]
+fn each_task_is_compared_in_the_ways_that_are_possible_for_it() {
+    for (task, size, possible) in
+        [("primes", "100000", 5), ("pbkdf2", "100", 3), ("regex", "1000", 3), ("thumbnail", "64", 3)]
+    {
+        let flags = ["--task", task, "--size", size, "--rounds", "2", "--seconds", "0.04", "--json"];
+        let report = run_offload(&[&["bench", "compare"], &flags[..]].concat()).ok().json();
+        assert_eq!(report["strategies"].as_array().unwrap().len(), possible, "{report}");
+        assert_eq!(report["left_out"].as_array().unwrap().len(), 5 - possible, "{report}");
+    }
+    let refused = run_offload(&["bench", "compare", "--task", "regex", "--strategies", "partitioned_step"]);
+    refused.code(2);
+    let sizes = ["--size", "1000,2000", "--rounds", "1", "--seconds", "0.01", "--json"];
+    let reports = run_offload(&[&["bench", "compare"], &sizes[..]].concat()).ok().json_lines();
+    assert_eq!(reports.iter().map(|report| &report["size"]).collect::<Vec<_>>(), [1000, 2000]);
+}
+
 /// The lines of `bench pool --quick` for one workload, after what holds for all of them was checked: one object per
 /// size, each with a limit and our figure, and nothing that failed.
 fn pool_lines(workload: &str, unit: &str) -> Vec<Value> {

@@ -45,13 +45,13 @@ use std::io::{IsTerminal, stderr};
 use std::rc::Rc;
 use std::time::Duration;
 use strategy::{Setup, Strategy};
-use workload::{Documents, Numbers, Workload};
+use workload::{Documents, Numbers, OnePiece, PrimesUpTo, Workload};
 
 const EXAMPLES: &str = "\
 Examples:
   offload bench compare                                  each job does a million additions
   offload bench compare --task json --size 100000        each job measures an array of 100,000 elements
-  offload bench compare --size 20000 --seconds 500ms --json
+  offload bench compare --size 1000,10000,100000 --json
   offload bench compare --strategies threads,offloaded   the second beside the first
   offload bench compare --strategies inline,inline       the same beside itself: how sure is this machine?";
 
@@ -76,10 +76,10 @@ struct Compare {
     #[arg(long, value_enum, default_value_t = BenchTask::Average)]
     task: BenchTask,
 
-    /// Size of a job: the N of average, the number of array elements of json [default: 1000000 for average, 20000 for
-    /// json]
-    #[arg(long, value_name = "N")]
-    size: Option<u64>,
+    /// Sizes of a job, a report for each [default: 1000000 for average, 20000 for json, 1000000 for primes, 2000 for pbkdf2,
+    /// 100000 for regex, 256 for thumbnail]
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    size: Vec<u64>,
 
     /// How long to measure each strategy, all rounds together: seconds such as 0.5, or a duration such as 500ms; from 10ms
     /// to 10m
@@ -104,6 +104,26 @@ enum BenchTask {
     Average,
     /// Measure a JSON document, an array of N elements: a step is one element
     Json,
+    /// Count the primes up to N: a step is 65,536 numbers
+    Primes,
+    /// Derive a key with N iterations, in one piece
+    Pbkdf2,
+    /// Look for a pattern in a text of N bytes, in one piece
+    Regex,
+    /// Shrink a picture of N x N pixels, in one piece
+    Thumbnail,
+}
+
+impl BenchTask {
+    fn usual_size(self) -> u64 {
+        match self {
+            BenchTask::Average | BenchTask::Primes => 1_000_000,
+            BenchTask::Json => 20_000,
+            BenchTask::Pbkdf2 => 2_000,
+            BenchTask::Regex => 100_000,
+            BenchTask::Thumbnail => 256,
+        }
+    }
 }
 
 impl Bench {
@@ -119,17 +139,31 @@ impl Bench {
 impl Compare {
     fn run(self, globals: &Globals) -> VerbResult {
         let settings = globals.settings(self.workers.layer())?;
-        let report = match self.task {
-            BenchTask::Average => {
-                self.compare(Numbers::new(self.size.unwrap_or(1_000_000))?, &settings, globals)
+        let sizes = if self.size.is_empty() { &[self.task.usual_size()][..] } else { &self.size };
+        for (at, size) in sizes.iter().enumerate() {
+            let report = self.compare_size(*size, &settings, globals)?;
+            match globals.json {
+                true => print_line(report.json())?,
+                false => print(format!("{}{}", if at > 0 { "\n" } else { "" }, report.text()).as_bytes())?,
             }
-            BenchTask::Json => self.compare(Documents::new(self.size.unwrap_or(20_000))?, &settings, globals),
-        }?;
-        match globals.json {
-            true => print_line(report.json())?,
-            false => print(report.text().as_bytes())?,
         }
         Ok(OK)
+    }
+
+    fn compare_size(
+        &self,
+        size: u64,
+        settings: &Settings,
+        globals: &Globals,
+    ) -> Result<BenchReport, Failure> {
+        match self.task {
+            BenchTask::Average => self.compare(Numbers::new(size)?, settings, globals),
+            BenchTask::Json => self.compare(Documents::new(size)?, settings, globals),
+            BenchTask::Primes => self.compare(PrimesUpTo::new(size)?, settings, globals),
+            BenchTask::Pbkdf2 => self.compare(OnePiece::pbkdf2(size)?, settings, globals),
+            BenchTask::Regex => self.compare(OnePiece::regex(size)?, settings, globals),
+            BenchTask::Thumbnail => self.compare(OnePiece::thumbnail(size)?, settings, globals),
+        }
     }
 
     fn compare<W: Workload>(
@@ -138,16 +172,27 @@ impl Compare {
         settings: &Settings,
         globals: &Globals,
     ) -> Result<BenchReport, Failure> {
-        let size = workload.size();
+        let (task, size) = (workload.task(), workload.size());
+        let is_possible = |strategy: &&Strategy| W::HAS_STEPS || !strategy.needs_steps();
+        let strategies: Vec<Strategy> = self.strategies.iter().filter(is_possible).copied().collect();
+        if strategies.is_empty() {
+            let message = format!("--strategies: {task} computes in one piece, so it cannot be partitioned");
+            return Err(Failure::Usage(message));
+        }
+        let left_out = self.strategies.iter().filter(|strategy| !is_possible(strategy));
+        let left_out = left_out.map(|strategy| strategy.name()).collect();
         let setup = Setup { window: self.window(), pool: pool_config(&workload, settings, globals) };
         let (seconds, workers) = (self.seconds.as_secs_f64(), setup.pool.core.workers);
-        let plan = Plan { strategies: self.strategies.clone(), rounds: self.rounds, setup };
+        let plan = Plan { strategies, rounds: self.rounds, setup };
         let exercise = Rc::new(Exercise::new(workload)?);
         let found = comparison::compare(&plan, &exercise, |round| self.tell(round, globals))?;
         if !globals.quiet {
             self.warnings(&found).iter().for_each(|warning| say(warning));
         }
-        Ok(BenchReport::new((W::TASK, size), (seconds, self.rounds, workers), &found))
+        Ok(BenchReport {
+            left_out,
+            ..BenchReport::new((task, size), (seconds, self.rounds, workers), &found)
+        })
     }
 
     /// How long a sample takes.

@@ -119,6 +119,12 @@ pub(crate) const BENCH_TIME_MAX: Duration = Duration::from_secs(600);
 /// default.
 pub(crate) const BENCH_ELEMENTS_MAX: u64 = 500_000;
 
+/// Length of the text in which `offload bench compare --task regex` looks.
+pub(crate) const BENCH_TEXT_MAX: u64 = 32 << 20;
+
+/// Pixels of a side of the picture that `offload bench compare --task thumbnail` shrinks.
+pub(crate) const BENCH_SIDE_MAX: u64 = 4096;
+
 /// How long each strategy runs before it is measured.
 pub(crate) const BENCH_WARM_UP: Duration = Duration::from_millis(50);
 

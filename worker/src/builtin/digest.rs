@@ -2,7 +2,7 @@
 
 use super::whole::whole;
 use crate::limits::{DIGEST_ITERATIONS_MAX, DIGEST_LENGTH_MAX};
-use crate::task::{Output, Task, TaskError};
+use crate::task::{Input, Output, Task, TaskError};
 use pbkdf2::pbkdf2_hmac;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -25,14 +25,16 @@ pub(super) fn sha256_task() -> Task {
 }
 
 pub(super) fn pbkdf2_task() -> Task {
-    Task::raw("pbkdf2", |input, _| {
-        let request: Pbkdf2 = input.json()?;
-        let iterations = u32::try_from(bounded("iterations", request.iterations, DIGEST_ITERATIONS_MAX)?)?;
-        let length = usize::try_from(bounded("length", request.length, DIGEST_LENGTH_MAX)?)?;
-        let mut key = vec![0; length];
-        pbkdf2_hmac::<Sha256>(request.password.as_bytes(), request.salt.as_bytes(), iterations, &mut key);
-        Ok(Output::text(hexadecimal(&key)))
-    })
+    Task::raw("pbkdf2", |input, _| derive(&input))
+}
+
+pub(super) fn derive(input: &Input) -> Result<Output, TaskError> {
+    let request: Pbkdf2 = input.json()?;
+    let iterations = u32::try_from(bounded("iterations", request.iterations, DIGEST_ITERATIONS_MAX)?)?;
+    let length = usize::try_from(bounded("length", request.length, DIGEST_LENGTH_MAX)?)?;
+    let mut key = vec![0; length];
+    pbkdf2_hmac::<Sha256>(request.password.as_bytes(), request.salt.as_bytes(), iterations, &mut key);
+    Ok(Output::text(hexadecimal(&key)))
 }
 
 /// `value` if it is 1 to `max`.

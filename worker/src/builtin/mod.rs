@@ -45,7 +45,7 @@ mod time;
 mod whole;
 mod words;
 
-use crate::task::{Output, Task};
+use crate::task::{Input, Output, Task, TaskError};
 use crate::worker::Worker;
 use std::process::ExitCode;
 
@@ -74,6 +74,20 @@ pub fn tasks(faults: bool) -> Vec<Task> {
         tasks.push(fault::task());
     }
     tasks.into_iter().map(|task| descriptions::described(task.idempotent())).collect()
+}
+
+/// What `pbkdf2`, `regex` and `thumbnail` compute, in this process and in one piece: for programs that compare that with a worker.
+/// None for any other name.
+///
+/// # Errors
+/// Those of the task; the inner result has them.
+pub fn in_one_piece(task: &str, input: &Input) -> Option<Result<Output, TaskError>> {
+    match task {
+        "pbkdf2" => Some(digest::derive(input)),
+        "regex" => Some(pattern::find(input)),
+        "thumbnail" => Some(thumbnail::shrink(input)),
+        _ => None,
+    }
 }
 
 /// The built-in worker: [`Worker::serve`] with [`tasks`].

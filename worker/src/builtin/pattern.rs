@@ -3,7 +3,7 @@
 //! `(\/.+)+$`, a hundred slashes and a line feed, it practically never ends. It is here to show time limits.
 
 use crate::limits::PATTERN_MAX;
-use crate::task::{Task, TaskError};
+use crate::task::{Input, Output, Task, TaskError};
 use serde::{Deserialize, Serialize};
 
 #[derive(Deserialize)]
@@ -29,7 +29,12 @@ struct Found {
 }
 
 pub(super) fn task() -> Task {
-    Task::json("regex", |search: Search, _| search.matched().map(|matched| Found { matched }))
+    Task::raw("regex", |input, _| find(&input))
+}
+
+pub(super) fn find(input: &Input) -> Result<Output, TaskError> {
+    let search: Search = input.json()?;
+    Output::json(&Found { matched: search.matched()? })
 }
 
 impl Search {

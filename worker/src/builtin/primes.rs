@@ -39,8 +39,8 @@ pub(super) fn task() -> Task {
 pub fn primes_up_to(n: u64) -> Result<Primes, TaskError> {
     let mut count = Count::new(n)?;
     loop {
-        if let Break(primes) = count.step() {
-            return primes;
+        if let Break(primes) = Count::step(&mut count) {
+            return Ok(primes);
         }
     }
 }
@@ -65,7 +65,7 @@ pub(super) fn primes_up_to_each(numbers: &[u64]) -> Vec<Primes> {
 /// A count in the making.
 #[derive(Deserialize)]
 #[serde(try_from = "Kept")]
-struct Count {
+pub struct Count {
     n: u64,
     /// Where the next segment begins.
     start: usize,
@@ -76,7 +76,11 @@ struct Count {
 }
 
 impl Count {
-    fn new(n: u64) -> Result<Count, TaskError> {
+    /// Begins the count of the primes up to `n`, itself included.
+    ///
+    /// # Errors
+    /// If `n` is over [`PRIMES_N_MAX`].
+    pub fn new(n: u64) -> Result<Count, TaskError> {
         if n > PRIMES_N_MAX {
             return Err(TaskError::new(format_args!("n is {n}, it must be at most {PRIMES_N_MAX}")));
         }
@@ -87,6 +91,15 @@ impl Count {
 
     fn at(start: usize, primes: Primes, n: u64) -> Count {
         Count { n, start, primes, sieve: Sieve::new(n as usize, start), segment: vec![0; SEGMENT] }
+    }
+
+    /// Looks at 65,536 numbers, or at those that are left: constant cost. Breaks with the result once all are done, also when asked
+    /// again.
+    pub fn step(&mut self) -> ControlFlow<Primes> {
+        if self.start < positions(self.n) {
+            self.count_a_segment();
+        }
+        if self.start < positions(self.n) { Continue(()) } else { Break(self.primes) }
     }
 
     fn count_a_segment(&mut self) {
@@ -111,10 +124,7 @@ impl Stepped for Count {
     type Output = Primes;
 
     fn step(&mut self) -> ControlFlow<Result<Primes, TaskError>> {
-        if self.start < positions(self.n) {
-            self.count_a_segment();
-        }
-        if self.start < positions(self.n) { Continue(()) } else { Break(Ok(self.primes)) }
+        Count::step(self).map_break(Ok)
     }
 
     fn progress(&self) -> (u64, u64) {
@@ -288,7 +298,7 @@ mod tests {
                     break primes;
                 }
             };
-            assert_eq!(primes, Ok(expected));
+            assert_eq!(primes, expected);
         }
         assert_eq!(count.progress(), (n, n));
     }

@@ -7,7 +7,7 @@
 
 use super::pixels::{Channels, Pixels};
 use crate::limits::{PIXELS_MAX, THUMBNAIL_SIDE};
-use crate::task::{Task, TaskError};
+use crate::task::{Input, Output, Task, TaskError};
 use png::{ColorType, Transformations};
 use std::io::Cursor;
 use zune_jpeg::JpegDecoder;
@@ -19,8 +19,11 @@ const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 const JPEG_SIGNATURE: &[u8] = b"\xff\xd8\xff";
 
 pub(super) fn task() -> Task {
-    Task::raw("thumbnail", |input, _| decode(&input.bytes)?.shrunk_to(THUMBNAIL_SIDE).into_png())
-        .needs_memory(8 * PIXELS_MAX)
+    Task::raw("thumbnail", |input, _| shrink(&input)).needs_memory(8 * PIXELS_MAX)
+}
+
+pub(super) fn shrink(input: &Input) -> Result<Output, TaskError> {
+    decode(&input.bytes)?.shrunk_to(THUMBNAIL_SIDE).into_png()
 }
 
 fn decode(file: &[u8]) -> Result<Pixels, TaskError> {

@@ -25,8 +25,6 @@ pub(super) struct Exercise<W: Workload> {
     /// The workload.
     pub(super) workload: Arc<W>,
     answer: W::Answer,
-    /// The answer in the form in which a worker gives it.
-    output: Vec<u8>,
 }
 
 impl<W: Workload> Exercise<W> {
@@ -37,9 +35,7 @@ impl<W: Workload> Exercise<W> {
     pub(super) fn new(workload: W) -> Result<Exercise<W>, Failure> {
         let answer =
             workload.in_one_go().map_err(|error| Failure::internal("the workload has no answer", error))?;
-        let output = serde_json::to_vec(&answer)
-            .map_err(|error| Failure::internal("the answer cannot be written", error))?;
-        Ok(Exercise { workload: Arc::new(workload), answer, output })
+        Ok(Exercise { workload: Arc::new(workload), answer })
     }
 }
 
@@ -105,8 +101,8 @@ impl<W: Workload> StrategyJobs<W> {
     pub(super) fn on_answer(&self, answer: Result<W::Answer, TaskError>, cx: &mut Context) {
         match answer {
             Ok(answer) if answer == self.exercise.answer => self.count(Sent::default(), cx),
-            Ok(_) => self.fail(wrong(W::TASK), cx),
-            Err(error) => self.fail(Failure::internal(W::TASK, error), cx),
+            Ok(_) => self.fail(wrong(self.workload().task()), cx),
+            Err(error) => self.fail(Failure::internal(self.workload().task(), error), cx),
         }
     }
 
@@ -116,8 +112,8 @@ impl<W: Workload> StrategyJobs<W> {
         if report.outcome != OutcomeCode::Ok {
             let failure = Failure::outcome(report.outcome, render::message(report));
             self.fail(failure, cx);
-        } else if *finished.output != *self.exercise.output {
-            self.fail(wrong(W::TASK), cx);
+        } else if !W::is_output(&self.exercise.answer, &finished.output) {
+            self.fail(wrong(self.workload().task()), cx);
         } else {
             let Receipt { input_bytes, output_bytes, run_us, .. } = report.receipt;
             let all_us = u64::try_from(submitted.elapsed().as_micros()).unwrap_or(u64::MAX);

@@ -27,6 +27,8 @@ pub(super) struct BenchReport {
     pub(super) workers: usize,
     /// One row each.
     pub(super) strategies: Vec<Row>,
+    /// Strategies that are not possible, because the task computes in one piece.
+    pub(super) left_out: Vec<&'static str>,
     /// What the measurement itself costs.
     pub(super) prober: ProberRow,
     /// The shares of the machine that other processes, and other machines on the same host, had meanwhile.
@@ -159,6 +161,7 @@ impl BenchReport {
             rounds,
             workers,
             strategies: found.rows.iter().map(|summary| Row::new(summary, first)).collect(),
+            left_out: Vec::new(),
             prober: ProberRow { probe_latency_us: found.prober.probed.latency_us(), cpu: found.prober.cpu },
             noise: NoiseRow { foreign: found.noise.foreign(), stolen: found.noise.stolen() },
         }
@@ -185,7 +188,13 @@ impl BenchReport {
             "#ON THE WAY",
         ]);
         self.strategies.iter().for_each(|row| table.row(row.cells()));
-        let BenchReport { task, size, seconds, rounds, workers, prober, .. } = self;
+        let BenchReport { task, size, seconds, rounds, workers, left_out, prober, .. } = self;
+        let left_out = match left_out.is_empty() {
+            true => String::new(),
+            false => {
+                format!("Not possible, because {task} computes in one piece: {}.\n", left_out.join(", "))
+            }
+        };
         let (rounds, workers) =
             (text::count(u64::from(*rounds), "round"), text::count(*workers as u64, "worker"));
         let alone = format!(
@@ -194,7 +203,7 @@ impl BenchReport {
             prober.cpu * 100.0
         );
         format!(
-            "{task} {size}, {seconds} s each in {rounds}, {workers}\n\n{}\n{READING_HELP}\n{alone}\n",
+            "{task} {size}, {seconds} s each in {rounds}, {workers}\n\n{}\n{left_out}{READING_HELP}\n{alone}\n",
             table.render()
         )
     }
@@ -230,6 +239,7 @@ mod tests {
                 row("inline", None, None),
                 row("offloaded", Some(Beside::new("inline", ratio)), Some(0.25)),
             ],
+            left_out: vec!["partitioned_step"],
             prober: ProberRow { probe_latency_us: Percentiles { p50: 50, p99: 90, max: 100 }, cpu: 0.03125 },
             noise: NoiseRow { foreign: 0.0, stolen: 0.5 },
         }
@@ -251,6 +261,7 @@ mod tests {
         rest.as_object_mut().unwrap().remove("strategies");
         let expected = json!({
             "task": "average", "size": 20_000, "seconds": 0.3, "rounds": 10, "workers": 2,
+            "left_out": ["partitioned_step"],
             "prober": {"probe_latency_us": {"p50": 50, "p99": 90, "max": 100}, "cpu": 0.03125},
             "noise": {"foreign": 0.0, "stolen": 0.5},
         });

@@ -11,7 +11,6 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use offload_event_loop::io_pool::{IoHandle, IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, LoopError, LoopHandle, RunMode};
-use offload_protocol::nouns::MediaType;
 use offload_supervisor::views::Percentiles;
 use offload_supervisor::{ComputePool, Job, PoolConfig};
 use offload_worker::TaskError;
@@ -43,6 +42,11 @@ impl Strategy {
         Strategy::Threads,
         Strategy::Offloaded,
     ];
+
+    /// Whether it cuts jobs into steps.
+    pub(super) fn needs_steps(self) -> bool {
+        matches!(self, Strategy::PartitionedStep | Strategy::PartitionedBudget)
+    }
 
     /// Its name in tables and documents.
     pub(super) fn name(self) -> &'static str {
@@ -271,7 +275,9 @@ fn threaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: IoHandle) {
 }
 
 fn offloaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: ComputePool) {
-    let job = Job::new(W::TASK).input(jobs.workload().input()).media_type(MediaType::JSON);
+    let job = Job::new(jobs.workload().task())
+        .input(jobs.workload().input())
+        .media_type(jobs.workload().media_type());
     let submitted = Instant::now();
     pool.clone().submit(job, move |finished, cx| {
         jobs.on_finished(&finished, submitted, cx);

@@ -5,22 +5,30 @@
 
 use super::super::failure::Failure;
 use super::array::{ArraySteps, document};
-use crate::limits::BENCH_ELEMENTS_MAX;
+use crate::limits::{BENCH_ELEMENTS_MAX, BENCH_SIDE_MAX, BENCH_TEXT_MAX};
 use bytes::Bytes;
-use offload_worker::TaskError;
+use offload_protocol::nouns::MediaType;
 use offload_worker::builtin::average::Average;
+use offload_worker::builtin::in_one_piece;
 use offload_worker::builtin::json::{Measures, measure};
+use offload_worker::builtin::primes::{Count, Primes, primes_up_to};
+use offload_worker::{Input, TaskError};
 use serde::Serialize;
+use serde_json::json;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 /// See the module's documentation.
 pub(super) trait Workload: Send + Sync + 'static {
     /// The answer.
-    type Answer: PartialEq + Serialize + Send + 'static;
+    type Answer: PartialEq + Send + 'static;
     /// The state of a computation in steps.
     type Steps: 'static;
+    /// Whether it can be cut into steps. If not, [`Workload::in_steps`] and [`Workload::step`] are never called.
+    const HAS_STEPS: bool;
+
     /// The built-in task that computes the same.
-    const TASK: &'static str;
+    fn task(&self) -> &'static str;
 
     /// The size of the computation.
     fn size(&self) -> u64;
@@ -34,8 +42,21 @@ pub(super) trait Workload: Send + Sync + 'static {
     /// Does one step of constant cost. After the last one, breaks with the answer, or with why there is none.
     fn step(steps: &mut Self::Steps) -> ControlFlow<Result<Self::Answer, TaskError>>;
 
-    /// The input of [`Workload::TASK`] that computes the same; shared, not copied.
+    /// The input of [`Workload::task`] that computes the same; shared, not copied.
     fn input(&self) -> Bytes;
+
+    /// What the input is.
+    fn media_type(&self) -> MediaType {
+        MediaType::JSON
+    }
+
+    /// Whether this is the output that a worker gives for the answer.
+    fn is_output(answer: &Self::Answer, output: &[u8]) -> bool;
+}
+
+/// For answers that a worker gives as JSON.
+fn is_json(answer: &impl Serialize, output: &[u8]) -> bool {
+    serde_json::to_vec(answer).is_ok_and(|written| written == output)
 }
 
 /// The average of the numbers 1 to n.
@@ -57,7 +78,11 @@ impl Numbers {
 impl Workload for Numbers {
     type Answer = f64;
     type Steps = Average;
-    const TASK: &'static str = "average";
+    const HAS_STEPS: bool = true;
+
+    fn task(&self) -> &'static str {
+        "average"
+    }
 
     fn size(&self) -> u64 {
         self.n
@@ -77,6 +102,10 @@ impl Workload for Numbers {
 
     fn input(&self) -> Bytes {
         self.input.clone()
+    }
+
+    fn is_output(answer: &Self::Answer, output: &[u8]) -> bool {
+        is_json(answer, output)
     }
 }
 
@@ -102,7 +131,11 @@ impl Documents {
 impl Workload for Documents {
     type Answer = Measures;
     type Steps = ArraySteps;
-    const TASK: &'static str = "json";
+    const HAS_STEPS: bool = true;
+
+    fn task(&self) -> &'static str {
+        "json"
+    }
 
     fn size(&self) -> u64 {
         self.elements
@@ -122,6 +155,164 @@ impl Workload for Documents {
 
     fn input(&self) -> Bytes {
         self.document.clone()
+    }
+
+    fn is_output(answer: &Self::Answer, output: &[u8]) -> bool {
+        is_json(answer, output)
+    }
+}
+
+/// The primes up to n.
+pub(super) struct PrimesUpTo {
+    n: u64,
+    input: Bytes,
+}
+
+impl PrimesUpTo {
+    /// # Errors
+    /// A usage error if the task does not take this n.
+    pub(super) fn new(n: u64) -> Result<PrimesUpTo, Failure> {
+        Count::new(n).map_err(|error| Failure::Usage(format!("--size: {error}")))?;
+        Ok(PrimesUpTo { n, input: n.to_string().into() })
+    }
+}
+
+impl Workload for PrimesUpTo {
+    type Answer = Primes;
+    type Steps = Result<Count, TaskError>;
+    const HAS_STEPS: bool = true;
+
+    fn task(&self) -> &'static str {
+        "primes"
+    }
+
+    fn size(&self) -> u64 {
+        self.n
+    }
+
+    fn in_one_go(&self) -> Result<Primes, TaskError> {
+        primes_up_to(self.n)
+    }
+
+    fn in_steps(&self) -> Result<Count, TaskError> {
+        Count::new(self.n)
+    }
+
+    fn step(steps: &mut Result<Count, TaskError>) -> ControlFlow<Result<Primes, TaskError>> {
+        match steps {
+            Ok(count) => count.step().map_break(Ok),
+            Err(error) => ControlFlow::Break(Err(error.clone())),
+        }
+    }
+
+    fn input(&self) -> Bytes {
+        self.input.clone()
+    }
+
+    fn is_output(answer: &Primes, output: &[u8]) -> bool {
+        is_json(answer, output)
+    }
+}
+
+/// A task that computes in one piece.
+pub(super) struct OnePiece {
+    task: &'static str,
+    size: u64,
+    input: Input,
+}
+
+impl OnePiece {
+    /// `pbkdf2` with so many iterations.
+    ///
+    /// # Errors
+    /// A usage error if the task does not take so many.
+    pub(super) fn pbkdf2(iterations: u64) -> Result<OnePiece, Failure> {
+        let request = json!({"password": "password", "salt": "salt", "iterations": iterations, "length": 32});
+        OnePiece::new("pbkdf2", iterations, request.to_string().into(), MediaType::JSON)
+    }
+
+    /// `regex` looks for a pattern that is nowhere in a text of so many bytes, and backtracks a little at each of them.
+    ///
+    /// # Errors
+    /// A usage error unless the text has 1 to [`BENCH_TEXT_MAX`] bytes.
+    pub(super) fn regex(bytes: u64) -> Result<OnePiece, Failure> {
+        if !(1..=BENCH_TEXT_MAX).contains(&bytes) {
+            let message = format!("--size: a text of {bytes} bytes; it must be 1 to {BENCH_TEXT_MAX}");
+            return Err(Failure::Usage(message));
+        }
+        let text: String = ('a'..='z').cycle().take(usize::try_from(bytes).unwrap_or(usize::MAX)).collect();
+        let request = json!({"pattern": "(a[a-y]*)+0", "text": text});
+        OnePiece::new("regex", bytes, request.to_string().into(), MediaType::JSON)
+    }
+
+    /// `thumbnail` of a square picture with sides of so many pixels.
+    ///
+    /// # Errors
+    /// A usage error unless there are 1 to [`BENCH_SIDE_MAX`].
+    pub(super) fn thumbnail(side: u64) -> Result<OnePiece, Failure> {
+        if !(1..=BENCH_SIDE_MAX).contains(&side) {
+            let message = format!("--size: a side of {side} pixels; it must be 1 to {BENCH_SIDE_MAX}");
+            return Err(Failure::Usage(message));
+        }
+        OnePiece::new("thumbnail", side, picture(side as u32)?, MediaType::PNG)
+    }
+
+    fn new(task: &'static str, size: u64, bytes: Bytes, media_type: MediaType) -> Result<OnePiece, Failure> {
+        let workload = OnePiece { task, size, input: Input { bytes, media_type } };
+        match workload.in_one_go() {
+            Ok(_) => Ok(workload),
+            Err(error) => Err(Failure::Usage(format!("--size: {error}"))),
+        }
+    }
+}
+
+/// Stripes in all colours, as a PNG file.
+fn picture(side: u32) -> Result<Bytes, Failure> {
+    let broken = |error| Failure::internal("cannot write a picture", error);
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, side, side);
+    encoder.set_color(png::ColorType::Rgb);
+    let pixels: Vec<u8> = (0..side * side * 3).map(|at| (at ^ (at / side)) as u8).collect();
+    encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels)).map_err(broken)?;
+    Ok(file.into())
+}
+
+impl Workload for OnePiece {
+    type Answer = Bytes;
+    type Steps = Infallible;
+    const HAS_STEPS: bool = false;
+
+    fn task(&self) -> &'static str {
+        self.task
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn in_one_go(&self) -> Result<Bytes, TaskError> {
+        let unknown = || Err(TaskError::new("this is no task in one piece"));
+        in_one_piece(self.task, &self.input).unwrap_or_else(unknown).map(|output| output.bytes)
+    }
+
+    fn in_steps(&self) -> Infallible {
+        unreachable!("it has no steps")
+    }
+
+    fn step(steps: &mut Infallible) -> ControlFlow<Result<Bytes, TaskError>> {
+        match *steps {}
+    }
+
+    fn input(&self) -> Bytes {
+        self.input.bytes.clone()
+    }
+
+    fn media_type(&self) -> MediaType {
+        self.input.media_type.clone()
+    }
+
+    fn is_output(answer: &Bytes, output: &[u8]) -> bool {
+        answer == output
     }
 }
 
@@ -146,12 +337,27 @@ mod tests {
         assert_eq!(numbers.in_one_go(), Ok(500.5));
         let documents = Documents::new(100).unwrap();
         assert_eq!(all_steps(&documents), documents.in_one_go());
+        let primes = PrimesUpTo::new(1_000_000).unwrap();
+        assert_eq!(all_steps(&primes), primes.in_one_go());
+    }
+
+    #[test]
+    fn what_has_no_steps_has_an_answer() {
+        for workload in [OnePiece::pbkdf2(10), OnePiece::regex(1000), OnePiece::thumbnail(300)] {
+            let workload = workload.unwrap();
+            assert!(!workload.in_one_go().unwrap().is_empty(), "{}", workload.task());
+        }
     }
 
     #[test]
     fn a_size_out_of_bounds_is_a_usage_error_that_names_the_bound() {
         for refused in [Numbers::new(0).err(), Numbers::new(u64::MAX).err()] {
             assert!(refused.unwrap().message().unwrap().contains("must be 1 to"));
+        }
+        let others =
+            [OnePiece::pbkdf2(0), OnePiece::regex(0), OnePiece::thumbnail(0), OnePiece::thumbnail(1 << 40)];
+        for refused in others {
+            assert!(refused.err().unwrap().message().unwrap().contains("must be 1 to"));
         }
         for refused in [Documents::new(0).err(), Documents::new(BENCH_ELEMENTS_MAX + 1).err()] {
             let refused = refused.unwrap();
