@@ -359,7 +359,8 @@ fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     // It looks whether the others are there, and would install them.
-    let others = ["cc", "gunzip", "sleep", "setsid", "perl", "chromium", "node"].map(|name| (name, FINE));
+    let others =
+        ["cc", "gunzip", "sleep", "setsid", "perl", "chromium", "node", "npm"].map(|name| (name, FINE));
     let ours = [("cargo", cargo), ("spec", spec), ("live_bytes", live_bytes), ("fine", FINE)];
     for (name, script) in others.into_iter().chain(ours) {
         let program = folder.path().join(name);
@@ -373,6 +374,7 @@ fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<
     let ran = command
         .env("OFFLOAD_SCHEMATHESIS", "true")
         .env("OFFLOAD_NODE", "true")
+        .env("OFFLOAD_HTTP_APPS", "true")
         .env("OFFLOAD_PYTHON", "true")
         .output()
         .unwrap();
