@@ -19,12 +19,14 @@
 
 mod early_end;
 mod notes;
+mod retries;
 mod room;
 mod steps;
 
 pub(crate) use early_end::{CancelledJobs, NotDone};
 pub(crate) use notes::{BatchInput, Kept, Loaded, Notes, NumberedResult};
-pub(crate) use steps::{BatchLimits, BatchStep};
+pub(crate) use retries::Retries;
+pub(crate) use steps::{BatchLimits, BatchStep, Halt};
 
 use super::failure::Failure;
 use super::input::{Content, Input, Payload, Unreadable, wants_bytes};
@@ -34,9 +36,10 @@ use crate::limits::LOADS_MAX;
 use early_end::EarlyEnd;
 use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::Finished;
+use retries::Resting;
 use room::Room;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// What has been written so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +59,8 @@ pub(crate) struct BatchTally {
 pub(crate) struct BatchProgress {
     /// Inputs read from the source so far: the number of known jobs.
     pub(crate) read: u64,
-    /// Whether all inputs have been read.
-    pub(crate) is_all_read: bool,
+    /// How many jobs there are, once that is known.
+    pub(crate) total: Option<u64>,
     /// Jobs that have ended, in whatever order.
     pub(crate) ended: u64,
     /// The ended jobs that were not `ok`.
@@ -84,6 +87,10 @@ pub(crate) struct Batch {
     loaded: BTreeMap<u64, Payload>,
     running: BTreeMap<u64, Payload>,
     running_bytes: u64,
+    /// Jobs that are tried again later, and the pauses that have not begun.
+    resting: BTreeMap<u64, Resting>,
+    due_rests: VecDeque<(u64, Duration)>,
+    resting_bytes: u64,
     /// Results of which something is to be kept, and which of them a thread keeps now.
     unkept: BTreeMap<u64, Finished>,
     keeping: BTreeSet<u64>,
@@ -101,6 +108,8 @@ pub(crate) struct Batch {
     names: OutputNames,
     progress: BatchProgress,
     left_out: u64,
+    /// How many jobs had failed when that was too many.
+    halted_after: Option<u64>,
     tally: BatchTally,
     /// Set when the batch is to end before all is done.
     early_end: Option<EarlyEnd>,
@@ -129,6 +138,9 @@ impl Batch {
             loaded: BTreeMap::new(),
             running: BTreeMap::new(),
             running_bytes: 0,
+            resting: BTreeMap::new(),
+            due_rests: VecDeque::new(),
+            resting_bytes: 0,
             unkept: BTreeMap::new(),
             keeping: BTreeSet::new(),
             keeping_bytes: 0,
@@ -140,6 +152,7 @@ impl Batch {
             names: OutputNames::default(),
             progress: BatchProgress::default(),
             left_out: 0,
+            halted_after: None,
             tally: BatchTally::default(),
             early_end: None,
         }
@@ -153,9 +166,11 @@ impl Batch {
         if self.has_failed_too_often() {
             return None;
         }
-        self.next_write()
+        self.next_halt()
+            .or_else(|| self.next_write())
             .or_else(|| self.next_keep())
             .or_else(|| self.room.next_pause())
+            .or_else(|| self.next_rest())
             .or_else(|| self.next_submit())
             .or_else(|| self.next_load())
             .or_else(|| self.next_read())
@@ -219,7 +234,9 @@ impl Batch {
             return self.waiting.push_front((index, Input::Opened(file)));
         }
         self.room.on_result();
-        self.keep(index, finished);
+        if let Some(finished) = self.rest(index, finished, payload) {
+            self.keep(index, finished);
+        }
     }
 
     /// What is to be kept of these results is on disk, and no more in them.
@@ -293,7 +310,8 @@ impl Batch {
 
     /// How far the batch is.
     pub(crate) fn progress(&self) -> BatchProgress {
-        BatchProgress { read: self.taken, is_all_read: self.source == SourceState::AllRead, ..self.progress }
+        let total = (self.source == SourceState::AllRead).then_some(self.taken);
+        BatchProgress { read: self.taken, total, ..self.progress }
     }
 
     /// Longest input of one job, in bytes.
@@ -330,7 +348,23 @@ impl Batch {
         }
     }
 
-    fn keep(&mut self, index: u64, finished: Finished) {
+    fn next_halt(&mut self) -> Option<BatchStep> {
+        let Halt { failures, is_now } = self.limits.halt.filter(|_| self.halted_after.is_none())?;
+        self.halted_after = Some(self.progress.failed).filter(|failed| *failed >= failures);
+        self.halted_after.map(|_| BatchStep::Halt { is_now })
+    }
+
+    /// How many jobs had failed, if the batch has ended early because of that.
+    pub(crate) fn halted_after(&self) -> Option<u64> {
+        self.halted_after
+    }
+
+    fn keep(&mut self, index: u64, mut finished: Finished) {
+        let earlier = self
+            .notes
+            .get(&index)
+            .map_or(0, |notes| notes.earlier.iter().map(|report| report.attempts).sum());
+        finished.report.attempts += earlier;
         let length = finished.output.len() as u64;
         self.progress.ended += 1;
         self.progress.failed += u64::from(finished.report.outcome != OutcomeCode::Ok);
@@ -417,7 +451,7 @@ impl Batch {
         if !self.room.has_place(self.running.len()) {
             return false;
         }
-        let held = self.running_bytes + length + self.result_bytes + outputs;
+        let held = self.running_bytes + self.resting_bytes + length + self.result_bytes + outputs;
         self.running.is_empty() || held <= self.limits.bytes
     }
 

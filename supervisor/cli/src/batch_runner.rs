@@ -238,6 +238,8 @@ impl BatchRunner {
             BatchStep::Read { most } => self.read(most),
             BatchStep::Load { index, input, notes } => self.load(index, input, notes),
             BatchStep::Submit { index, payload } => self.submit(index, payload),
+            BatchStep::Rest { index, pause } => self.rest(index, pause),
+            BatchStep::Halt { is_now } => self.halt(is_now),
             BatchStep::Keep(results) => self.keep(results),
             BatchStep::Write(results) => self.write(results),
             BatchStep::Pause { at_least, number, why } => self.pause(at_least, number, &why),
@@ -355,6 +357,14 @@ impl BatchRunner {
         let runner = Rc::clone(self);
         self.handle.set_timeout(at_least + by_chance, move |_| {
             runner.batch.borrow_mut().on_resumed(number);
+            runner.turn();
+        });
+    }
+
+    fn rest(self: &Rc<Self>, index: u64, pause: Duration) {
+        let runner = Rc::clone(self);
+        self.handle.set_timeout(pause, move |_| {
+            runner.batch.borrow_mut().on_rested(index);
             runner.turn();
         });
     }

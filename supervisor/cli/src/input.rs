@@ -10,6 +10,7 @@ use bytes::Bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_protocol::limits::FILE_INPUT_MIN;
 use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
+use rustix::fs::{FileType, fstat};
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
@@ -18,8 +19,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
+use super::output::say;
 use super::{sys, text};
+use crate::limits::STDIN_TOLD_AFTER;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(crate) enum Input {
     Opened(Arc<OpenFile>),
     /// All of standard input.
     Stdin,
+    /// The same where nobody named it: if it does not end soon, a message says what is waited for.
+    Piped,
 }
 
 /// An input as it is given to a supervisor, with its media type.
@@ -176,13 +182,25 @@ impl Input {
         }
     }
 
+    /// The input if none was named: what is piped in, or else nothing. A terminal or another device is not read, because
+    /// nobody might be there to write to it.
+    pub(crate) fn unnamed() -> Input {
+        let kind = (!sys::stdin_was_closed()).then(|| fstat(io::stdin()).ok()).flatten();
+        let kind = kind.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            Some(FileType::Fifo | FileType::Socket | FileType::RegularFile) => Input::Piped,
+            _ => Input::Literal(Vec::new()),
+        }
+    }
+
     /// Reads the input, at most `max` bytes. This may block, so do not call it on the thread of an event loop.
     pub(crate) fn load(self, max: u64) -> Result<Payload, Unreadable> {
         match self {
             Input::Literal(bytes) => check(bytes, max, "the input"),
-            Input::Stdin => {
-                stdin().map_err(|error| unreadable(STDIN, &error))?;
-                read(io::stdin().lock(), 0, max, STDIN)
+            Input::Stdin => load_stdin(max),
+            Input::Piped => {
+                let _waiting = Waiting::begin();
+                load_stdin(max)
             }
             Input::File(path) => load_file(open_file(&path, |path| File::open(path))?, max),
             Input::Listed(path) => load_file(open_file(&path, open_regular)?, max),
@@ -239,6 +257,30 @@ fn load_file(file: OpenFile, max: u64) -> Result<Payload, Unreadable> {
         return Err(too_large(&name, Some(bytes), max));
     }
     read(file, bytes, max, &name)
+}
+
+fn load_stdin(max: u64) -> Result<Payload, Unreadable> {
+    stdin().map_err(|error| unreadable(STDIN, &error))?;
+    read(io::stdin().lock(), 0, max, STDIN)
+}
+
+/// While this lives, somebody waits for standard input without having said so. A message says it if that takes long.
+struct Waiting {
+    _ended: Sender<()>,
+}
+
+impl Waiting {
+    fn begin() -> Waiting {
+        let (ended, is_over) = channel::<()>();
+        // If there is no thread, there is no message.
+        let _ = std::thread::Builder::new().name("offload-wait".to_owned()).spawn(move || {
+            if is_over.recv_timeout(STDIN_TOLD_AFTER) == Err(RecvTimeoutError::Timeout) {
+                say("no INPUT was named, so the input is read from standard input, which does not end yet; for a job without input, \
+                     say < /dev/null");
+            }
+        });
+        Waiting { _ended: ended }
+    }
 }
 
 /// The media type of a file, by its first bytes. A character may be cut off at their end.

@@ -61,6 +61,9 @@ pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// See [`LOCK_TIMEOUT`].
 pub(crate) const LOCK_TRIED_EVERY: Duration = Duration::from_millis(20);
 
+/// After how long a message says that standard input is waited for, if nobody named it.
+pub(crate) const STDIN_TOLD_AFTER: Duration = Duration::from_secs(2);
+
 /// Most lines that wait to be written to standard error during a batch; more are dropped, because their reader has stopped.
 pub(crate) const PROGRESS_LINES_MAX: usize = 64;
 

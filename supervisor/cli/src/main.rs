@@ -39,6 +39,7 @@ mod output;
 mod output_file;
 mod progress;
 mod render;
+mod retry_flags;
 mod show;
 mod sink;
 mod source;

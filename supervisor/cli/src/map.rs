@@ -2,7 +2,7 @@
 
 mod keep_flags;
 
-use super::batch::BatchLimits;
+use super::batch::{BatchLimits, Halt};
 use super::batch_runner::{BatchWork, Target, run_batch};
 use super::daemon::SupervisorTarget;
 use super::embedded::{Summary, new_event_loop, work};
@@ -12,6 +12,7 @@ use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name, ta
 use super::input::{LIMIT_OF_SUPERVISOR, stdin};
 use super::output::expect_a_reader;
 use super::progress::ProgressDisplay;
+use super::retry_flags::RetryFlags;
 use super::sink::Form;
 use super::source::{InputLines, InputSource, KnownInputs, LineMeaning, Range, parse_range};
 use crate::configuration::Settings;
@@ -23,6 +24,7 @@ use offload_worker::exec::{ExecTask, has_place_for_input};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -38,6 +40,7 @@ Examples:
   ls *.jpg | offload map --exec 'convert {} {.}.png' --files    the name of each file is where {} stands
   offload map --exec 'gzip -c {}' --files list --output-dir zipped      a file for each output
   offload map --exec ./slow.sh list --joblog log --resume > out         after any end, go on where it was
+  offload map --exec ./upload.sh list --retry 3 --backoff 1s --halt soon,fail=10
   offload --socket ~/.offload/me.sock map primes n.txt  run the jobs in that supervisor
 
 Each output line is one finished job, with its \"index\" (counted from 0), its outcome, and with --files
@@ -75,6 +78,14 @@ pub(crate) struct Map {
 
     #[command(flatten)]
     keep: KeepFlags,
+
+    /// After N failed jobs, in whatever order they end: begin no more (soon), or also cancel those that are running (now);
+    /// what has ended is printed
+    #[arg(long, value_name = "soon|now,fail=N", value_parser = parse_halt)]
+    halt: Option<Halt>,
+
+    #[command(flatten)]
+    retry: RetryFlags,
 
     /// Stop after N failed results: what is not done is cancelled, and no more results are printed [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -123,6 +134,8 @@ impl Map {
             payload_setting: settings.payload_setting(),
             failures: self.max_failures,
             kept: self.keep.kept(),
+            retries: self.retry.retries(),
+            halt: self.halt,
         };
         let summary = work(config, self.job.options()?, self.work(asked, limits, globals)?)?;
         Ok(exit_code(&summary, globals))
@@ -148,6 +161,8 @@ impl Map {
             payload_setting: LIMIT_OF_SUPERVISOR,
             failures: self.max_failures,
             kept: self.keep.kept(),
+            retries: self.retry.retries(),
+            halt: self.halt,
         };
         let done =
             run_batch(&mut event_loop, self.work(asked, limits, globals)?, |_| Ok(Rc::clone(&daemon)))?;
@@ -163,7 +178,8 @@ impl Map {
 
     fn work(&self, asked: &Asked, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
         let form = if self.raw { Form::Raw } else { Form::JsonLines };
-        let source = self.list.source(asked, limits.payload)?;
+        let progress = ProgressDisplay::new(globals.quiet);
+        let source = self.list.source(asked, limits.payload, &progress)?;
         let (keeping, sink) = self.keep.open(&asked.task, form)?;
         Ok(BatchWork {
             task: asked.task.clone(),
@@ -172,7 +188,7 @@ impl Map {
             media_type: self.job.content_type().cloned(),
             keeping,
             sink,
-            progress: ProgressDisplay::new(globals.quiet),
+            progress,
         })
     }
 }
@@ -195,9 +211,18 @@ struct ListFlags {
 }
 
 impl ListFlags {
-    fn source(&self, asked: &Asked, line_max: u64) -> Result<InputSource, Failure> {
+    fn source(
+        &self,
+        asked: &Asked,
+        line_max: u64,
+        progress: &ProgressDisplay,
+    ) -> Result<InputSource, Failure> {
         let path = match (self.range, &asked.list) {
-            (Some(range), None) => return Ok(InputSource::Known(KnownInputs::range(range))),
+            (Some(range), None) => {
+                let numbers = KnownInputs::range(range);
+                progress.expect(numbers.left());
+                return Ok(InputSource::Known(numbers));
+            }
             (Some(_), Some(list)) => {
                 return Err(Failure::Usage(format!(
                     "with --range there is no list: leave out {:?} or --range",
@@ -211,14 +236,21 @@ impl ListFlags {
             true => LineMeaning::Path,
             false => LineMeaning::Input,
         };
+        let end = if self.null { 0 } else { b'\n' };
         let lines = match path {
             None => {
                 let stdin = stdin().map_err(|error| unreadable("standard input", &error))?;
+                // If there are too few descriptors, nobody counts.
+                let counted = stdin.as_fd().try_clone_to_owned();
+                counted.into_iter().for_each(|stdin| progress.expect_lines_of(stdin.into(), end));
                 InputLines::new(stdin, line, line_max)
             }
-            Some(path) => InputLines::new(open(path)?, line, line_max),
+            Some(path) => {
+                let list = open(path)?;
+                list.try_clone().into_iter().for_each(|list| progress.expect_lines_of(list, end));
+                InputLines::new(list, line, line_max)
+            }
         };
-        let end = if self.null { 0 } else { b'\n' };
         Ok(InputSource::Lines(Box::new(lines.ending_with(end))))
     }
 }
@@ -254,6 +286,18 @@ impl Asked {
                 Ok(Asked { task: task_name(first.unwrap_or_default())?, list: second, is_command: false })
             }
         }
+    }
+}
+
+/// For clap: `soon,fail=1`, `now,fail=3`.
+fn parse_halt(text: &str) -> Result<Halt, String> {
+    let form = || "it is soon,fail=N or now,fail=N, with N at least 1, such as now,fail=1".to_owned();
+    let (when, failures) = text.split_once(",fail=").ok_or_else(form)?;
+    let failures = failures.parse().ok().filter(|failures| *failures > 0).ok_or_else(form)?;
+    match when {
+        "soon" => Ok(Halt { failures, is_now: false }),
+        "now" => Ok(Halt { failures, is_now: true }),
+        _ => Err(form()),
     }
 }
 

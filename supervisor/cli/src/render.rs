@@ -82,6 +82,8 @@ fn json_document(finished: &Finished, of_batch: Option<(u64, &Notes)>, said: Jso
         content_type,
         error,
         attempts: *attempts,
+        earlier_attempts: of_batch
+            .map_or_else(Vec::new, |(_, notes)| notes.earlier.iter().map(JsonAttempt::from).collect()),
         receipt,
         metadata,
         labels,
@@ -201,11 +203,33 @@ struct JsonJob<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JsonError<'a>>,
     attempts: u32,
+    /// The attempts before the last one that returned an error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    earlier_attempts: Vec<JsonAttempt<'a>>,
     receipt: &'a Receipt,
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     metadata: &'a Metadata,
     #[serde(skip_serializing_if = "Labels::is_empty")]
     labels: &'a Labels,
+}
+
+#[derive(Serialize)]
+struct JsonAttempt<'a> {
+    job: &'a str,
+    outcome: &'static str,
+    error: Option<JsonError<'a>>,
+    run_us: u64,
+}
+
+impl<'a> From<&'a Report> for JsonAttempt<'a> {
+    fn from(report: &'a Report) -> JsonAttempt<'a> {
+        JsonAttempt {
+            job: &report.job,
+            outcome: report.outcome.as_str(),
+            error: report.error.as_ref().map(JsonError::from),
+            run_us: report.receipt.run_us,
+        }
+    }
 }
 
 #[derive(Serialize)]

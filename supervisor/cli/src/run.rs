@@ -9,6 +9,7 @@ use super::flags::{Globals, JobFlags, PoolFlags, task_name};
 use super::input::Input;
 use super::output::{expect_a_reader, refuse_binary_on_a_terminal};
 use super::progress::ProgressDisplay;
+use super::retry_flags::RetryFlags;
 use super::run_stream;
 use super::sink::{Form, Sink};
 use super::source::{InputSource, KnownInputs};
@@ -40,7 +41,8 @@ pub(crate) struct Run {
     #[arg(required_unless_present = "exec", allow_negative_numbers = true)]
     task: Option<OsString>,
 
-    /// The inputs: a text, @FILE for the content of a file, - for standard input; one empty input if absent
+    /// The inputs: a text, @FILE for the content of a file, - for standard input. Without any, what is piped in is the
+    /// input; if nothing is, the input is empty
     #[arg(value_name = "INPUT", value_parser = Input::parser(), allow_negative_numbers = true)]
     inputs: Vec<Input>,
 
@@ -50,6 +52,9 @@ pub(crate) struct Run {
     /// Print the output of one job as it comes, instead of all of it at the end
     #[arg(long)]
     stream: bool,
+
+    #[command(flatten)]
+    retry: RetryFlags,
 
     #[command(flatten)]
     job: JobFlags,
@@ -65,6 +70,10 @@ impl Run {
         let (task, inputs) = task_and_inputs(exec.as_ref(), self.task, self.inputs)?;
         if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
             return Err(Failure::Usage("standard input (-) can be the input of one job only".to_owned()));
+        }
+        if self.stream && self.retry.retries().most > 0 {
+            let why = "--stream prints an output as it comes, which cannot be taken back: leave out --retry";
+            return Err(Failure::Usage(why.to_owned()));
         }
         if self.stream && inputs.len() != 1 {
             return Err(Failure::Usage("--stream prints the output of one job: name one input".to_owned()));
@@ -94,6 +103,8 @@ impl Run {
             payload_setting: settings.payload_setting(),
             failures: None,
             kept: Kept::default(),
+            retries: self.retry.retries(),
+            halt: None,
         };
         let form = match globals.json {
             true => Form::JsonLines,
@@ -128,7 +139,7 @@ fn task_and_inputs(
         (None, first) => task_name(first.unwrap_or_default())?,
     };
     if inputs.is_empty() {
-        inputs.push(Input::Literal(Vec::new()));
+        inputs.push(Input::unnamed());
     }
     Ok((task, inputs))
 }

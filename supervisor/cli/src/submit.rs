@@ -45,7 +45,8 @@ pub(crate) struct Submit {
     /// The task to run; `offload tasks` lists them
     task: String,
 
-    /// The input: a text, @FILE for the content of a file, - for standard input; empty if absent
+    /// The input: a text, @FILE for the content of a file, - for standard input. Without it, what is piped in is the
+    /// input; if nothing is, the input is empty
     #[arg(value_parser = Input::parser(), allow_negative_numbers = true)]
     input: Option<Input>,
 
@@ -94,7 +95,7 @@ impl Submit {
             false => Printed::Whole(self.output.open(source, globals)?),
         };
         let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
-        let input = self.input.clone().unwrap_or(Input::Literal(Vec::new()));
+        let input = self.input.clone().unwrap_or_else(Input::unnamed);
         let max = client.payload_max();
         // The digest of a key is made from all bytes, so they might as well be sent.
         let by_file = client.takes_files() && self.idempotency_key.is_none();

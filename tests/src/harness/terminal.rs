@@ -2,6 +2,7 @@
 
 use super::Lines;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,6 +27,17 @@ impl Terminal {
         let path = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("of ASCII");
         let theirs = File::options().read(true).write(true).custom_flags(NOCTTY).open(path);
         Terminal { ours: File::from(ours), theirs: theirs.expect("its other side") }
+    }
+
+    /// A new one with so many columns.
+    ///
+    /// # Panics
+    /// If the system has none left.
+    pub fn open_with(columns: u16) -> Terminal {
+        let terminal = Terminal::open();
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal.theirs, size).expect("it is a terminal");
+        terminal
     }
 
     /// For a process that is to write to it.

@@ -52,6 +52,7 @@ impl Batch {
         let not_submitted = self.waiting.len() + self.loading + self.loaded.len();
         self.waiting.clear();
         self.loaded.clear();
+        self.end_rests();
         let not_done = NotDone {
             not_submitted: not_submitted as u64,
             is_partly_read: self.source != SourceState::AllRead,
@@ -77,7 +78,11 @@ impl Batch {
 
     /// Jobs that were given to the workers and whose results are not written, nor being written.
     pub(crate) fn unwritten(&self) -> u64 {
-        (self.running.len() + self.unkept.len() + self.keeping.len() + self.results.len()) as u64
+        (self.running.len()
+            + self.resting.len()
+            + self.unkept.len()
+            + self.keeping.len()
+            + self.results.len()) as u64
     }
 
     /// Inputs have come from the source after the early end.

@@ -2,6 +2,7 @@
 
 use crate::input::{Input, Payload};
 use crate::keeper::Printed;
+use offload_protocol::nouns::Report;
 use offload_supervisor::Finished;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ pub(crate) struct Notes {
     pub(crate) input_digest: Option<String>,
     /// When it was submitted.
     pub(crate) submitted: Option<SystemTime>,
+    /// Its attempts that returned an error and were followed by another one.
+    pub(crate) earlier: Vec<Report>,
     /// What is printed of it, if that is in the results of the job log.
     pub(crate) printed: Option<Printed>,
 }

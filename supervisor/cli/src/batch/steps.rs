@@ -1,6 +1,7 @@
 //! What a batch says is to be done next, and the limits within which it stays.
 
 use super::notes::{Kept, Notes, NumberedResult};
+use super::retries::Retries;
 use crate::input::{Input, Payload};
 use std::time::Duration;
 
@@ -19,6 +20,19 @@ pub(crate) struct BatchLimits {
     pub(crate) failures: Option<u64>,
     /// What is kept on disk of each result before it is written.
     pub(crate) kept: Kept,
+    /// How often a job is tried again.
+    pub(crate) retries: Retries,
+    /// After how many failed jobs no more are begun.
+    pub(crate) halt: Option<Halt>,
+}
+
+/// When to end early because too many jobs have failed, in whatever order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Halt {
+    /// After so many.
+    pub(crate) failures: u64,
+    /// Jobs that are running are cancelled.
+    pub(crate) is_now: bool,
 }
 
 /// What to do next. The method in brackets reports that it is done.
@@ -44,6 +58,18 @@ pub(crate) enum BatchStep {
         index: u64,
         /// Its input.
         payload: Payload,
+    },
+    /// Wait before this job is tried again ([`super::Batch::on_rested`]).
+    Rest {
+        /// Its number.
+        index: u64,
+        /// How long.
+        pause: Duration,
+    },
+    /// Too many jobs have failed: end the batch early ([`super::Batch::end_early`]), and if so cancel what is running.
+    Halt {
+        /// Whether running jobs are cancelled.
+        is_now: bool,
     },
     /// Keep on disk what is to be kept of these results, in any order ([`super::Batch::on_kept`]).
     Keep(Vec<NumberedResult>),

@@ -14,6 +14,8 @@ const LIMITS: BatchLimits = BatchLimits {
     payload_setting: "--max-payload",
     failures: None,
     kept: Kept { in_files: false, in_log: false },
+    retries: Retries { most: 0, pause: Duration::ZERO },
+    halt: None,
 };
 
 fn literals(count: usize) -> Vec<BatchInput> {
@@ -38,6 +40,8 @@ fn steps(batch: &mut Batch) -> Vec<String> {
             BatchStep::Read { most } => format!("read {most}"),
             BatchStep::Load { index, .. } => format!("load {index}"),
             BatchStep::Submit { index, .. } => format!("submit {index}"),
+            BatchStep::Rest { index, pause } => format!("rest {index} for {} ms", pause.as_millis()),
+            BatchStep::Halt { is_now } => format!("halt now: {is_now}"),
             BatchStep::Keep(results) => {
                 let indices = results.iter().map(|numbered| numbered.index.to_string());
                 format!("keep {}", indices.collect::<Vec<_>>().join(" "))
@@ -394,10 +398,13 @@ fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
                 match turn % 7 {
                     0 => failed(OutcomeCode::Overloaded),
                     3 => failed(OutcomeCode::Quota),
+                    5 => failed(OutcomeCode::AppError),
                     1 => ok("a rather long output that takes some room until it is written"),
                     _ => ok("short"),
                 },
             ),
+            BatchStep::Rest { index, .. } => batch.on_rested(index),
+            BatchStep::Halt { .. } => unreachable!("nobody asked for it"),
             BatchStep::Keep(mut results) => {
                 results.iter_mut().for_each(|result| result.finished.output = Bytes::new());
                 batch.on_kept(results);
@@ -410,6 +417,7 @@ fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
         }
     }
     assert_eq!((batch.running_bytes, batch.result_bytes, batch.loading, batch.notes.len()), (0, 0, 0, 0));
+    assert_eq!((batch.resting_bytes, batch.resting.len()), (0, 0));
     assert_eq!(batch.left_out(), left_out.len() as u64);
     assert!(written.is_sorted(), "in order");
     written.extend(left_out);
@@ -425,9 +433,13 @@ proptest! {
         jobs in 1u64..10,
         bytes in 1u64..400,
         log in any::<bool>(),
+        retries in 0u32..3,
     ) {
         let kept = Kept { in_files: log, in_log: log };
-        let written = play(inputs, &choices, BatchLimits { jobs, bytes, kept, ..LIMITS });
+        let retries = Retries { most: retries, pause: Duration::ZERO };
+        let written = play(inputs, &choices, BatchLimits { jobs, bytes, kept, retries, ..LIMITS });
         prop_assert_eq!(written, (0..inputs).collect::<Vec<_>>());
     }
 }
+
+mod failures;

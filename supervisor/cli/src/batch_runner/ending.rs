@@ -37,6 +37,8 @@ impl BatchEnd {
 pub(super) enum EndReason {
     /// Nothing is left to do, or too many jobs have failed.
     Complete,
+    /// So many jobs have failed that those which are running are cancelled.
+    Halted,
     /// A write failed: see [`BatchRunner::unwritten`].
     Unwritten,
     /// A signal.
@@ -53,7 +55,7 @@ impl BatchRunner {
                 return;
             }
             return match end.reason {
-                EndReason::Complete | EndReason::Interrupted(_) => end_by(signal),
+                EndReason::Complete | EndReason::Halted | EndReason::Interrupted(_) => end_by(signal),
                 EndReason::Unwritten | EndReason::Failed(_) => {
                     // It is the first signal, so what has ended is not lost by it.
                     end.reason = EndReason::Interrupted(signal);
@@ -77,7 +79,7 @@ impl BatchRunner {
             EndReason::Complete => {}
             // The file that saves results has those of jobs that have ended.
             EndReason::Unwritten => self.batch.borrow_mut().end_early(CancelledJobs::AreCounted),
-            EndReason::Interrupted(_) | EndReason::Failed(_) => {
+            EndReason::Halted | EndReason::Interrupted(_) | EndReason::Failed(_) => {
                 self.batch.borrow_mut().end_early(match self.spare_sink.borrow().has_a_line_for_each_job() {
                     true => CancelledJobs::HaveResults,
                     false => CancelledJobs::AreCounted,
@@ -140,7 +142,8 @@ impl BatchRunner {
     /// Says what is left to be said after the loop has stopped, and returns the failure to report.
     pub(super) fn conclude(&self, reason: EndReason) -> Option<Failure> {
         match reason {
-            EndReason::Complete => {
+            EndReason::Complete | EndReason::Halted => {
+                self.halted().into_iter().for_each(|line| self.progress.say(line));
                 self.dropped().into_iter().chain(self.left_out()).for_each(|line| self.progress.say(line));
                 self.close(&mut output::say);
                 None
@@ -205,6 +208,21 @@ impl BatchRunner {
             },
             _ => not_done,
         }
+    }
+
+    /// Ends the batch because so many jobs have failed.
+    pub(super) fn halt(self: &Rc<Self>, is_now: bool) {
+        match is_now {
+            true => self.end(EndReason::Halted),
+            false => self.batch.borrow_mut().end_early(CancelledJobs::AreCounted),
+        }
+    }
+
+    /// Why the batch was halted, and what was not done.
+    fn halted(&self) -> Vec<String> {
+        let Some(failed) = self.batch.borrow().halted_after() else { return Vec::new() };
+        let why = format!("halted after {}", text::count(failed, "failed job"));
+        [why].into_iter().chain(not_done_line(self.not_done())).collect()
     }
 
     /// The inputs that are not in the job log, where only such are done that are.
