@@ -57,6 +57,7 @@ mod parts;
 mod processes;
 mod records;
 mod segments;
+mod silent_starts;
 mod stalls;
 mod strays;
 #[cfg(test)]

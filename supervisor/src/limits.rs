@@ -297,6 +297,10 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// given although it has no other job.
 pub const WORKER_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A worker that has not said hello for this long is told of. With the interval of the checks that is at most two seconds after its
+/// start.
+pub(crate) const SILENT_START: Duration = Duration::from_millis(1500);
+
 /// A check or a timer that is this late was not delayed by work: this process did not run.
 pub(crate) const LATE_MIN: Duration = Duration::from_millis(100);
 

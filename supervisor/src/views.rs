@@ -69,6 +69,9 @@ pub struct ProgramView {
     pub failed_starts: u32,
     /// Why the last start failed, if the program is degraded.
     pub reason: Option<String>,
+    /// What the program looks like, if a worker of it has been running for more than 1.5 s and has not said hello.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// Whether jobs of the program are refused until a worker says hello.
     pub refuses: bool,
 }
@@ -269,6 +272,9 @@ pub struct WorkerView {
     pub progress: Option<(u64, u64)>,
     /// Why the worker is to be replaced although it is healthy: `jobs`, `age`, `memory`, `reload` or `surplus`.
     pub retires: Option<String>,
+    /// What its program looks like, if the worker has been running for more than 1.5 s and has not said hello.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// One job.

@@ -186,7 +186,7 @@ fn a_program_that_is_not_there_is_told_with_the_line_that_names_it() {
         ),
         (
             "[task.fine]\nexec = \"true\"\n\n[task.thumb]\nexec = \"/etc/passwd\"\n",
-            ":4: task.thumb: cannot start `/etc/passwd`: Permission denied",
+            ":4: task.thumb: cannot start `/etc/passwd`: permission denied: it may not be executed",
         ),
         ("[task.echo]\nexec = \"true\"\n", ":1: task.echo: there is a built-in task of this name"),
     ] {

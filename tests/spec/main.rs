@@ -32,6 +32,7 @@ mod map;
 mod map_failures;
 mod map_kept;
 mod map_lists;
+mod mistakes;
 mod mixture;
 mod never_starts;
 mod one_process;

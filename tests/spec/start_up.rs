@@ -77,9 +77,12 @@ fn garbage_instead_of_a_hello_is_no_reason_to_hang_either() {
 }
 
 #[test]
-fn run_says_it_too_and_does_not_hang() {
-    let ran = run_offload(&["run", "--worker", "/no/such/program", "act", "x"]).code(4);
-    assert!(ran.stderr.contains("No such file"), "{}", ran.stderr);
+fn run_starts_nothing_if_its_program_is_not_there() {
+    let ran = run_offload(&["run", "--worker", "/no/such/program", "act", "x"]).code(2);
+    assert_eq!(
+        ran.stderr,
+        "offload: --worker: cannot start `/no/such/program`: No such file or directory (os error 2)\n"
+    );
 }
 
 /// Without the rule it is started five times, and each time waited for.

@@ -10,6 +10,8 @@ use offload_supervisor::front::owner_of;
 use offload_supervisor::signals::EndingSignals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,10 +48,7 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
                 "the supervisor that owns {} (pid {pid}) does not listen there now: it is starting or ending; try again",
                 socket.display()
             ),
-            None => format!(
-                "no supervisor at {socket}; start one with: offload serve --socket {socket}",
-                socket = socket.display()
-            ),
+            None => nobody_at(&socket),
         }),
         // There is a supervisor, so this is not the error for a missing one.
         busy @ ConnectError::Busy { .. } => Failure::outcome(OutcomeCode::Overloaded, busy.to_string()),
@@ -57,8 +56,37 @@ pub(crate) fn connect(socket: &Path, name: &str) -> Result<client::Client, Failu
             let message = error.to_string();
             Failure::outcome(code, message)
         }
+        ConnectError::Io { error, socket } if error.kind() == ErrorKind::PermissionDenied => {
+            Failure::NoSupervisor(not_for_us(&socket, &error))
+        }
         other @ ConnectError::Io { .. } => Failure::NoSupervisor(other.to_string()),
     })
+}
+
+/// What to do where no supervisor answers.
+fn nobody_at(socket: &Path) -> String {
+    let shown = socket.display();
+    match std::fs::metadata(socket) {
+        Ok(about) if !about.file_type().is_socket() => {
+            let what = if about.is_dir() { "a directory" } else { "a file" };
+            format!("{shown} is {what}, not the socket of a supervisor: name that with --socket PATH")
+        }
+        _ => format!("no supervisor at {shown}; start one with: offload serve --socket {shown}"),
+    }
+}
+
+/// What to do where another user's supervisor may be.
+fn not_for_us(socket: &Path, error: &std::io::Error) -> String {
+    let near = [Some(socket), socket.parent()].into_iter().flatten();
+    let owner = near.filter_map(|path| path.metadata().ok()).map(|about| about.uid()).next();
+    let shown = socket.display();
+    match owner {
+        Some(owner) => format!(
+            "cannot connect to {shown}: {error}; only user {owner} is served there: say `sudo -u '#{owner}' offload ...`, or start one of \
+             your own with: offload serve"
+        ),
+        None => format!("cannot connect to {shown}: {error}; start one of your own with: offload serve"),
+    }
 }
 
 impl RequestClient {

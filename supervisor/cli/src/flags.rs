@@ -7,6 +7,7 @@ use super::exec::configured_adapter;
 use super::failure::Failure;
 use super::http_worker::configured_applications;
 use super::jsonl_worker::ADAPTER as JSONL_ADAPTER;
+use super::startable::check_programs;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
 use crate::configuration::{
@@ -166,6 +167,7 @@ impl PoolFlags {
     /// A pool for one batch. It has no spare unless somebody asks for one: starting the spare costs time in every
     /// batch, and saves as much only when a worker crashes.
     pub(crate) fn embedded(&self, settings: &Settings, globals: &Globals) -> Result<PoolConfig, Failure> {
+        check_programs(settings)?;
         let mut config = settings.pool_config(self.programs(settings)?);
         if settings.origin(SPARES) == Origin::Default {
             config.core.spares = 0;
@@ -199,6 +201,7 @@ impl ProgramFlags {
             return Ok(None);
         }
         let settings = globals.settings(self.programs.layer())?;
+        check_programs(&settings)?;
         let programs = programs(&settings, false)?;
         let workers = programs.len();
         let mut config = settings.pool_config(programs);

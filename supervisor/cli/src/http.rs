@@ -141,9 +141,7 @@ impl Interface {
             bound.push(
                 match text.parse().map_err(|error: BadAddress| Failure::Usage(error.to_string()))? {
                     Address::Descriptor(number) => descriptor(number)?,
-                    address => Bound::at(&address).map_err(|error| {
-                        Failure::Usage(format!("cannot listen for HTTP at {address}: {error}"))
-                    })?,
+                    address => Bound::at(&address).map_err(|error| not_bound(&address, &error))?,
                 },
             );
         }
@@ -307,6 +305,23 @@ fn read_tokens(path: &Path) -> Result<Tokens, String> {
     let bytes = read_private(path, TOKEN_FILE_MAX, Links::Refused).map_err(told)?;
     let text = String::from_utf8(bytes).map_err(|_| told("it is no text".to_owned()))?;
     Tokens::parse(&text).map_err(told)
+}
+
+/// Why nobody can be answered at this address, and what to do about it.
+fn not_bound(address: &Address, error: &io::Error) -> Failure {
+    let remedy = match (address, error.kind()) {
+        (Address::Tcp(_), io::ErrorKind::AddrInUse) => {
+            "; another program listens there: choose another port, or end that program"
+        }
+        (Address::Tcp(_), io::ErrorKind::PermissionDenied) => {
+            "; ports below 1024 are root's: choose a higher one, as in 127.0.0.1:8080"
+        }
+        (Address::Tcp(_), io::ErrorKind::AddrNotAvailable) => {
+            "; this machine has no such address: 127.0.0.1 is one"
+        }
+        _ => "",
+    };
+    Failure::Usage(format!("cannot listen for HTTP at {address}: {error}{remedy}"))
 }
 
 #[cfg(test)]

@@ -330,7 +330,13 @@ fn check(bytes: Vec<u8>, max: u64, name: &str) -> Result<Payload, Unreadable> {
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Unreadable {
-    Unreadable { code: OutcomeCode::IoError, message: format!("cannot read {name}: {error}") }
+    let remedy = match error.kind() {
+        io::ErrorKind::IsADirectory => {
+            format!("; for a job for each file in it, say: find {name} -type f | offload map TASK --files")
+        }
+        _ => String::new(),
+    };
+    Unreadable { code: OutcomeCode::IoError, message: format!("cannot read {name}: {error}{remedy}") }
 }
 
 fn too_large(name: &str, length: Option<u64>, max: u64) -> Unreadable {

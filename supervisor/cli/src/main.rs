@@ -80,6 +80,7 @@ mod worker;
 mod worker_exec;
 mod workers;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use failure::{Failure, OK, VerbResult};
 use flags::Globals;
@@ -99,6 +100,10 @@ Examples:
 Exit codes: 0 ok, 1 the task failed, 2 usage, 3 no supervisor, 4 rejected or unavailable, 5 no such job,
 70 internal error, 74 the output could not be written, 75 another supervisor owns the socket,
 124 timed out, 125 the worker crashed or the outcome is unknown, 126 cancelled, 130 interrupted (the process ends by the signal).";
+
+/// What is said to somebody who says nothing.
+const NO_VERB: &str =
+    "what is to be done? Try `offload run primes 1000000`, or `offload --help` for all verbs";
 
 /// Runs CPU-heavy jobs on a bounded set of worker processes that are restarted when they crash.
 #[derive(Debug, Parser)]
@@ -176,6 +181,10 @@ fn is_json_asked_for(words: impl Iterator<Item = OsString>) -> bool {
 
 /// Prints what is wrong with the command line, or the help or version that was asked for.
 fn report_command_line(error: &clap::Error) -> VerbResult {
+    if error.kind() == ErrorKind::MissingSubcommand && std::env::args_os().len() == 1 {
+        // The parser would list all verbs, also those that are hidden.
+        return Err(Failure::Usage(NO_VERB.to_owned()));
+    }
     if error.use_stderr() {
         let _ = error.print();
         return Err(Failure::CommandLine(error.to_string()));

@@ -233,13 +233,23 @@ fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
 
 fn refused(error: ServerStartError) -> Failure {
     match error {
-        ServerStartError::Bind(error @ BindError::AlreadyRunning { .. }) => {
-            Failure::AlreadyRunning(error.to_string())
-        }
+        ServerStartError::Bind(error @ BindError::AlreadyRunning { .. }) => Failure::AlreadyRunning(format!(
+            "{error}; ask it with `offload status`, end it with `offload drain`, or choose another --socket PATH"
+        )),
         ServerStartError::Bind(error @ BindError::Unsuitable { .. }) => Failure::Usage(format!(
             "{error}; put the socket into a folder of your own, such as --socket ~/.offload/me.sock"
         )),
+        ServerStartError::Bind(error @ BindError::Io { .. }) if is_of_the_path(&error) => Failure::Usage(
+            format!("{error}; name a place that you can write to, such as --socket ~/.offload/me.sock"),
+        ),
         ServerStartError::Service(ServiceStartError::Pool(error)) => not_started(error),
         other => Failure::internal("cannot start", other),
     }
+}
+
+/// Whether the path of the socket is wrong, and not the system.
+fn is_of_the_path(error: &BindError) -> bool {
+    use std::io::ErrorKind::*;
+    let BindError::Io { error, .. } = error else { return false };
+    matches!(error.kind(), NotFound | PermissionDenied | NotADirectory | ReadOnlyFilesystem | InvalidFilename)
 }

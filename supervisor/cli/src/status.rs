@@ -33,7 +33,8 @@ fn render(status: &views::Status) -> String {
         ("event loop", event_loop(&status.event_loop)),
         ("I/O pool", io_pool(&status.io_pool)),
     ];
-    let programs = status.programs.iter().filter_map(trouble).map(|line| ("program", line));
+    let troubles = status.programs.iter().filter_map(trouble);
+    let programs = troubles.chain(status.programs.iter().filter_map(silence)).map(|line| ("program", line));
     let lines = lines.into_iter().chain(programs);
     lines.map(|(name, line)| format!("{name:<10}  {}\n", text::printable(&line))).collect()
 }
@@ -52,11 +53,17 @@ fn process(status: &views::Status) -> String {
 
 /// What is wrong with a program, if anything is.
 fn trouble(program: &views::ProgramView) -> Option<String> {
-    let views::ProgramView { program, state, failed_starts, reason, refuses } = program;
+    let views::ProgramView { program, state, failed_starts, reason, refuses, hint: _ } = program;
     let reason = reason.as_ref()?;
     let refused = if *refuses { "; its jobs are refused" } else { "" };
     let starts = text::count(u64::from(*failed_starts), "failed start");
     Some(format!("`{program}` is {state}: {reason} ({starts} in a row{refused})"))
+}
+
+/// What is known of a program whose worker does not say hello.
+fn silence(program: &views::ProgramView) -> Option<String> {
+    let hint = program.hint.as_ref()?;
+    Some(format!("`{}` has a worker that does not say hello: {hint}", program.program))
 }
 
 fn workers(workers: &views::WorkerCounts) -> String {

@@ -61,7 +61,13 @@ fn render(workers: &Vec<WorkerView>) -> String {
             cell(worker.last_exit.as_ref()),
         ]);
     }
-    table.render()
+    table.render() + &hints(workers)
+}
+
+/// A line for each worker that does not say hello, below the table.
+fn hints(workers: &[WorkerView]) -> String {
+    let hints = workers.iter().filter_map(|worker| Some((worker.slot, worker.hint.as_ref()?)));
+    hints.map(|(slot, hint)| format!("slot {slot}: {}\n", text::printable(hint))).collect()
 }
 
 /// The progress as a percentage, or as an amount if the total is unknown. A worker may report nonsense.
@@ -88,6 +94,14 @@ mod tests {
         ] {
             assert_eq!(progress(said), shown, "{said:?}");
         }
+    }
+
+    #[test]
+    fn a_worker_that_does_not_say_hello_has_a_line_below_the_table() {
+        let silent =
+            WorkerView { slot: 1, hint: Some("is it a\nprogram?".to_owned()), ..WorkerView::default() };
+        let shown = render(&vec![WorkerView::default(), silent]);
+        assert!(shown.ends_with("\nslot 1: is it a\\nprogram?\n"), "{shown}");
     }
 
     #[test]

@@ -23,6 +23,8 @@ struct FailuresInARow {
     told: Option<(Instant, bool)>,
     /// Lines that these starts have printed.
     lines: BTreeSet<String>,
+    /// Whether the log was told that a worker is silent.
+    is_silence_told: bool,
 }
 
 /// The series of failed starts of each program.
@@ -51,6 +53,11 @@ impl StartFailures {
             lines.insert(line.to_owned());
         }
         is_new
+    }
+
+    /// Notes that a worker of this program is silent. Returns whether the log should be told.
+    pub(super) fn note_silence(&mut self, program: ProgramIndex) -> bool {
+        !std::mem::replace(&mut self.0.entry(program).or_default().is_silence_told, true)
     }
 
     fn end(&mut self, program: ProgramIndex) {

@@ -49,6 +49,7 @@ impl Hub {
         let last_check = self.checks.begin_check();
         self.check_stalls(last_check);
         self.check_memory();
+        self.tell_of_silent_starts();
         self.log.catch_up();
         let next = if self.is_anything_under_way() {
             self.schedule_check(CHECK_INTERVAL);

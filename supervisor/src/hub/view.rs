@@ -76,6 +76,12 @@ impl Hub {
                 state: state.to_owned(),
                 failed_starts: self.core.failed_starts(program),
                 reason,
+                hint: self
+                    .core
+                    .slots()
+                    .iter()
+                    .filter(|slot| slot.program == program)
+                    .find_map(|slot| self.silence_of(slot)),
                 refuses: self.core.refuses(program),
             }
         };
@@ -202,6 +208,7 @@ impl Hub {
                 .and_then(|job| self.core.jobs().get(job)?.past.progress)
                 .map(|progress| (progress.done, progress.total)),
             retires: retirement(slot).map(str::to_owned),
+            hint: self.silence_of(slot),
         }
     }
 

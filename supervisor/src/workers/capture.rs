@@ -117,6 +117,11 @@ impl Capture {
         self.recorder.tail.lines.iter().chain(begun).map(|line| escape_line(line)).collect()
     }
 
+    /// The first byte of standard output, once there is one.
+    pub(super) fn first_printed(&self) -> Option<u8> {
+        self.stdout.first
+    }
+
     /// Whether the last read took all that there was, and that ended with a complete line.
     pub(super) fn has_read_all(&self, stream: OutputStream) -> bool {
         let pipe = match stream {
@@ -183,16 +188,19 @@ struct Pipe {
     line: Vec<u8>,
     /// The last read took all that there was.
     is_emptied: bool,
+    /// The first byte that was read.
+    first: Option<u8>,
 }
 
 impl Pipe {
     fn new(source: OwnedFd) -> io::Result<Pipe> {
         ioctl_fionbio(&source, true)?;
-        Ok(Pipe { source: Arc::new(source), line: Vec::new(), is_emptied: true })
+        Ok(Pipe { source: Arc::new(source), line: Vec::new(), is_emptied: true, first: None })
     }
 
     /// Splits bytes into lines. `on_line` takes each complete line and leaves an empty one in its place.
     fn split(&mut self, bytes: &[u8], on_line: &mut dyn FnMut(&mut Vec<u8>)) {
+        self.first = self.first.or_else(|| bytes.first().copied());
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, complete) = match piece.strip_suffix(b"\n") {
                 Some(text) => (text, true),

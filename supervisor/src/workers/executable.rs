@@ -1,8 +1,8 @@
 //! Explains why the kernel refuses to execute a file. The kernel has one error number for several causes: "no such
 //! file" also means that a script exists and its interpreter does not.
 //!
-//! Files are examined only after the kernel has refused them, because only the kernel knows what it can execute
-//! (`binfmt_misc` adds to that).
+//! Only the kernel knows what it can execute, because `binfmt_misc` adds to that. So a file is examined after the kernel has
+//! refused it; before that only where nothing was added.
 
 use super::escape::escape_line;
 use crate::limits::EXECUTABLE_HEAD_MAX;
@@ -41,12 +41,41 @@ pub fn why_not_executed(file: &Path, error: &io::Error) -> String {
     reason.unwrap_or_else(|| error.to_string())
 }
 
-/// Why a file cannot be executed, if that can be known before it is tried: it is a script, and its interpreter is not there.
-/// Everything else only the kernel knows.
+/// Why a file cannot be executed, if that can be known before it is tried: it is a script, and its interpreter is not there; or
+/// it has no format that the kernel knows, and nobody has taught it others.
 pub fn why_never_executed(file: &Path) -> Option<String> {
     let head = read_head(file)?;
-    let interpreter = parse_interpreter(&head)?;
-    if interpreter.exists() { None } else { why_file_missing(&head) }
+    if let Some(interpreter) = parse_interpreter(&head) {
+        return if interpreter.exists() { None } else { why_file_missing(&head) };
+    }
+    has_no_format(&head).then(|| why_wrong_format(&head))
+}
+
+/// Whether it is certain that the kernel cannot execute a file that begins so. A 64-bit processor may run programs of its 32-bit
+/// relative.
+fn has_no_format(head: &[u8]) -> bool {
+    let Some(machine) = parse_machine(head) else { return is_text(head) || knows_no_other_formats() };
+    let ours = read_head(Path::new("/proc/self/exe")).and_then(|head| parse_machine(&head));
+    let is_relative = machine.ends_with("(32 bits)");
+    ours.is_some_and(|ours| ours != machine && !is_relative) && knows_no_other_formats()
+}
+
+/// Whether this is the beginning of a text, or nothing: other formats begin with bytes that no text has.
+fn is_text(head: &[u8]) -> bool {
+    head.iter().take(8).all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+}
+
+/// Whether it can be seen that nobody has told the kernel how to execute files of other formats, such as those of another
+/// processor.
+fn knows_no_other_formats() -> bool {
+    const OWN_FILES: [&str; 2] = ["register", "status"];
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_else(|_| "binfmt_misc".to_owned());
+    if !known.contains("binfmt_misc") {
+        return true;
+    }
+    let Ok(folder) = std::fs::read_dir("/proc/sys/fs/binfmt_misc") else { return false };
+    let names: Vec<_> = folder.flatten().map(|entry| entry.file_name()).collect();
+    !names.is_empty() && names.iter().all(|name| OWN_FILES.iter().any(|own| name == own))
 }
 
 /// The first bytes of a file. None if it cannot be read; a program need not be readable.
@@ -197,6 +226,27 @@ mod tests {
         assert!(refusal(b"echo 1\n").0.starts_with("it is neither a program nor a script"));
         assert!(refusal(b"").0.starts_with("it is no program: it is empty"));
         assert!(refusal(b"#!\n").0.contains("names no interpreter"));
+    }
+
+    #[test]
+    fn what_the_kernel_would_refuse_is_known_before_it_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = |content: &[u8]| {
+            let file = folder.path().join("program");
+            std::fs::write(&file, content).unwrap();
+            why_never_executed(&file)
+        };
+        assert_eq!(why_never_executed(Path::new("/bin/sh")), None);
+        assert_eq!(why(b"#!/bin/sh\n"), None);
+        assert_eq!(why(&elf(1, 3)), None, "the kernel may have been built for it");
+        assert!(why(b"#!/no/such/python\n").unwrap().contains("/no/such/python"));
+        assert!(why(b"echo 1\n").unwrap().starts_with("it is neither a program nor a script"));
+        assert!(why(b"").unwrap().starts_with("it is no program: it is empty"));
+        if knows_no_other_formats() {
+            assert!(why(b"\x89PNG\r\n\x1a\n").is_some());
+            let other = if cfg!(target_arch = "aarch64") { 62 } else { 183 };
+            assert!(why(&elf(2, other)).unwrap().starts_with("it is a program for"));
+        }
     }
 
     #[test]

@@ -294,6 +294,11 @@ impl Process {
         self.capture.has_read_all(stream)
     }
 
+    /// The first byte that the process printed to its standard output, if it has printed any.
+    pub fn first_printed(&self) -> Option<u8> {
+        self.capture.first_printed()
+    }
+
     /// The last lines that the process printed on either stream, escaped, the oldest first: at most
     /// [`TAIL_LINES`](crate::limits::TAIL_LINES), and the unfinished lines.
     pub fn last_lines(&self) -> Vec<String> {

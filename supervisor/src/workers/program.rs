@@ -3,6 +3,7 @@
 use offload_protocol::limits::NAME_MAX;
 use offload_protocol::nouns::cut;
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -157,8 +158,19 @@ fn find_executable_in(word: &str, path: &OsStr) -> io::Result<PathBuf> {
 }
 
 fn check_executable(file: &Path) -> io::Result<()> {
-    access(file, Access::EXEC_OK)?;
-    if std::fs::metadata(file)?.is_file() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    let about = std::fs::metadata(file)?;
+    if !about.is_file() {
+        let what = if about.is_dir() { "it is a directory" } else { "it is no regular file" };
+        return refused(format!("permission denied: {what}"));
+    }
+    match access(file, Access::EXEC_OK) {
+        Err(Errno::ACCESS) => refused(format!(
+            "permission denied: it may not be executed; `chmod +x {}` allows it",
+            file.display()
+        )),
+        checked => Ok(checked?),
+    }
 }
 
 #[cfg(test)]

@@ -39,8 +39,15 @@ pub(crate) fn read_key_of_file(key: &'static Key, file: &ConfigFile) -> Result<L
 }
 
 fn read_text(file: &ConfigFile) -> Result<String, ConfigError> {
-    read_regular(file)
-        .map_err(|reason| ConfigError(format!("cannot read {}: {reason}", file.path().display())))
+    let path = file.path().display();
+    read_regular(file).map_err(|reason| {
+        let remedy = if file.path().exists() {
+            String::new()
+        } else {
+            format!("; `offload config init {path}` writes one")
+        };
+        ConfigError(format!("cannot read {path}: {reason}{remedy}"))
+    })
 }
 
 /// Reads the text of a regular file. Reading anything else, such as a pipe, could block for ever. So the file is opened

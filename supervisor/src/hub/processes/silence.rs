@@ -23,6 +23,11 @@ impl WorkerProcesses {
         }
     }
 
+    /// The first byte that the worker has printed to its standard output.
+    pub(crate) fn first_printed(&self, worker: WorkerId) -> Option<u8> {
+        self.living.get(&worker)?.process.first_printed()
+    }
+
     /// Number of checks in a row at which the worker was silent.
     pub(crate) fn silent_checks(&self, worker: WorkerId) -> u32 {
         self.living.get(&worker).map_or(0, |living| living.silent_checks)
