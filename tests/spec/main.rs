@@ -15,6 +15,7 @@ mod configuration;
 mod connections;
 mod cookbook;
 mod crashes;
+mod doctor;
 mod draining;
 mod examples;
 mod exec;

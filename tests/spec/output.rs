@@ -60,7 +60,7 @@ impl Sink {
 
 /// Each verb with words that make it succeed where its output is read; JOB is one that has ended. What each is for:
 /// the result of a job, or something that can be asked for again.
-const VERBS: [(&str, &[&str], For); 30] = [
+const VERBS: [(&str, &[&str], For); 31] = [
     ("run", &["run", "echo", "x"], For::Job),
     ("run", &["run", "--json", "echo", "x"], For::Job),
     ("map", &["map", "echo", "list"], For::Job),
@@ -85,6 +85,7 @@ const VERBS: [(&str, &[&str], For); 30] = [
     ("config", &["config", "init", "-"], For::View),
     ("config", &["config", "show"], For::View),
     ("config", &["config", "check", "list"], For::View),
+    ("doctor", &["doctor"], For::View),
     ("completions", &["completions", "bash"], For::View),
     ("man", &["man"], For::View),
     ("man", &["--help"], For::View),

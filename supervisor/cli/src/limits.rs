@@ -37,6 +37,9 @@ pub(crate) const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same signal again within this time is the same request to end.
 pub(crate) const ONE_SIGNAL: Duration = Duration::from_millis(200);
 
+/// How often `doctor` sleeps for a millisecond, to see how late it wakes.
+pub(crate) const DOCTOR_SLEEPS: u32 = 200;
+
 /// How many names are tried for the file that saves a result which has no job id.
 pub(crate) const FILE_NAMES_MAX: usize = 100;
 

@@ -11,7 +11,7 @@
 //! | `bench` | event loops and a pool of its own |
 //! | `serve` | nobody: it is the supervisor |
 //! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
-//! | `config`, `completions`, `man` | nobody |
+//! | `config`, `doctor`, `completions`, `man` | nobody |
 //! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
 //! | `worker`, `worker-exec`, `exec-worker`, `jsonl-worker`, `http-worker` (hidden) | the supervisor that started them |
 //! | `bench-helper` (hidden) | the `bench pool` that started it |
@@ -55,6 +55,7 @@ mod completions;
 mod config;
 mod configuration;
 mod dead;
+mod doctor;
 mod drain;
 mod exec_worker;
 mod explain;
@@ -135,6 +136,7 @@ enum Verb {
     Stop(stop::Stop),
     Bench(bench::Bench),
     Config(config::Config),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
     Worker(worker::Worker),
@@ -254,6 +256,7 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Stop(stop) => stop.run(globals),
         Verb::Bench(bench) => bench.run(globals),
         Verb::Config(config) => config.run(globals),
+        Verb::Doctor(doctor) => doctor.run(globals),
         Verb::Completions(completions) => completions.run(),
         Verb::Man(man) => man.run(),
         Verb::Worker(worker) => worker.run(globals),

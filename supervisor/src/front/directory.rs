@@ -29,6 +29,11 @@ impl PrivateDirectory {
             .mode(0o700)
             .create(path)
             .map_err(|error| BindError::io("create the directory", path, error))?;
+        PrivateDirectory::open(path)
+    }
+
+    /// Opens the directory at `path`.
+    fn open(path: &Path) -> Result<PrivateDirectory, BindError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = match fs::open(path, flags, Mode::empty()) {
             Ok(descriptor) => descriptor,
@@ -88,6 +93,20 @@ impl AsFd for PrivateDirectory {
     }
 }
 
+/// Checks whether the directory at `path` can be that of a socket, or could be created, and changes nothing.
+///
+/// # Errors
+/// [`BindError`], as the start of a supervisor would have it.
+pub fn check_folder(path: &Path) -> Result<(), BindError> {
+    if path.symlink_metadata().is_ok() {
+        return PrivateDirectory::open(path).map(drop);
+    }
+    let there = path.ancestors().find(|ancestor| ancestor.is_dir()).unwrap_or(Path::new("."));
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    fs::access(there, fs::Access::WRITE_OK | fs::Access::EXEC_OK)
+        .map_err(|error| BindError::io("create the directory", path, error))
+}
+
 /// Whether `stat` is that of a socket.
 pub(super) fn is_socket(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Socket
@@ -134,6 +153,19 @@ mod tests {
             Err(error @ BindError::Unsuitable { .. }) => error.to_string(),
             other => panic!("expected a refusal, got {other:?}"),
         }
+    }
+
+    #[test]
+    fn a_check_says_what_a_start_would_say_and_creates_nothing() {
+        let folder = private_folder();
+        let missing = folder.path().join("a/b");
+        assert!(check_folder(&missing).is_ok() && !missing.exists());
+        assert!(check_folder(folder.path()).is_ok());
+        let open = folder.path().join("open");
+        create_dir(&open).unwrap();
+        set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
+        assert!(check_folder(&open).unwrap_err().to_string().contains("must be 0700"));
+        assert!(check_folder(Path::new("/proc/none/a")).is_err());
     }
 
     #[test]

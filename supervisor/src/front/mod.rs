@@ -39,6 +39,7 @@ pub use crate::limits::{FLUSH_MAX, REQUESTS_PER_CALL_MAX};
 pub use crate::peer::{Peer, is_client_name};
 pub use crate::wire::Flushed;
 pub use connection::{Connection, ConnectionError, FindRoom, Received, Room};
+pub use directory::check_folder;
 pub use listener::{AcceptError, BindError, Listener};
 pub use pages::{RowWriter, to_json};
 pub use request::{Request, SubmittedFile};

@@ -281,6 +281,11 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The documented defaults, whatever any source says.
+    pub(crate) fn defaults() -> Settings {
+        Settings::resolve(&[], None).expect("the defaults fit together")
+    }
+
     /// Checks that the values fit together. Includes the checks of the core, so that mistakes are found here and not at
     /// the start.
     fn check(&self, layers: &[Layer]) -> Result<(), ConfigError> {
