@@ -1,8 +1,9 @@
 //! `offload completions`: prints the script with which a shell completes our command line.
 
+use super::examples::visible_command_line;
 use super::failure::{OK, VerbResult};
-use super::{CommandLine, output};
-use clap::{Args, CommandFactory};
+use super::output;
+use clap::Args;
 use clap_complete::Shell;
 
 /// Print the completion script for a shell
@@ -16,7 +17,7 @@ impl Completions {
     /// Runs the verb.
     pub(crate) fn run(self) -> VerbResult {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut CommandLine::command(), "offload", &mut script);
+        clap_complete::generate(self.shell, &mut visible_command_line(), "offload", &mut script);
         output::print(&script)?;
         Ok(OK)
     }

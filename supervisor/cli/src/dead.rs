@@ -18,6 +18,7 @@ Examples:
   offload dead list                              which jobs died, and why
   offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last output of its worker
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
+  offload dead drop 01JQ4W3M8Z5X9T2C7VB6NHKDEF   forget it
 
 A dead letter has the input of its job, so the job can be retried once the program is fixed. It is kept for three days
 unless `keep_dead_letters` says otherwise, or until it is retried or deleted; other jobs never displace it. There is room for

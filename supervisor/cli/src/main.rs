@@ -26,6 +26,7 @@ mod batch_runner;
 mod client;
 mod daemon;
 mod embedded;
+mod examples;
 mod exec;
 mod failure;
 #[cfg(test)]
@@ -82,7 +83,7 @@ mod worker_exec;
 mod workers;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 use failure::{Failure, OK, VerbResult};
 use flags::Globals;
 use offload_supervisor::workers::hide_this_process;
@@ -149,7 +150,7 @@ enum Verb {
 
 /// Runs the verb of the command line, and reports on standard error what went wrong.
 fn main() -> ExitCode {
-    let (ended, json) = match CommandLine::try_parse() {
+    let (ended, json) = match parse() {
         Ok(CommandLine { globals, verb }) => {
             // A worker hides itself when it has said how little it wants: that is written to its own /proc.
             if !verb.is_a_worker() {
@@ -174,6 +175,13 @@ fn main() -> ExitCode {
             other => other.exit_code().into(),
         }
     })
+}
+
+/// The command line of this process.
+fn parse() -> Result<CommandLine, clap::Error> {
+    let mut offload = examples::command_line();
+    let typed = offload.try_get_matches_from_mut(std::env::args_os())?;
+    CommandLine::from_arg_matches(&typed).map_err(|error| error.format(&mut offload))
 }
 
 /// Whether a command line that cannot be parsed contains `--json`.
