@@ -101,10 +101,13 @@ pub fn check_folder(path: &Path) -> Result<(), BindError> {
     if path.symlink_metadata().is_ok() {
         return PrivateDirectory::open(path).map(drop);
     }
-    let there = path.ancestors().find(|ancestor| ancestor.is_dir()).unwrap_or(Path::new("."));
-    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    fs::access(there, fs::Access::WRITE_OK | fs::Access::EXEC_OK)
-        .map_err(|error| BindError::io("create the directory", path, error))
+    let create = |error: Errno| BindError::io("create the directory", path, error);
+    let there = path.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok());
+    let there = there.unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return Err(create(Errno::NOTDIR));
+    }
+    fs::access(there, fs::Access::WRITE_OK | fs::Access::EXEC_OK).map_err(create)
 }
 
 /// Whether `stat` is that of a socket.
@@ -165,7 +168,9 @@ mod tests {
         create_dir(&open).unwrap();
         set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
         assert!(check_folder(&open).unwrap_err().to_string().contains("must be 0700"));
-        assert!(check_folder(Path::new("/proc/none/a")).is_err());
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(check_folder(&file.join("a/b")).unwrap_err().to_string().contains("Not a directory"));
     }
 
     #[test]
