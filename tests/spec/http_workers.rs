@@ -293,10 +293,10 @@ fn what_cannot_succeed_is_told_before_anything_runs() {
         ),
         (&["--tasks", "t"], "each HTTP application needs the names of its tasks"),
         (&["--worker-http", "python3 x.py", "--tasks", "t"], "does not say where to listen"),
-        (&["--worker-http", "x {socket} {port}", "--tasks", "t"], "not at both"),
-        (&["--worker-http", "x {socket}", "--tasks", "t,t"], "two tasks have the same name"),
-        (&["--worker-http", "x {socket}", "--tasks", "/t"], "cannot name a task"),
-        (&["--worker-http", "x {socket}", "--tasks", "t:often"], "says nothing of task"),
+        (&["--worker-http", "python3 {socket} {port}", "--tasks", "t"], "not at both"),
+        (&["--worker-http", "python3 {socket}", "--tasks", "t,t"], "two tasks have the same name"),
+        (&["--worker-http", "python3 {socket}", "--tasks", "/t"], "cannot name a task"),
+        (&["--worker-http", "python3 {socket}", "--tasks", "t:often"], "says nothing of task"),
     ] {
         let ran = run_offload(&[&["run"], words, &["t", "1"]].concat()).code(2);
         assert!(ran.stderr.contains(expected), "{words:?}: {ran:?}");
