@@ -85,6 +85,48 @@ fn each_task_is_compared_in_the_ways_that_are_possible_for_it() {
     assert_eq!(reports.iter().map(|report| &report["size"]).collect::<Vec<_>>(), [1000, 2000]);
 }
 
+/// The scenarios of `bench seeds`, in the order of their output.
+const SCENARIOS: [&str; 8] = [
+    "json-dos",
+    "redos",
+    "four-cores-five-workers",
+    "one-pool-for-both",
+    "long-tasks-in-the-pool",
+    "readfile-whole-or-parts",
+    "stuck-pool",
+    "short-and-long-lanes",
+];
+
+#[test]
+fn each_scenario_tells_what_is_claimed_and_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut seeds = command(&["bench", "seeds", "--quick", "--json"]);
+    let lines = run(seeds.env("TMPDIR", folder.path()), b"").ok().json_lines();
+    assert_eq!(lines.iter().map(|line| line["scenario"].as_str().unwrap()).collect::<Vec<_>>(), SCENARIOS);
+    for line in &lines {
+        assert!(["holds", "does_not_hold", "unclear"].contains(&line["verdict"].as_str().unwrap()), "{line}");
+        assert!(line["claim"].as_str().unwrap().len() > 20 && line["sentence"].as_str().unwrap().len() > 20);
+        let figures = line["figures"].as_array().unwrap();
+        assert!(!figures.is_empty() && figures.iter().all(|figure| number(figure, "value") > 0.0), "{line}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+    // Whatever this machine does meanwhile: these wait for what comes after 0.3 s, and that engine needs more for each slash.
+    let of = |name: &str| lines.iter().find(|line| line["scenario"] == name).unwrap();
+    let stuck = &of("stuck-pool")["figures"][0];
+    assert!(number(stuck, "value") >= 250.0, "{stuck}");
+    let stopped = &of("redos")["figures"][2];
+    assert!(stopped["name"] == "stopped_after" && number(stopped, "value") >= 100.0, "{stopped}");
+}
+
+#[test]
+fn one_scenario_can_be_run_and_people_get_a_paragraph() {
+    let ran = run_offload(&["bench", "seeds", "--quick", "stuck-pool"]).ok();
+    let text = ran.text();
+    assert!(text.starts_with("stuck-pool\n  claim:") && text.contains(" here:"), "{text}");
+    assert!(!text.contains("redos"), "{text}");
+    run_offload(&["bench", "seeds", "nothing"]).code(2);
+}
+
 /// The lines of `bench pool --quick` for one workload, after what holds for all of them was checked: one object per
 /// size, each with a limit and our figure, and nothing that failed.
 fn pool_lines(workload: &str, unit: &str) -> Vec<Value> {

@@ -25,6 +25,7 @@ mod machine;
 pub(crate) mod pool;
 mod prober;
 mod report;
+mod seeds;
 mod statistics;
 mod strategy;
 mod workload;
@@ -66,6 +67,7 @@ pub(crate) struct Bench {
 enum Verb {
     Compare(Compare),
     Pool(pool::PoolBench),
+    Seeds(seeds::Seeds),
 }
 
 /// Run the same jobs inline, partitioned and offloaded, and measure how late the event loop answers meanwhile
@@ -132,6 +134,7 @@ impl Bench {
         match self.verb {
             Verb::Compare(compare) => compare.run(globals),
             Verb::Pool(pool) => pool.run(globals),
+            Verb::Seeds(seeds) => seeds.run(globals),
         }
     }
 }

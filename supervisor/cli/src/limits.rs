@@ -137,6 +137,9 @@ pub(crate) const BENCH_WARM_UP: Duration = Duration::from_millis(50);
 /// How long `bench` waits until all workers are ready.
 pub(crate) const BENCH_READY_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a part of a scenario of `bench seeds` may take.
+pub(crate) const BENCH_SCENARIO_MAX: Duration = Duration::from_secs(60);
+
 /// How long a job of `bench` may run on the loop before it yields, where it is partitioned by time.
 pub(crate) const BENCH_STEP_BUDGET: Duration = Duration::from_millis(1);
 
