@@ -159,6 +159,11 @@ impl PoolFlags {
             .or_else(|| self.queue.first_given())
     }
 
+    /// Whether any of them names a program.
+    pub(crate) fn names_programs(&self) -> bool {
+        self.programs.first_given().is_some()
+    }
+
     /// What these flags say.
     pub(crate) fn layer(&self) -> Layer {
         self.number.layer().and(self.programs.layer()).and(self.queue.layer())

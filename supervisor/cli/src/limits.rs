@@ -131,6 +131,9 @@ pub(crate) const BENCH_TEXT_MAX: u64 = 32 << 20;
 /// Pixels of a side of the picture that `offload bench compare --task thumbnail` shrinks.
 pub(crate) const BENCH_SIDE_MAX: u64 = 4096;
 
+/// Most inputs that `offload bench compare --input` takes: they are kept in memory, with the output of each.
+pub(crate) const BENCH_INPUTS_MAX: usize = 256;
+
 /// How long each strategy runs before it is measured.
 pub(crate) const BENCH_WARM_UP: Duration = Duration::from_millis(50);
 

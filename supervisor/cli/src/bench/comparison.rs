@@ -57,6 +57,8 @@ pub(super) struct Summary {
     /// In all rounds together.
     pub(super) cpu_s: f64,
     pub(super) bytes: u64,
+    /// Jobs with another answer than that which was seen first.
+    pub(super) differing: u64,
     /// The share of the time from submission to answer in which no worker computed: for what went to workers.
     pub(super) on_the_way: Option<f64>,
 }
@@ -108,6 +110,7 @@ fn summary(strategy: Strategy, samples: &[Sample]) -> Option<Summary> {
         loop_lag_us: middle_lag(samples),
         cpu_s: samples.iter().map(|sample| sample.cpu_s).sum(),
         bytes: samples.iter().map(|sample| sample.sent.bytes).sum(),
+        differing: samples.iter().map(|sample| sample.differing).sum(),
         on_the_way: (all > 0).then(|| (1.0 - run as f64 / all as f64).max(0.0)),
     })
 }

@@ -15,27 +15,35 @@ use super::workload::Workload;
 use offload_protocol::nouns::{OutcomeCode, Receipt};
 use offload_supervisor::{Context, Finished};
 use offload_worker::TaskError;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A workload with the answer to it.
+/// A workload with the answers to it.
 pub(super) struct Exercise<W: Workload> {
     /// The workload.
     pub(super) workload: Arc<W>,
-    answer: W::Answer,
+    /// One for each of its inputs.
+    answers: Vec<W::Answer>,
+    /// Whether another answer is a mistake. Nobody knows that of somebody's own work, so there it is counted.
+    is_strict: bool,
 }
 
 impl<W: Workload> Exercise<W> {
-    /// Computes the answer.
+    /// Computes the answer, to a workload with one input.
     ///
     /// # Errors
     /// If there is none.
     pub(super) fn new(workload: W) -> Result<Exercise<W>, Failure> {
         let answer =
             workload.in_one_go().map_err(|error| Failure::internal("the workload has no answer", error))?;
-        Ok(Exercise { workload: Arc::new(workload), answer })
+        Ok(Exercise { workload: Arc::new(workload), answers: vec![answer], is_strict: true })
+    }
+
+    /// With answers that were seen before, one for each input. Others are no mistakes, but counted.
+    pub(super) fn with_answers(workload: W, answers: Vec<W::Answer>) -> Exercise<W> {
+        Exercise { workload: Arc::new(workload), answers, is_strict: false }
     }
 }
 
@@ -53,8 +61,10 @@ pub(super) struct Sent {
 /// The work that was done in the measured time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WorkDone {
-    /// Jobs that ended with the right answer.
+    /// Jobs that ended with the right answer, or with one that may be right.
     pub(super) jobs: u64,
+    /// Those of them with another answer than that which was seen first.
+    pub(super) differing: u64,
     /// What of them went to another process and back.
     pub(super) sent: Sent,
     /// When the last of them ended.
@@ -64,6 +74,7 @@ pub(super) struct WorkDone {
 /// The jobs of one strategy.
 pub(super) struct StrategyJobs<W: Workload> {
     exercise: Rc<Exercise<W>>,
+    started: Cell<usize>,
     state: RefCell<JobsState>,
 }
 
@@ -79,7 +90,7 @@ impl<W: Workload> StrategyJobs<W> {
     /// None is done yet.
     pub(super) fn new(exercise: &Rc<Exercise<W>>) -> Rc<StrategyJobs<W>> {
         let state = RefCell::new(JobsState::Going(WorkDone::default()));
-        Rc::new(StrategyJobs { exercise: Rc::clone(exercise), state })
+        Rc::new(StrategyJobs { exercise: Rc::clone(exercise), started: Cell::new(0), state })
     }
 
     /// What each of them is to do.
@@ -92,6 +103,13 @@ impl<W: Workload> StrategyJobs<W> {
         Arc::clone(&self.exercise.workload)
     }
 
+    /// The number of the input of the next job.
+    pub(super) fn next_input(&self) -> usize {
+        let started = self.started.get();
+        self.started.set(started.wrapping_add(1));
+        started % self.exercise.answers.len()
+    }
+
     /// Whether another one is to be started.
     pub(super) fn are_going_on(&self) -> bool {
         matches!(*self.state.borrow(), JobsState::Going(_) | JobsState::Late(..))
@@ -100,31 +118,39 @@ impl<W: Workload> StrategyJobs<W> {
     /// A job was done on the loop.
     pub(super) fn on_answer(&self, answer: Result<W::Answer, TaskError>, cx: &mut Context) {
         match answer {
-            Ok(answer) if answer == self.exercise.answer => self.count(Sent::default(), cx),
+            Ok(answer) if answer == self.exercise.answers[0] => self.count(true, Sent::default(), cx),
             Ok(_) => self.fail(wrong(self.workload().task()), cx),
             Err(error) => self.fail(Failure::internal(self.workload().task(), error), cx),
         }
     }
 
-    /// A worker has finished a job, or failed.
-    pub(super) fn on_finished(&self, finished: &Finished, submitted: Instant, cx: &mut Context) {
+    /// A worker has finished a job with this input, or failed.
+    pub(super) fn on_finished(
+        &self,
+        finished: &Finished,
+        input: usize,
+        submitted: Instant,
+        cx: &mut Context,
+    ) {
         let report = &finished.report;
+        let is_expected = W::is_output(&self.exercise.answers[input], &finished.output);
         if report.outcome != OutcomeCode::Ok {
             let failure = Failure::outcome(report.outcome, render::message(report));
             self.fail(failure, cx);
-        } else if !W::is_output(&self.exercise.answer, &finished.output) {
+        } else if self.exercise.is_strict && !is_expected {
             self.fail(wrong(self.workload().task()), cx);
         } else {
             let Receipt { input_bytes, output_bytes, run_us, .. } = report.receipt;
             let all_us = u64::try_from(submitted.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.count(Sent { bytes: input_bytes + output_bytes, run_us, all_us }, cx);
+            self.count(is_expected, Sent { bytes: input_bytes + output_bytes, run_us, all_us }, cx);
         }
     }
 
-    fn count(&self, sent: Sent, cx: &mut Context) {
+    fn count(&self, is_expected: bool, sent: Sent, cx: &mut Context) {
         let mut state = self.state.borrow_mut();
         let (JobsState::Going(done) | JobsState::Late(done, _)) = &mut *state else { return };
         done.jobs += 1;
+        done.differing += u64::from(!is_expected);
         done.sent.bytes += sent.bytes;
         done.sent.run_us += sent.run_us;
         done.sent.all_us += sent.all_us;
@@ -189,8 +215,12 @@ mod tests {
     use offload_protocol::nouns::{ErrorDetail, MediaType, Report};
     use offload_supervisor::EventLoop;
 
+    fn exercise() -> Exercise<Numbers> {
+        Exercise::new(Numbers::new(3).unwrap()).unwrap()
+    }
+
     fn jobs() -> Rc<StrategyJobs<Numbers>> {
-        StrategyJobs::new(&Rc::new(Exercise::new(Numbers::new(3).unwrap()).unwrap()))
+        StrategyJobs::new(&Rc::new(exercise()))
     }
 
     fn finished(outcome: OutcomeCode, output: &'static str) -> Finished {
@@ -214,13 +244,25 @@ mod tests {
     fn right_answers_are_counted_until_the_time_is_up() {
         let (mut event_loop, jobs) = (EventLoop::new().unwrap(), jobs());
         jobs.on_answer(Ok(2.0), &mut event_loop);
-        jobs.on_finished(&finished(OutcomeCode::Ok, "2.0"), Instant::now(), &mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::Ok, "2.0"), 0, Instant::now(), &mut event_loop);
         jobs.end(1, &mut event_loop);
         jobs.on_answer(Ok(2.0), &mut event_loop);
-        jobs.on_finished(&finished(OutcomeCode::Cancelled, ""), Instant::now(), &mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::Cancelled, ""), 0, Instant::now(), &mut event_loop);
         assert!(!jobs.are_going_on());
         let tally = jobs.finish().unwrap();
         assert_eq!((tally.jobs, tally.sent.bytes), (2, 4));
+    }
+
+    #[test]
+    fn what_nobody_knows_the_answer_to_may_differ_and_is_counted() {
+        let (mut event_loop, mut exercise) = (EventLoop::new().unwrap(), exercise());
+        exercise.is_strict = false;
+        let jobs = StrategyJobs::new(&Rc::new(exercise));
+        for output in ["2.0", "2.5", "2.0"] {
+            jobs.on_finished(&finished(OutcomeCode::Ok, output), 0, Instant::now(), &mut event_loop);
+        }
+        let done = jobs.finish().unwrap();
+        assert_eq!((done.jobs, done.differing), (3, 1));
     }
 
     #[test]
@@ -240,7 +282,7 @@ mod tests {
         let mut event_loop = EventLoop::new().unwrap();
         let (on_the_loop, in_a_worker) = (jobs(), jobs());
         on_the_loop.on_answer(Ok(2.5), &mut event_loop);
-        in_a_worker.on_finished(&finished(OutcomeCode::Ok, "2.5"), Instant::now(), &mut event_loop);
+        in_a_worker.on_finished(&finished(OutcomeCode::Ok, "2.5"), 0, Instant::now(), &mut event_loop);
         for jobs in [on_the_loop, in_a_worker] {
             jobs.on_answer(Ok(2.0), &mut event_loop);
             assert_eq!(jobs.finish().unwrap_err().exit_code(), 70);
@@ -250,7 +292,7 @@ mod tests {
     #[test]
     fn a_job_that_fails_ends_it_with_its_own_exit_code() {
         let (mut event_loop, jobs) = (EventLoop::new().unwrap(), jobs());
-        jobs.on_finished(&finished(OutcomeCode::WorkerCrashed, ""), Instant::now(), &mut event_loop);
+        jobs.on_finished(&finished(OutcomeCode::WorkerCrashed, ""), 0, Instant::now(), &mut event_loop);
         assert_eq!(jobs.finish().unwrap_err().exit_code(), 125);
     }
 }

@@ -4,6 +4,7 @@ use super::super::table::Table;
 use super::super::text;
 use super::comparison::{Comparison, Summary};
 use super::statistics::{Ratio, Spread, Verdict};
+use super::workload::{Inputs, Workload};
 use offload_supervisor::views::Percentiles;
 use serde::Serialize;
 
@@ -16,9 +17,11 @@ time in which no worker computed.";
 #[derive(Debug, Serialize)]
 pub(super) struct BenchReport {
     /// What a job computed.
-    pub(super) task: &'static str,
-    /// The size of a job.
-    pub(super) size: u64,
+    pub(super) task: String,
+    /// The size of a job; none for somebody's own work.
+    pub(super) size: Option<u64>,
+    /// What the jobs were given in turn.
+    pub(super) inputs: Inputs,
     /// How long each strategy was measured, all rounds together.
     pub(super) seconds: f64,
     /// In how many rounds.
@@ -27,8 +30,10 @@ pub(super) struct BenchReport {
     pub(super) workers: usize,
     /// One row each.
     pub(super) strategies: Vec<Row>,
-    /// Strategies that are not possible, because the task computes in one piece.
+    /// Strategies that are not possible.
     pub(super) left_out: Vec<&'static str>,
+    /// Why they are not; none if there is none.
+    pub(super) left_out_because: Option<String>,
     /// What the measurement itself costs.
     pub(super) prober: ProberRow,
     /// The shares of the machine that other processes, and other machines on the same host, had meanwhile.
@@ -60,6 +65,16 @@ pub(super) struct Row {
     pub(super) bytes_serialized: u64,
     /// The share of the jobs' time in which no worker computed; none for what does not go to workers.
     pub(super) on_the_way: Option<f64>,
+    /// Jobs whose output was another one than the first with the same input.
+    pub(super) outputs_differ: u64,
+}
+
+/// How it was measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub(super) seconds: f64,
+    pub(super) rounds: u32,
+    pub(super) workers: usize,
 }
 
 /// Jobs per second beside those of the first strategy.
@@ -125,6 +140,7 @@ impl Row {
             cpu_s: summary.cpu_s,
             bytes_serialized: summary.bytes,
             on_the_way: summary.on_the_way,
+            outputs_differ: summary.differing,
         }
     }
 
@@ -147,21 +163,24 @@ impl Row {
 }
 
 impl BenchReport {
-    /// The report on a comparison of jobs of this task and size.
-    pub(super) fn new(
-        (task, size): (&'static str, u64),
-        (seconds, rounds, workers): (f64, u32, usize),
+    /// The report on a comparison of such jobs.
+    pub(super) fn new<W: Workload>(
+        workload: &W,
+        measured: Measured,
+        left_out: Vec<&'static str>,
         found: &Comparison,
     ) -> BenchReport {
         let first = found.rows.first().map_or("", |row| row.strategy.name());
         BenchReport {
-            task,
-            size,
-            seconds,
-            rounds,
-            workers,
+            task: workload.task().to_owned(),
+            size: workload.size(),
+            inputs: workload.inputs(),
+            seconds: measured.seconds,
+            rounds: measured.rounds,
+            workers: measured.workers,
             strategies: found.rows.iter().map(|summary| Row::new(summary, first)).collect(),
-            left_out: Vec::new(),
+            left_out_because: (!left_out.is_empty()).then(|| W::CUT.why_not(workload.task())),
+            left_out,
             prober: ProberRow { probe_latency_us: found.prober.probed.latency_us(), cpu: found.prober.cpu },
             noise: NoiseRow { foreign: found.noise.foreign(), stolen: found.noise.stolen() },
         }
@@ -188,24 +207,44 @@ impl BenchReport {
             "#ON THE WAY",
         ]);
         self.strategies.iter().for_each(|row| table.row(row.cells()));
-        let BenchReport { task, size, seconds, rounds, workers, left_out, prober, .. } = self;
-        let left_out = match left_out.is_empty() {
-            true => String::new(),
-            false => {
-                format!("Not possible, because {task} computes in one piece: {}.\n", left_out.join(", "))
-            }
-        };
-        let (rounds, workers) =
-            (text::count(u64::from(*rounds), "round"), text::count(*workers as u64, "worker"));
         let alone = format!(
             "The prober alone: p99 {}, {:.0} % of a core.",
-            text::time(prober.probe_latency_us.p99),
-            prober.cpu * 100.0
+            text::time(self.prober.probe_latency_us.p99),
+            self.prober.cpu * 100.0
         );
-        format!(
-            "{task} {size}, {seconds} s each in {rounds}, {workers}\n\n{}\n{left_out}{READING_HELP}\n{alone}\n",
-            table.render()
-        )
+        let (title, table) = (self.title(), table.render());
+        let (left_out, differing) = (self.what_is_left_out(), self.what_differs());
+        format!("{title}\n\n{table}\n{left_out}{differing}{READING_HELP}\n{alone}\n")
+    }
+
+    fn title(&self) -> String {
+        let BenchReport { task, size, inputs, seconds, rounds, workers, .. } = self;
+        let what = match size {
+            Some(size) => format!("{task} {size}"),
+            None => {
+                let count = text::count(inputs.count as u64, "input");
+                format!("{task}, {count} ({})", text::bytes(inputs.bytes))
+            }
+        };
+        let rounds = text::count(u64::from(*rounds), "round");
+        format!("{what}, {seconds} s each in {rounds}, {}", text::count(*workers as u64, "worker"))
+    }
+
+    fn what_is_left_out(&self) -> String {
+        let (names, because) = (self.left_out.join(", "), self.left_out_because.as_ref());
+        because.map_or_else(String::new, |because| format!("Not possible, because {because}: {names}.\n"))
+    }
+
+    fn what_differs(&self) -> String {
+        let differing = self.strategies.iter().filter(|row| row.outputs_differ > 0);
+        let line = |row: &Row| {
+            let (differing, jobs) = (row.outputs_differ, text::count(row.jobs, "job"));
+            format!(
+                "Outputs differ: {differing} of {jobs} of {} gave another one than the input gave first.\n",
+                row.strategy
+            )
+        };
+        differing.map(line).collect()
     }
 }
 
@@ -227,11 +266,13 @@ mod tests {
             cpu_s: 0.5,
             bytes_serialized: 0,
             on_the_way,
+            outputs_differ: 0,
         };
         let ratio = Ratio { ratio: 2.0, interval: Some((1.75, 2.25)) };
         BenchReport {
-            task: "average",
-            size: 20_000,
+            task: "average".to_owned(),
+            size: Some(20_000),
+            inputs: Inputs { count: 1, bytes: 5 },
             seconds: 0.3,
             rounds: 10,
             workers: 2,
@@ -240,6 +281,7 @@ mod tests {
                 row("offloaded", Some(Beside::new("inline", ratio)), Some(0.25)),
             ],
             left_out: vec!["partitioned_step"],
+            left_out_because: Some("average computes in one piece".to_owned()),
             prober: ProberRow { probe_latency_us: Percentiles { p50: 50, p99: 90, max: 100 }, cpu: 0.03125 },
             noise: NoiseRow { foreign: 0.0, stolen: 0.5 },
         }
@@ -253,7 +295,7 @@ mod tests {
             "beside": {"strategy": "inline", "ratio": 2.0, "low": 1.75, "high": 2.25, "verdict": "more"},
             "probe_latency_us": {"p50": 80, "p99": 5210, "max": 1_300_000},
             "loop_lag_us": {"p50": 1, "p99": 900, "max": 1000},
-            "cpu_s": 0.5, "bytes_serialized": 0, "on_the_way": 0.25,
+            "cpu_s": 0.5, "bytes_serialized": 0, "on_the_way": 0.25, "outputs_differ": 0,
         });
         assert_eq!(document["strategies"][1], row);
         assert_eq!(document["strategies"][0]["beside"], Value::Null);
@@ -261,7 +303,8 @@ mod tests {
         rest.as_object_mut().unwrap().remove("strategies");
         let expected = json!({
             "task": "average", "size": 20_000, "seconds": 0.3, "rounds": 10, "workers": 2,
-            "left_out": ["partitioned_step"],
+            "inputs": {"count": 1, "bytes": 5},
+            "left_out": ["partitioned_step"], "left_out_because": "average computes in one piece",
             "prober": {"probe_latency_us": {"p50": 50, "p99": 90, "max": 100}, "cpu": 0.03125},
             "noise": {"foreign": 0.0, "stolen": 0.5},
         });
@@ -276,6 +319,15 @@ mod tests {
         assert!(lines[2].starts_with("STRATEGY") && lines[3].contains("5.2 ms"), "{text}");
         assert!(lines[4].contains("2.00 (1.75 to 2.25)") && lines[4].ends_with("25 %"), "{text}");
         assert!(text.ends_with("The prober alone: p99 90 us, 3 % of a core.\n"), "{text}");
+    }
+
+    #[test]
+    fn of_somebodys_own_work_the_inputs_are_told_and_that_outputs_differ() {
+        let mut report = BenchReport { size: None, inputs: Inputs { count: 2, bytes: 1536 }, ..report() };
+        report.strategies[1].outputs_differ = 3;
+        let text = report.text();
+        assert!(text.starts_with("average, 2 inputs (1.5 KiB), 0.3 s"), "{text}");
+        assert!(text.contains("Outputs differ: 3 of 7 jobs of offloaded gave"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::super::embedded::{new_event_loop, not_started};
 use super::super::failure::Failure;
 use super::jobs::{Exercise, Sent, StrategyJobs, WorkDone};
 use super::prober::{PERIOD, Probed, Prober};
-use super::workload::Workload;
+use super::workload::{Cut, Workload};
 use crate::limits::{BENCH_READY_TIMEOUT, BENCH_STEP_BUDGET, BENCH_TIME_MAX};
 use clap::ValueEnum;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -29,23 +29,37 @@ pub(super) enum Strategy {
     PartitionedBudget,
     /// On threads of this process, one job on each.
     Threads,
+    /// In one worker process, one job after another.
+    OneWorker,
     /// In worker processes, one job in each.
     Offloaded,
 }
 
 impl Strategy {
     /// All of them, in the order of the report.
-    pub(super) const ALL: [Strategy; 5] = [
+    const ALL: [Strategy; 6] = [
         Strategy::Inline,
         Strategy::PartitionedStep,
         Strategy::PartitionedBudget,
         Strategy::Threads,
+        Strategy::OneWorker,
         Strategy::Offloaded,
     ];
 
-    /// Whether it cuts jobs into steps.
-    pub(super) fn needs_steps(self) -> bool {
-        matches!(self, Strategy::PartitionedStep | Strategy::PartitionedBudget)
+    /// Those that people want to see of a workload, whether they are possible or not. Where only workers can do the work, they are
+    /// all that can be compared: one of them beside all.
+    pub(super) fn usual(cut: Cut) -> Vec<Strategy> {
+        let is_usual = |strategy: &Strategy| *strategy != Strategy::OneWorker || cut == Cut::WorkersOnly;
+        Strategy::ALL.into_iter().filter(is_usual).collect()
+    }
+
+    /// Whether such a workload can be done so.
+    pub(super) fn is_possible(self, cut: Cut) -> bool {
+        match self {
+            Strategy::PartitionedStep | Strategy::PartitionedBudget => cut == Cut::Steps,
+            Strategy::Inline | Strategy::Threads => cut != Cut::WorkersOnly,
+            Strategy::OneWorker | Strategy::Offloaded => true,
+        }
     }
 
     /// Its name in tables and documents.
@@ -55,6 +69,7 @@ impl Strategy {
             Strategy::PartitionedStep => "partitioned_step",
             Strategy::PartitionedBudget => "partitioned_budget",
             Strategy::Threads => "threads",
+            Strategy::OneWorker => "one_worker",
             Strategy::Offloaded => "offloaded",
         }
     }
@@ -85,6 +100,8 @@ pub(super) struct Sample {
     pub(super) seconds: f64,
     /// What went to another process and back.
     pub(super) sent: Sent,
+    /// Jobs with another answer than that which was seen first.
+    pub(super) differing: u64,
 }
 
 /// Takes a sample of one strategy.
@@ -149,7 +166,8 @@ enum StrategyRunner {
     LoopByStep,
     LoopByBudget,
     Threads(IoPool, usize),
-    Workers(ComputePool),
+    /// With so many jobs at a time.
+    Workers(ComputePool, usize),
 }
 
 impl StrategyRunner {
@@ -169,12 +187,23 @@ impl StrategyRunner {
                     .map_err(|error| Failure::internal("cannot start the threads", error))?;
                 StrategyRunner::Threads(pool, threads)
             }
+            Strategy::OneWorker => StrategyRunner::start_workers(one_worker(&setup.pool), 1, event_loop)?,
             Strategy::Offloaded => {
-                let pool = ComputePool::start(setup.pool.clone(), event_loop).map_err(not_started)?;
-                await_workers(&pool, event_loop)?;
-                StrategyRunner::Workers(pool)
+                let pool = setup.pool.clone();
+                let width = pool.core.workers;
+                StrategyRunner::start_workers(pool, width, event_loop)?
             }
         })
+    }
+
+    fn start_workers(
+        config: PoolConfig,
+        width: usize,
+        event_loop: &mut EventLoop,
+    ) -> Result<StrategyRunner, Failure> {
+        let pool = ComputePool::start(config, event_loop).map_err(not_started)?;
+        await_workers(&pool, event_loop)?;
+        Ok(StrategyRunner::Workers(pool, width))
     }
 
     fn start<W: Workload>(&self, jobs: &Rc<StrategyJobs<W>>, handle: &LoopHandle) {
@@ -185,8 +214,8 @@ impl StrategyRunner {
             StrategyRunner::Threads(pool, count) => {
                 (0..*count).for_each(|_| threaded(Rc::clone(jobs), pool.handle()));
             }
-            StrategyRunner::Workers(pool) => {
-                (0..pool.worker_count()).for_each(|_| offloaded(Rc::clone(jobs), pool.clone()));
+            StrategyRunner::Workers(pool, width) => {
+                (0..*width).for_each(|_| offloaded(Rc::clone(jobs), pool.clone()));
             }
         }
     }
@@ -195,14 +224,13 @@ impl StrategyRunner {
     fn width(&self) -> u64 {
         match self {
             StrategyRunner::LoopInline | StrategyRunner::LoopByStep | StrategyRunner::LoopByBudget => 1,
-            StrategyRunner::Threads(_, count) => *count as u64,
-            StrategyRunner::Workers(pool) => pool.worker_count() as u64,
+            StrategyRunner::Threads(_, count) | StrategyRunner::Workers(_, count) => *count as u64,
         }
     }
 
     fn cpu_time_of_workers(&self) -> Duration {
         match self {
-            StrategyRunner::Workers(pool) => pool.cpu_time(),
+            StrategyRunner::Workers(pool, _) => pool.cpu_time(),
             // Threads are part of this process.
             StrategyRunner::LoopInline
             | StrategyRunner::LoopByStep
@@ -213,12 +241,20 @@ impl StrategyRunner {
 
     /// Lets jobs in flight finish, so that no worker has to be killed.
     fn close(&self, event_loop: &mut EventLoop) -> Result<(), Failure> {
-        if let StrategyRunner::Workers(pool) = self {
+        if let StrategyRunner::Workers(pool, _) = self {
             pool.drain(|cx| cx.stop());
             event_loop.run().map_err(broken)?;
         }
         Ok(())
     }
+}
+
+/// The same pool with one worker, or as many as it has programs.
+fn one_worker(pool: &PoolConfig) -> PoolConfig {
+    let mut one = pool.clone();
+    one.core.workers = one.programs.len();
+    one.core.short_slots = Some(0);
+    one
 }
 
 /// Waits until all workers are ready, so that their start is not part of the measurement.
@@ -275,16 +311,19 @@ fn threaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: IoHandle) {
 }
 
 fn offloaded<W: Workload>(jobs: Rc<StrategyJobs<W>>, pool: ComputePool) {
-    let job = Job::new(jobs.workload().task())
-        .input(jobs.workload().input())
-        .media_type(jobs.workload().media_type());
+    let input = jobs.next_input();
     let submitted = Instant::now();
-    pool.clone().submit(job, move |finished, cx| {
-        jobs.on_finished(&finished, submitted, cx);
+    pool.clone().submit(job(jobs.workload(), input), move |finished, cx| {
+        jobs.on_finished(&finished, input, submitted, cx);
         if jobs.are_going_on() {
             offloaded(jobs, pool);
         }
     });
+}
+
+/// The job for workers with the input of this number.
+pub(super) fn job(workload: &impl Workload, input: usize) -> Job {
+    Job::new(workload.task()).input(workload.input(input)).media_type(workload.media_type(input))
 }
 
 /// Clock and CPU time at the start of the measured time.
@@ -334,6 +373,7 @@ fn sample(done: WorkDone, measured: Measured, probed: Probed) -> Sample {
         cpu_s: measured.cpu_time.as_secs_f64(),
         seconds: measured.time.as_secs_f64(),
         sent: done.sent,
+        differing: done.differing,
     }
 }
 
@@ -362,7 +402,8 @@ mod tests {
     #[test]
     fn in_this_process_job_follows_job_with_right_answers_in_every_way() {
         let setup = Setup { window: Duration::from_millis(30), pool: PoolConfig::default() };
-        for strategy in Strategy::ALL.into_iter().filter(|strategy| *strategy != Strategy::Offloaded) {
+        let works_here = |strategy: &Strategy| !matches!(strategy, Strategy::OneWorker | Strategy::Offloaded);
+        for strategy in Strategy::ALL.into_iter().filter(works_here) {
             three_jobs(strategy, &setup, Numbers::new(10).unwrap());
             three_jobs(strategy, &setup, Documents::new(10).unwrap());
         }

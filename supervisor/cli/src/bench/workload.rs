@@ -24,14 +24,19 @@ pub(super) trait Workload: Send + Sync + 'static {
     type Answer: PartialEq + Send + 'static;
     /// The state of a computation in steps.
     type Steps: 'static;
-    /// Whether it can be cut into steps. If not, [`Workload::in_steps`] and [`Workload::step`] are never called.
-    const HAS_STEPS: bool;
+    /// How it can be cut. What it does not allow is never called.
+    const CUT: Cut;
 
-    /// The built-in task that computes the same.
-    fn task(&self) -> &'static str;
+    /// The task of workers that computes the same.
+    fn task(&self) -> &str;
 
-    /// The size of the computation.
-    fn size(&self) -> u64;
+    /// The size of the computation, if it has one.
+    fn size(&self) -> Option<u64>;
+
+    /// Its inputs, which the jobs take in turn.
+    fn inputs(&self) -> Inputs {
+        Inputs { count: 1, bytes: self.input(0).len() as u64 }
+    }
 
     /// Computes everything at once.
     fn in_one_go(&self) -> Result<Self::Answer, TaskError>;
@@ -42,16 +47,45 @@ pub(super) trait Workload: Send + Sync + 'static {
     /// Does one step of constant cost. After the last one, breaks with the answer, or with why there is none.
     fn step(steps: &mut Self::Steps) -> ControlFlow<Result<Self::Answer, TaskError>>;
 
-    /// The input of [`Workload::task`] that computes the same; shared, not copied.
-    fn input(&self) -> Bytes;
+    /// An input of [`Workload::task`], which computes the same; shared, not copied.
+    fn input(&self, number: usize) -> Bytes;
 
-    /// What the input is.
-    fn media_type(&self) -> MediaType {
+    /// What that input is.
+    fn media_type(&self, _number: usize) -> MediaType {
         MediaType::JSON
     }
 
     /// Whether this is the output that a worker gives for the answer.
     fn is_output(answer: &Self::Answer, output: &[u8]) -> bool;
+}
+
+/// How far a workload can be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Into steps.
+    Steps,
+    /// Not at all, but this process can do it.
+    OnePiece,
+    /// Only workers can do it.
+    WorkersOnly,
+}
+
+impl Cut {
+    /// Why it allows no more than it does, of a task of this name.
+    pub(super) fn why_not(self, task: &str) -> String {
+        match self {
+            Cut::Steps => format!("{task} can be done in all ways"),
+            Cut::OnePiece => format!("{task} computes in one piece"),
+            Cut::WorkersOnly => format!("{task} with inputs of your own is done by workers only"),
+        }
+    }
+}
+
+/// How many inputs there are, and their bytes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Inputs {
+    pub(super) count: usize,
+    pub(super) bytes: u64,
 }
 
 /// For answers that a worker gives as JSON.
@@ -78,14 +112,14 @@ impl Numbers {
 impl Workload for Numbers {
     type Answer = f64;
     type Steps = Average;
-    const HAS_STEPS: bool = true;
+    const CUT: Cut = Cut::Steps;
 
-    fn task(&self) -> &'static str {
+    fn task(&self) -> &str {
         "average"
     }
 
-    fn size(&self) -> u64 {
-        self.n
+    fn size(&self) -> Option<u64> {
+        Some(self.n)
     }
 
     fn in_one_go(&self) -> Result<f64, TaskError> {
@@ -100,7 +134,7 @@ impl Workload for Numbers {
         average.step().map_break(Ok)
     }
 
-    fn input(&self) -> Bytes {
+    fn input(&self, _number: usize) -> Bytes {
         self.input.clone()
     }
 
@@ -131,14 +165,14 @@ impl Documents {
 impl Workload for Documents {
     type Answer = Measures;
     type Steps = ArraySteps;
-    const HAS_STEPS: bool = true;
+    const CUT: Cut = Cut::Steps;
 
-    fn task(&self) -> &'static str {
+    fn task(&self) -> &str {
         "json"
     }
 
-    fn size(&self) -> u64 {
-        self.elements
+    fn size(&self) -> Option<u64> {
+        Some(self.elements)
     }
 
     fn in_one_go(&self) -> Result<Measures, TaskError> {
@@ -153,7 +187,7 @@ impl Workload for Documents {
         steps.step()
     }
 
-    fn input(&self) -> Bytes {
+    fn input(&self, _number: usize) -> Bytes {
         self.document.clone()
     }
 
@@ -180,14 +214,14 @@ impl PrimesUpTo {
 impl Workload for PrimesUpTo {
     type Answer = Primes;
     type Steps = Result<Count, TaskError>;
-    const HAS_STEPS: bool = true;
+    const CUT: Cut = Cut::Steps;
 
-    fn task(&self) -> &'static str {
+    fn task(&self) -> &str {
         "primes"
     }
 
-    fn size(&self) -> u64 {
-        self.n
+    fn size(&self) -> Option<u64> {
+        Some(self.n)
     }
 
     fn in_one_go(&self) -> Result<Primes, TaskError> {
@@ -205,7 +239,7 @@ impl Workload for PrimesUpTo {
         }
     }
 
-    fn input(&self) -> Bytes {
+    fn input(&self, _number: usize) -> Bytes {
         self.input.clone()
     }
 
@@ -280,14 +314,14 @@ fn picture(side: u32) -> Result<Bytes, Failure> {
 impl Workload for OnePiece {
     type Answer = Bytes;
     type Steps = Infallible;
-    const HAS_STEPS: bool = false;
+    const CUT: Cut = Cut::OnePiece;
 
-    fn task(&self) -> &'static str {
+    fn task(&self) -> &str {
         self.task
     }
 
-    fn size(&self) -> u64 {
-        self.size
+    fn size(&self) -> Option<u64> {
+        Some(self.size)
     }
 
     fn in_one_go(&self) -> Result<Bytes, TaskError> {
@@ -303,11 +337,11 @@ impl Workload for OnePiece {
         match *steps {}
     }
 
-    fn input(&self) -> Bytes {
+    fn input(&self, _number: usize) -> Bytes {
         self.input.bytes.clone()
     }
 
-    fn media_type(&self) -> MediaType {
+    fn media_type(&self, _number: usize) -> MediaType {
         self.input.media_type.clone()
     }
 
@@ -367,6 +401,6 @@ mod tests {
 
     #[test]
     fn the_largest_document_is_no_longer_than_a_pool_takes() {
-        assert!(Documents::new(BENCH_ELEMENTS_MAX).unwrap().input().len() <= PAYLOAD_MAX_DEFAULT);
+        assert!(Documents::new(BENCH_ELEMENTS_MAX).unwrap().input(0).len() <= PAYLOAD_MAX_DEFAULT);
     }
 }

@@ -1,0 +1,314 @@
+//! `offload bench compare`: what is compared, as it was typed.
+//!
+//! ```text
+//!   --task average --size N      a built-in task, which this process can do too      every strategy that its cut allows
+//!   --worker CMD --task T        work that only its workers know                     one worker beside all of them
+//!     --input @FILE...
+//! ```
+
+use super::super::exec::{ExecFlags, adapter};
+use super::super::failure::{Failure, OK, VerbResult};
+use super::super::flags::{Globals, PoolFlags};
+use super::super::input::Input;
+use super::super::output::{print, print_line, say};
+use super::comparison::{self, Comparison, Plan, Summary};
+use super::jobs::Exercise;
+use super::own_work::OwnWork;
+use super::report::{BenchReport, Measured};
+use super::strategy::{Setup, Strategy};
+use super::workload::{Documents, Numbers, OnePiece, PrimesUpTo, Workload};
+use crate::configuration::Settings;
+use crate::limits::{BENCH_TIME_MAX, BENCH_TIME_MIN};
+use clap::{Args, ValueEnum};
+use offload_supervisor::units::{parse_duration, show_duration};
+use offload_supervisor::{PoolConfig, Program};
+use std::io::{IsTerminal, stderr};
+use std::rc::Rc;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  offload bench compare                                  each job does a million additions
+  offload bench compare --task json --size 100000        each job measures an array of 100,000 elements
+  offload bench compare --size 1000,10000,100000 --json
+  offload bench compare --strategies threads,offloaded   the second beside the first
+  offload bench compare --strategies inline,inline       the same beside itself: how sure is this machine?
+
+Work of your own, with any kind of worker; what each input gives first is compared with what it gives later:
+  offload bench compare --worker 'python3 worker.py' --task py.sum --input '[1, 2]' '[3, 4]'
+  offload bench compare --worker-http 'uvicorn app:app --uds {socket}' --tasks extract --task extract --input @a.pdf
+  offload bench compare --exec 'gzip -9' --input @book.txt";
+
+/// Run the same jobs inline, partitioned and offloaded, and measure how late the event loop answers meanwhile
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Compare {
+    /// What a job computes: average, json, primes, pbkdf2, regex or thumbnail; with --worker... or --input a task of those
+    /// workers [default: average]
+    #[arg(long, value_name = "TASK", conflicts_with = "exec")]
+    task: Option<String>,
+
+    /// Sizes of a job, a report for each [default: 1000000 for average, 20000 for json, 1000000 for primes, 2000 for pbkdf2,
+    /// 100000 for regex, 256 for thumbnail]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["exec", "worker", "worker-jsonl", "worker-http", "input"])]
+    size: Vec<u64>,
+
+    /// Inputs of your own, which the jobs take in turn: a text, @FILE for the content of a file, - for standard input
+    #[arg(long, value_name = "INPUT", num_args = 1.., value_parser = Input::parser(), allow_negative_numbers = true)]
+    input: Vec<Input>,
+
+    /// How long to measure each strategy, all rounds together: seconds such as 0.5, or a duration such as 500ms; from 10ms
+    /// to 10m
+    #[arg(long, value_name = "D", value_parser = parse_seconds, default_value = "4")]
+    seconds: Duration,
+
+    /// Take turns so often; from 6 on the report says how sure a difference is. Workers are started anew for each turn
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Only these, in this order; the others are compared with the first. One may be there twice [default: all that are
+    /// possible; one_worker only for work of your own]
+    #[arg(long, value_name = "S,S", value_enum, value_delimiter = ',')]
+    strategies: Vec<Strategy>,
+
+    #[command(flatten)]
+    exec: ExecFlags,
+
+    #[command(flatten)]
+    pool: PoolFlags,
+}
+
+/// A built-in task that can be done in this process, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum BenchTask {
+    /// Add up the numbers 1 to N: a step is one addition
+    Average,
+    /// Measure a JSON document, an array of N elements: a step is one element
+    Json,
+    /// Count the primes up to N: a step is 65,536 numbers
+    Primes,
+    /// Derive a key with N iterations, in one piece
+    Pbkdf2,
+    /// Look for a pattern in a text of N bytes, in one piece
+    Regex,
+    /// Shrink a picture of N x N pixels, in one piece
+    Thumbnail,
+}
+
+impl BenchTask {
+    fn named(name: &str) -> Result<BenchTask, Failure> {
+        let unknown = |_| {
+            let names: Vec<_> =
+                BenchTask::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
+            let names: Vec<_> = names.iter().map(|name| name.get_name()).collect();
+            Failure::Usage(format!(
+                "--task: this process cannot do {name:?} itself, only {}; for any other task of workers say --input, and \
+                 --worker, --worker-jsonl or --worker-http if they are yours",
+                names.join(", ")
+            ))
+        };
+        BenchTask::from_str(name, false).map_err(unknown)
+    }
+
+    fn usual_size(self) -> u64 {
+        match self {
+            BenchTask::Average | BenchTask::Primes => 1_000_000,
+            BenchTask::Json => 20_000,
+            BenchTask::Pbkdf2 => 2_000,
+            BenchTask::Regex => 100_000,
+            BenchTask::Thumbnail => 256,
+        }
+    }
+}
+
+impl Compare {
+    /// Runs the verb.
+    pub(super) fn run(mut self, globals: &Globals) -> VerbResult {
+        let settings = globals.settings(self.pool.layer())?;
+        if self.is_own_work() {
+            let report = self.compare_own_work(&settings, globals)?;
+            print_report(&report, true, globals)?;
+            return Ok(OK);
+        }
+        let task = self.task.as_deref().map_or(Ok(BenchTask::Average), BenchTask::named)?;
+        let sizes = if self.size.is_empty() { &[task.usual_size()][..] } else { &self.size };
+        for (at, size) in sizes.iter().enumerate() {
+            let report = self.compare_size(task, *size, &settings, globals)?;
+            print_report(&report, at == 0, globals)?;
+        }
+        Ok(OK)
+    }
+
+    /// Whether the jobs are somebody's own, so that nothing but a worker can do them.
+    fn is_own_work(&self) -> bool {
+        self.exec.given().is_some() || self.pool.names_programs() || !self.input.is_empty()
+    }
+
+    fn compare_own_work(&mut self, settings: &Settings, globals: &Globals) -> Result<BenchReport, Failure> {
+        let mut pool = self.pool.embedded(settings, globals)?;
+        let exec = self.exec.task()?;
+        let task = match (&exec, &self.task) {
+            (Some(exec), _) => exec.name.clone(),
+            (None, Some(task)) => task.clone(),
+            (None, None) => return Err(Failure::Usage("--task: which task of these workers?".to_owned())),
+        };
+        let inputs = std::mem::take(&mut self.input);
+        let work = OwnWork::load(task, inputs, exec.as_ref(), pool.core.max_payload)?;
+        pool.programs = exec.map_or(pool.programs, |exec| vec![adapter(&[exec])]);
+        pool.core.max_bytes = pool.core.max_bytes.max(work.inputs().bytes);
+        pool.core.max_jobs = pool.core.max_jobs.max(work.inputs().count);
+        self.check_strategies(&work)?;
+        let outputs = work.first_outputs(&pool)?;
+        self.compare(Exercise::with_answers(work, outputs), pool, globals)
+    }
+
+    fn compare_size(
+        &self,
+        task: BenchTask,
+        size: u64,
+        settings: &Settings,
+        globals: &Globals,
+    ) -> Result<BenchReport, Failure> {
+        match task {
+            BenchTask::Average => self.compare_builtin(Numbers::new(size)?, settings, globals),
+            BenchTask::Json => self.compare_builtin(Documents::new(size)?, settings, globals),
+            BenchTask::Primes => self.compare_builtin(PrimesUpTo::new(size)?, settings, globals),
+            BenchTask::Pbkdf2 => self.compare_builtin(OnePiece::pbkdf2(size)?, settings, globals),
+            BenchTask::Regex => self.compare_builtin(OnePiece::regex(size)?, settings, globals),
+            BenchTask::Thumbnail => self.compare_builtin(OnePiece::thumbnail(size)?, settings, globals),
+        }
+    }
+
+    fn compare_builtin<W: Workload>(
+        &self,
+        workload: W,
+        settings: &Settings,
+        globals: &Globals,
+    ) -> Result<BenchReport, Failure> {
+        self.check_strategies(&workload)?;
+        let pool = pool_config(&workload, settings, globals);
+        self.compare(Exercise::new(workload)?, pool, globals)
+    }
+
+    fn compare<W: Workload>(
+        &self,
+        exercise: Exercise<W>,
+        pool: PoolConfig,
+        globals: &Globals,
+    ) -> Result<BenchReport, Failure> {
+        let (strategies, left_out) = self.strategies_for::<W>();
+        let plan = Plan { strategies, rounds: self.rounds, setup: Setup { window: self.window(), pool } };
+        let exercise = Rc::new(exercise);
+        let found = comparison::compare(&plan, &exercise, |round| self.tell(round, &plan, globals))?;
+        if !globals.quiet {
+            self.warnings(&found).iter().for_each(|warning| say(warning));
+        }
+        let measured = Measured {
+            seconds: self.seconds.as_secs_f64(),
+            rounds: self.rounds,
+            workers: plan.setup.pool.core.workers,
+        };
+        let left_out = left_out.iter().map(|strategy| strategy.name()).collect();
+        Ok(BenchReport::new(&*exercise.workload, measured, left_out, &found))
+    }
+
+    /// Those that are possible for such a workload, and those that are not.
+    fn strategies_for<W: Workload>(&self) -> (Vec<Strategy>, Vec<Strategy>) {
+        let wanted = match self.strategies.is_empty() {
+            true => Strategy::usual(W::CUT),
+            false => self.strategies.clone(),
+        };
+        wanted.into_iter().partition(|strategy| strategy.is_possible(W::CUT))
+    }
+
+    fn check_strategies<W: Workload>(&self, workload: &W) -> Result<(), Failure> {
+        match self.strategies_for::<W>().0.is_empty() {
+            true => {
+                let why = W::CUT.why_not(workload.task());
+                Err(Failure::Usage(format!("--strategies: none of them is possible, because {why}")))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// How long a sample takes.
+    fn window(&self) -> Duration {
+        (self.seconds / self.rounds).max(BENCH_TIME_MIN)
+    }
+
+    /// Says how far it is, because nothing else is printed until all is measured, which may take minutes.
+    fn tell(&self, round: u32, plan: &Plan, globals: &Globals) {
+        if !globals.quiet && stderr().is_terminal() {
+            let (rounds, window) = (self.rounds, show_duration(self.window()));
+            let count = plan.strategies.len();
+            say(&format!("round {round} of {rounds}: {window} for each of {count} strategies"));
+        }
+    }
+
+    /// What makes the figures worth less.
+    fn warnings(&self, found: &Comparison) -> Vec<String> {
+        let few = |row: &&Summary| row.jobs < u64::from(self.rounds) * JOBS_OF_A_SAMPLE;
+        let few: Vec<&str> = found.rows.iter().filter(few).map(|row| row.strategy.name()).collect();
+        let few = (!few.is_empty()).then(|| {
+            let (names, window) = (few.join(", "), show_duration(self.window()));
+            format!("{names}: hardly a job ends in {window}, so the figures are rough; more --seconds help")
+        });
+        few.into_iter().chain(found.noise.warning()).collect()
+    }
+}
+
+fn print_report(report: &BenchReport, is_first: bool, globals: &Globals) -> Result<(), Failure> {
+    match globals.json {
+        true => print_line(report.json()),
+        false => print(format!("{}{}", if is_first { "" } else { "\n" }, report.text()).as_bytes()),
+    }
+}
+
+/// Fewer jobs than that in a sample, and its rate depends on where the window happened to end.
+const JOBS_OF_A_SAMPLE: u64 = 5;
+
+/// The pool always has the built-in workers, because their answers are known, and no spare, because no worker should
+/// crash.
+fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals) -> PoolConfig {
+    let mut config = settings.pool_config(vec![Program::builtin(false)]);
+    let core = &mut config.core;
+    let in_flight = (workload.inputs().bytes).saturating_mul(core.workers as u64);
+    core.max_bytes = core.max_bytes.max(in_flight);
+    core.spares = 0;
+    PoolConfig { log: globals.log_level(), ..config }
+}
+
+/// A bare number is in seconds; anything else is a duration as in other flags.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let duration = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
+        Err(_) => parse_duration(text)?,
+    };
+    match (BENCH_TIME_MIN..=BENCH_TIME_MAX).contains(&duration) {
+        true => Ok(duration),
+        false => {
+            Err(format!("it must be {} to {}", show_duration(BENCH_TIME_MIN), show_duration(BENCH_TIME_MAX)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_of_seconds_or_a_duration() {
+        for (text, milliseconds) in
+            [("2", 2000), ("0.3", 300), ("500ms", 500), ("10s", 10_000), ("10m", 600_000)]
+        {
+            assert_eq!(parse_seconds(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_measured_is_refused() {
+        for text in ["", "0", "-1", "nan", "inf", "1e300", "0.001", "601", "11m", "soon"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}
