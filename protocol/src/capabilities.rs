@@ -28,13 +28,15 @@ pub const FIND: u64 = 1 << 7;
 /// The capability of lists of jobs with filters: [`Operation::Jobs`](crate::messages::Operation::Jobs) between client and
 /// supervisor.
 pub const FILTERS: u64 = 1 << 8;
+/// The capability of lines that workers printed: [`Operation::Logs`](crate::messages::Operation::Logs) between client and supervisor.
+pub const LOGS: u64 = 1 << 9;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
 pub const CAPABILITIES: u64 =
-    PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND | FILTERS;
+    PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND | FILTERS | LOGS;
 
 /// Those of them that mean something between client and supervisor.
-pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND | FILTERS;
+pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND | FILTERS | LOGS;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {

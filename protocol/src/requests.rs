@@ -1,6 +1,6 @@
 //! What clients can ask for, and how a job is to be treated: parts of the messages of clients.
 
-use crate::capabilities::{FILTERS, FIND};
+use crate::capabilities::{FILTERS, FIND, LOGS};
 #[cfg(doc)]
 use crate::messages::PARTS;
 use crate::nouns::{Labels, Lane, Metadata};
@@ -52,6 +52,16 @@ pub enum Operation {
         /// Which jobs. A page with few rows, or none, may be followed by others.
         filter: JobFilter,
     },
+    /// Show lines that workers have printed and that are still kept ([`LOGS`]), the oldest first. Answered with an `Answer` of the
+    /// form `{"lines": [...], "next": 17, "lost": 0, "more": false, "ended": false}`. Whoever follows them asks again, with `next`.
+    Logs {
+        /// The `next` of the answer before; 0 for all that are kept.
+        after: u64,
+        /// Of this slot only.
+        slot: Option<u32>,
+        /// Of this job only: its public id; empty for all.
+        job: String,
+    },
 }
 
 /// Which jobs a list is to have: those of which all of this is true.
@@ -75,6 +85,7 @@ impl Operation {
         match self {
             Operation::Find { .. } => FIND,
             Operation::Jobs { .. } => FILTERS,
+            Operation::Logs { .. } => LOGS,
         }
     }
 
@@ -83,6 +94,7 @@ impl Operation {
         match self {
             Operation::Find { .. } => "a shortened id",
             Operation::Jobs { .. } => "a filter",
+            Operation::Logs { .. } => "what workers printed",
         }
     }
 }

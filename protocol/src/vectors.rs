@@ -362,6 +362,10 @@ fn to_supervisor() -> Vec<Vector> {
             "the failed jobs of the last second",
             Operation::Jobs { after: "x".to_owned(), limit: 258, filter: failed },
         ),
+        operate(
+            "what slot 2 printed since",
+            Operation::Logs { after: 258, slot: Some(2), job: String::new() },
+        ),
     ]
 }
 

@@ -28,6 +28,7 @@
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
 //! | `time` | the core's time, without the gaps in which this process did not run | `gaps.rs` |
 //! | `authors` | which jobs ended lately, and may have printed a line that is read now | `authors.rs` |
+//! | `printed` | the last lines that workers have printed | `printed.rs` |
 //! | `start_failures` | which failed starts the log has reported | `notices.rs` |
 //!
 //! The event loop calls subscribers, the hub never does. So a subscriber may do anything, such as submit more jobs.
@@ -54,6 +55,7 @@ mod meters;
 mod notices;
 mod pages;
 mod parts;
+mod printed;
 mod processes;
 mod records;
 mod segments;
@@ -88,6 +90,7 @@ use offload_event_loop::{Context, Lingerer, LoopHandle};
 use offload_protocol::limits::LINGER;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
+use printed::Printed;
 use processes::WorkerProcesses;
 use records::Records;
 use rustix::process::Signal;
@@ -104,6 +107,7 @@ pub(crate) use here::IoTools;
 pub(crate) use holding::OutputCharge;
 pub(crate) use live_jobs::Subscriber;
 pub(crate) use parts::{StreamItem, StreamReader};
+pub(crate) use printed::WhichLines;
 
 /// A shared reference to the hub.
 pub(crate) type HubRef = Rc<RefCell<Hub>>;
@@ -132,6 +136,7 @@ pub(crate) struct Hub {
     callbacks: Callbacks,
     start_failures: StartFailures,
     authors: Authors,
+    printed: Printed,
     meters: TaskMeters,
 }
 
@@ -211,6 +216,7 @@ impl Hub {
                 callbacks: Callbacks::default(),
                 start_failures: StartFailures::default(),
                 authors: Authors::default(),
+                printed: Printed::default(),
                 meters: TaskMeters::default(),
             })
         });

@@ -254,6 +254,15 @@ pub const PAGE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of rows of one page.
 pub const PAGE_ROWS_MAX: usize = 1000;
 
+/// Most bytes of the lines that the worker of one slot printed and that are kept (256 KiB), with [`PRINTED_LINE_EXTRA`] for each.
+pub const PRINTED_SLOT_BYTES_MAX: usize = 256 << 10;
+
+/// The same for all slots together (4 MiB). If there are many slots, each has an equal part of this.
+pub const PRINTED_BYTES_MAX: usize = 4 << 20;
+
+/// What a line takes beside its text, in bytes, at most.
+pub const PRINTED_LINE_EXTRA: usize = 256;
+
 /// Most numbers that are looked up for the end of an id. That is enough for the youngest billion jobs.
 pub const FIND_LOOKS_MAX: usize = 1024;
 
@@ -421,7 +430,7 @@ pub const MEMORY_OF_A_WAIT: u64 = 1 << 10;
 ///   each job that is queued, in flight or a dead letter;
 /// - [`MEMORY_OF_A_WAIT`] for each wait for a job of another client: [`WAITS_MAX`] of them, and [`WAITS_IN_ANY_CASE`]
 ///   for each connection;
-/// - [`HISTORY_BYTES_MAX`]: reports of ended jobs;
+/// - [`HISTORY_BYTES_MAX`]: reports of ended jobs; [`PRINTED_BYTES_MAX`]: lines that workers printed;
 /// - [`MEMORY_OF_ITS_OWN`]: the process itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
@@ -468,6 +477,7 @@ impl Memory {
             + self.jobs * MEMORY_OF_A_JOB
             + (WAITS_MAX as u64 + self.connections * WAITS_IN_ANY_CASE as u64) * MEMORY_OF_A_WAIT
             + HISTORY_BYTES_MAX
+            + PRINTED_BYTES_MAX as u64
             + MEMORY_OF_ITS_OWN
     }
 }

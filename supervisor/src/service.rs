@@ -78,7 +78,7 @@ mod stage;
 mod streams;
 mod waits;
 
-use crate::hub::{Hub, HubRef};
+use crate::hub::{Hub, HubRef, WhichLines};
 use crate::views::{IoPoolView, Meters, Page, Row, TaskLoad, TaskView};
 use descriptors::Descriptors;
 use offload_core::ids::JobId;
@@ -245,6 +245,24 @@ impl Service {
             Collection::new(self.clone(), job).complete();
         }
         self.cancel(name)
+    }
+
+    /// Lines that workers have printed and that are kept, after the line of this number: [`Document::Printed`]. Of one slot or of
+    /// one job only, if they are named.
+    pub fn printed(&self, after: u64, slot: Option<u32>, job: &str) -> Reply {
+        let hub = self.hub().borrow();
+        let found = hub.find(job).filter(|job| hub.is_known_or_has_printed(*job));
+        if found.is_none() && !job.is_empty() {
+            return Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(job));
+        }
+        let slot = slot.map(|slot| slot as usize);
+        if let Some(unknown) = slot.filter(|slot| !hub.has_slot(*slot)) {
+            return Reply::refusal(
+                OutcomeCode::BadRequest,
+                format!("there is no slot {unknown}; `offload workers` shows those that there are"),
+            );
+        }
+        Reply::document(Document::Printed(hub.printed(after, WhichLines { slot, job: found })))
     }
 
     /// The jobs that a shortened id can stand for, the youngest first: [`Document::Candidates`]. The text is the first characters of the id, or

@@ -306,6 +306,40 @@ pub struct JobView {
     pub labels: Labels,
 }
 
+/// A line that a worker has printed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrintedLine {
+    /// Its number. Lines of all workers are counted together.
+    pub number: u64,
+    /// When it was read, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// The slot of the worker.
+    pub slot: usize,
+    /// Process id of the worker.
+    pub worker_pid: u32,
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// The jobs that may have printed it: usually one; none if that is not known, or the worker had no job.
+    pub jobs: Vec<String>,
+    /// The line, without its end. Control characters are escaped, and long lines are cut.
+    pub text: String,
+}
+
+/// Some of the lines that are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrintedPage {
+    /// The lines, the oldest first.
+    pub lines: Vec<PrintedLine>,
+    /// What to ask for next.
+    pub next: u64,
+    /// How many lines of all workers in this range are not kept: they were too many, or came too fast.
+    pub lost: u64,
+    /// There are others already.
+    pub more: bool,
+    /// The job that was asked for has ended.
+    pub ended: bool,
+}
+
 /// The jobs that a shortened id can stand for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidates {

@@ -30,6 +30,7 @@ mod io_tasks;
 mod jsonl;
 mod load;
 mod log;
+mod logs;
 mod map;
 mod map_failures;
 mod map_kept;

@@ -60,7 +60,7 @@ impl Sink {
 
 /// Each verb with words that make it succeed where its output is read; JOB is one that has ended. What each is for:
 /// the result of a job, or something that can be asked for again.
-const VERBS: [(&str, &[&str], For); 31] = [
+const VERBS: [(&str, &[&str], For); 33] = [
     ("run", &["run", "echo", "x"], For::Job),
     ("run", &["run", "--json", "echo", "x"], For::Job),
     ("map", &["map", "echo", "list"], For::Job),
@@ -77,6 +77,8 @@ const VERBS: [(&str, &[&str], For); 31] = [
     ("tasks", &["tasks"], For::View),
     ("cancel", &["cancel", "JOB"], For::View),
     ("explain", &["explain", "JOB"], For::View),
+    ("logs", &["logs"], For::View),
+    ("logs", &["logs", "-f", "--json"], For::View),
     ("dead", &["dead", "list"], For::View),
     ("reload", &["reload"], For::View),
     // It is no worker, which is said on standard output.
@@ -106,8 +108,9 @@ enum For {
 #[test]
 fn no_verb_loses_its_output_and_exits_with_0() {
     for sink in SINKS {
-        let daemon = Daemon::start(&["--workers", "1"]);
+        let daemon = Daemon::start(&["--workers", "2", "--exec-task", "tell -- sh -c 'cat >&2'"]);
         std::fs::write(daemon.folder().join("list"), "# also a configuration\n").unwrap();
+        daemon.run(&["submit", "tell", "there are logs\n"]).ok();
         let job = daemon.run(&["submit", "--detach", "echo", "x"]).ok().text().trim().to_owned();
         daemon.run(&["wait", &job]).ok();
         for (_, words, kind) in VERBS.iter().filter(|(_, _, kind)| *kind != For::End) {

@@ -10,6 +10,9 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `jobs --watch` waits before it looks again.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long `logs --follow` waits before it asks for further lines.
+pub(crate) const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+
 /// How long `stop` waits for the answer: workers that do not end when asked are killed meanwhile.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -10,7 +10,7 @@
 //! | `tasks` | the supervisor, or with `--worker` a pool of its own ([`introduced`]) |
 //! | `bench` | event loops and a pool of its own |
 //! | `serve` | nobody: it is the supervisor |
-//! | `submit`, `wait`, `result`, `cancel`, `explain`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
+//! | `submit`, `wait`, `result`, `cancel`, `explain`, `logs`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `doctor`, `completions`, `man` | nobody |
 //! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
 //! | `worker`, `worker-exec`, `exec-worker`, `jsonl-worker`, `http-worker` (hidden) | the supervisor that started them |
@@ -65,6 +65,7 @@ mod http_worker;
 mod introduced;
 mod jobs;
 mod jsonl_worker;
+mod logs;
 mod man;
 mod map;
 mod reload;
@@ -131,6 +132,7 @@ enum Verb {
     Result(result::Result),
     Cancel(cancel::Cancel),
     Explain(explain::Explain),
+    Logs(logs::Logs),
     Dead(dead::Dead),
     Reload(reload::Reload),
     Drain(drain::Drain),
@@ -258,6 +260,7 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Result(result) => result.run(globals),
         Verb::Cancel(cancel) => cancel.run(globals),
         Verb::Explain(explain) => explain.run(globals),
+        Verb::Logs(logs) => logs.run(globals),
         Verb::Dead(dead) => dead.run(globals),
         Verb::Reload(reload) => reload.run(globals),
         Verb::Drain(drain) => drain.run(globals),

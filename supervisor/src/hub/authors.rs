@@ -13,6 +13,8 @@
 //!   here: no
 //! ```
 //!
+//! A line that was read in several pieces may be of all who may have printed a piece.
+//!
 //! If that is one job, the line is its line. If they are a few, the line names them all. If they are many, or if not all
 //! that was printed before could be read in time, it names none. So no line is ascribed to a job that has not printed it,
 //! as long as a worker prints nothing when it has no job.
@@ -20,7 +22,7 @@
 use super::Hub;
 use super::live_jobs::LiveJob;
 use crate::limits::{ENDS_NOTED_MAX, LINE_AUTHORS_MAX};
-use crate::workers::{OutputStream, escape_line};
+use crate::workers::{Captured, OutputStream, escape_line};
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::jobs::JobState;
@@ -31,8 +33,24 @@ use std::collections::BTreeMap;
 pub(super) struct Authors {
     now: Round,
     before: Round,
-    /// Streams of which not all lines have been read that were printed before this time.
+    /// Streams of which not everything has been read that was printed before this time.
     behind: BTreeMap<(WorkerId, u8), Mono>,
+    /// Of streams with a line that has begun and not ended: who may have printed its beginning.
+    begun: BTreeMap<(WorkerId, u8), Possible>,
+}
+
+/// The jobs that may have printed something, at most [`LINE_AUTHORS_MAX`], the first one first; none if that is not known.
+type Possible = Option<Vec<JobId>>;
+
+/// The jobs of both, each once.
+fn either(some: Possible, others: Possible) -> Possible {
+    let mut jobs: Vec<JobId> = Vec::new();
+    some?.into_iter().chain(others?).for_each(|job| {
+        if !jobs.contains(&job) {
+            jobs.push(job);
+        }
+    });
+    (jobs.len() <= LINE_AUTHORS_MAX).then_some(jobs)
 }
 
 /// One round of the event loop.
@@ -86,7 +104,7 @@ impl Authors {
         self.before.since
     }
 
-    /// Whether everything that a stream had was read and was complete lines. Returns since when it was not, before this.
+    /// Whether everything that a stream had was read. Returns since when it was not, before this.
     fn note_read(&mut self, worker: WorkerId, stream: OutputStream, is_all: bool) -> Option<Mono> {
         let (key, horizon) = ((worker, stream as u8), self.horizon());
         let was_behind = self.behind.get(&key).copied();
@@ -97,10 +115,23 @@ impl Authors {
         was_behind
     }
 
+    /// Who may have printed the lines of a read, if what was read was printed by these. Of the first line, the beginning may have been
+    /// read before; and the beginning of the last one may be all that was read.
+    fn lines_by(&mut self, key: (WorkerId, u8), now: Possible, captured: &Captured) -> Possible {
+        let began = self.begun.remove(&key).unwrap_or(Some(Vec::new()));
+        let lines_by = either(began, now.clone());
+        if captured.has_begun {
+            let has_ended_one = !captured.lines.is_empty() || captured.dropped > 0;
+            self.begun.insert(key, if has_ended_one { now } else { lines_by.clone() });
+        }
+        lines_by
+    }
+
     /// A worker is gone.
     pub(super) fn forget(&mut self, worker: WorkerId) {
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             self.behind.remove(&(worker, stream as u8));
+            self.begun.remove(&(worker, stream as u8));
         }
     }
 }
@@ -120,17 +151,18 @@ impl Hub {
     }
 
     /// A pipe of this worker has been read. The jobs that may have printed the lines; none if that is not known.
-    pub(super) fn authors(&mut self, worker: WorkerId, stream: OutputStream) -> Vec<JobId> {
+    pub(super) fn authors(
+        &mut self,
+        worker: WorkerId,
+        stream: OutputStream,
+        captured: &Captured,
+    ) -> Vec<JobId> {
         let is_all_heard = self.hear_of_starts(worker);
         self.authors.enter(self.handle.polls(), self.time.now());
-        let is_all_read = self.processes.has_read_all(worker, stream);
-        let behind_since = self.authors.note_read(worker, stream, is_all_read);
-        let possible = self.possible_authors(worker).filter(|_| is_all_heard).unwrap_or_default();
-        match behind_since {
-            Some(since) if !self.runs_since(worker, since) => Vec::new(),
-            _ if possible.len() > LINE_AUTHORS_MAX => Vec::new(),
-            _ => possible,
-        }
+        let behind_since = self.authors.note_read(worker, stream, captured.is_all);
+        let is_known = is_all_heard && behind_since.is_none_or(|since| self.runs_since(worker, since));
+        let possible = self.possible_authors(worker).filter(|_| is_known);
+        self.authors.lines_by((worker, stream as u8), possible, captured).unwrap_or_default()
     }
 
     /// Reads the messages of a worker that may have started another job. Returns whether all are read.
@@ -140,7 +172,7 @@ impl Hub {
         !may_have_started || (!self.leave_unread(worker) && !self.read_all_from(worker))
     }
 
-    fn possible_authors(&self, worker: WorkerId) -> Option<Vec<JobId>> {
+    fn possible_authors(&self, worker: WorkerId) -> Possible {
         let mut possible = self.authors.ended_lately(worker)?;
         if let Some(load) = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load()) {
             let horizon = self.authors.horizon();
@@ -152,13 +184,7 @@ impl Hub {
             // The worker is ended because of this one, and may still run it.
             possible.extend(load.ended);
         }
-        let mut jobs: Vec<JobId> = Vec::new();
-        possible.into_iter().for_each(|job| {
-            if !jobs.contains(&job) {
-                jobs.push(job);
-            }
-        });
-        Some(jobs)
+        either(Some(Vec::new()), Some(possible))
     }
 
     /// Whether the worker has run one job, or the same ones together, since before this time, and no other.
@@ -193,6 +219,7 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers::CaptureState;
 
     const WORKER: WorkerId = WorkerId(1);
 
@@ -222,6 +249,42 @@ mod tests {
         authors.enter(1, at(1));
         (0..2 * ENDS_NOTED_MAX as u64).for_each(|job| authors.ended(WORKER, JobId(job)));
         assert_eq!((authors.ended_lately(WORKER), authors.now.ended.len()), (None, ENDS_NOTED_MAX));
+    }
+
+    fn read(lines: &[&str], has_begun: bool) -> Captured {
+        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        let (dropped, last_dropped) = (0, Vec::new());
+        Captured { lines, dropped, last_dropped, is_all: true, has_begun, state: CaptureState::Open }
+    }
+
+    /// As when a worker prints a line and its end one after the other, which are read one after the other.
+    #[test]
+    fn a_line_that_is_read_piece_by_piece_is_of_all_who_may_have_printed_a_piece() {
+        let by = |jobs: &[u64]| Some(jobs.iter().map(|job| JobId(*job)).collect::<Vec<_>>());
+        let key = (WORKER, 0);
+        let mut authors = Authors::default();
+        authors.lines_by(key, by(&[1]), &read(&[], true));
+        assert_eq!(authors.lines_by(key, by(&[1]), &read(&["one"], false)), by(&[1]));
+        authors.lines_by(key, by(&[1]), &read(&[], true));
+        authors.lines_by(key, by(&[2]), &read(&[], true));
+        assert_eq!(authors.lines_by(key, by(&[3]), &read(&["two", "three"], true)), by(&[1, 2, 3]));
+        assert_eq!(
+            authors.lines_by(key, by(&[4]), &read(&["four"], false)),
+            by(&[3, 4]),
+            "of the last one only what began"
+        );
+        assert_eq!(authors.lines_by(key, by(&[5]), &read(&["five"], false)), by(&[5]));
+        authors.lines_by(key, None, &read(&[], true));
+        assert_eq!(authors.lines_by(key, by(&[6]), &read(&["six"], true)), None, "nobody knows who began it");
+        assert_eq!(authors.lines_by(key, by(&[7]), &read(&["seven"], false)), by(&[6, 7]));
+        assert_eq!(
+            authors.lines_by(key, by(&[1, 2, 3, 4, 5]), &read(&["x"], false)),
+            None,
+            "too many to be named"
+        );
+        authors.lines_by(key, by(&[8]), &read(&[], true));
+        authors.forget(WORKER);
+        assert!(authors.begun.is_empty());
     }
 
     #[test]

@@ -118,10 +118,11 @@ impl Hub {
     }
 
     pub(super) fn log_output(&mut self, worker: WorkerId, stream: OutputStream, captured: &Captured) {
-        let authors = self.authors(worker, stream);
+        let authors = self.authors(worker, stream, captured);
         if captured.lines.is_empty() && captured.dropped == 0 {
             return;
         }
+        self.keep_printed(worker, stream, captured, &authors);
         let tag = self.line_prefix(worker, &authors);
         let slot = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]);
         let starting = slot.filter(|slot| slot.is_starting()).map(|slot| slot.program);

@@ -340,11 +340,6 @@ impl WorkerProcesses {
         Some((living.process.capture(stream, Instant::now()), living.watchers.of(stream)))
     }
 
-    /// Whether everything that this stream had when it was last read was complete lines.
-    pub(super) fn has_read_all(&self, worker: WorkerId, stream: OutputStream) -> bool {
-        self.living.get(&worker).is_some_and(|living| living.process.has_captured_all(stream))
-    }
-
     /// Reads the rest of what the worker has printed. Called when its process has ended.
     pub(super) fn capture_rest(&mut self, worker: WorkerId, stream: OutputStream) -> Option<Captured> {
         Some(self.living.get_mut(&worker)?.process.capture_rest(stream, Instant::now()))

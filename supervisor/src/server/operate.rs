@@ -10,6 +10,7 @@ impl Front {
     pub(super) fn operate(&mut self, id: u64, ticket: u64, operation: &Operation) {
         let reply = match operation {
             Operation::Find { text } => self.service.find_jobs(text),
+            Operation::Logs { after, slot, job } => self.service.printed(*after, *slot, job),
             Operation::Jobs { after, limit, filter } => {
                 return self.answer_with_jobs(id, ticket, filter, (after, *limit));
             }

@@ -43,8 +43,27 @@ pub struct Captured {
     pub lines: Vec<String>,
     /// Number of lines that were over the limit for one second and are not in `lines`.
     pub dropped: usize,
+    /// The last ones of these, at most [`TAIL_LINES`], escaped: whoever looks for what a worker printed before it died needs them.
+    pub last_dropped: Vec<String>,
+    /// Everything that the stream had was read.
+    pub is_all: bool,
+    /// A line has begun and not ended.
+    pub has_begun: bool,
     /// Whether and when to read again.
     pub state: CaptureState,
+}
+
+impl Captured {
+    fn nothing(state: CaptureState) -> Captured {
+        Captured {
+            lines: Vec::new(),
+            dropped: 0,
+            last_dropped: Vec::new(),
+            is_all: true,
+            has_begun: false,
+            state,
+        }
+    }
 }
 
 /// Whether and when a stream is to be read again.
@@ -91,9 +110,9 @@ impl Capture {
     /// Reads once, at most [`CAPTURE_CHUNK`] bytes.
     pub(super) fn read(&mut self, stream: OutputStream, now: Instant) -> Captured {
         self.recorder.rate.renew(now);
-        let mut captured = Captured { lines: Vec::new(), dropped: 0, state: CaptureState::Open };
+        let mut captured = Captured::nothing(CaptureState::Open);
         captured.state = self.read_into(stream, &mut captured);
-        captured
+        self.complete(stream, captured)
     }
 
     /// Reads the rest when the worker has ended, regardless of its rate. An unfinished line counts as a line now.
@@ -108,7 +127,14 @@ impl Capture {
         }
         let (pipe, recorder) = self.pipe_and_recorder(stream);
         pipe.finish(&mut |line| recorder.complete(line, &mut all));
-        all
+        self.complete(stream, all)
+    }
+
+    /// Adds what is known after the read.
+    fn complete(&mut self, stream: OutputStream, captured: Captured) -> Captured {
+        let (pipe, recorder) = self.pipe_and_recorder(stream);
+        let last_dropped = recorder.tail.last(captured.dropped);
+        Captured { last_dropped, is_all: pipe.is_emptied, has_begun: !pipe.line.is_empty(), ..captured }
     }
 
     /// The last lines, the oldest first, and then the unfinished line of each stream.
@@ -120,15 +146,6 @@ impl Capture {
     /// The first byte of standard output, once there is one.
     pub(super) fn first_printed(&self) -> Option<u8> {
         self.stdout.first
-    }
-
-    /// Whether the last read took all that there was, and that ended with a complete line.
-    pub(super) fn has_read_all(&self, stream: OutputStream) -> bool {
-        let pipe = match stream {
-            OutputStream::Stdout => &self.stdout,
-            OutputStream::Stderr => &self.stderr,
-        };
-        pipe.is_emptied && pipe.line.is_empty()
     }
 
     fn read_into(&mut self, stream: OutputStream, captured: &mut Captured) -> CaptureState {
@@ -265,6 +282,12 @@ impl Tail {
         empty.clear();
         self.lines.push_back(std::mem::replace(line, empty));
     }
+
+    /// The last lines, escaped: as many as this, or as there are.
+    fn last(&self, count: usize) -> Vec<String> {
+        let skipped = self.lines.len().saturating_sub(count);
+        self.lines.iter().skip(skipped).map(|line| escape_line(line)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -293,17 +316,16 @@ mod tests {
     fn a_line_is_handed_over_when_it_is_complete() {
         let (mut capture, mut print, _complain) = pipes();
         let now = Instant::now();
-        let nothing = Captured { lines: Vec::new(), dropped: 0, state: CaptureState::Empty };
-        assert_eq!(capture.read(OutputStream::Stdout, now), nothing);
+        assert_eq!(capture.read(OutputStream::Stdout, now), Captured::nothing(CaptureState::Empty));
         print.write_all(b"one\ntw").unwrap();
-        assert_eq!(capture.read(OutputStream::Stdout, now).lines, ["one"]);
-        assert!(!capture.has_read_all(OutputStream::Stdout) && capture.has_read_all(OutputStream::Stderr));
+        let one = capture.read(OutputStream::Stdout, now);
+        assert_eq!((one.lines, one.is_all, one.has_begun), (vec!["one".to_owned()], true, true));
         print.write_all(b"o\n\nend").unwrap();
         assert_eq!(capture.read(OutputStream::Stdout, now).lines, ["two", ""]);
         drop(print);
         wait_for_the_end(&capture, OutputStream::Stdout);
         let end = capture.read(OutputStream::Stdout, now);
-        assert_eq!(end, Captured { lines: vec!["end".into()], dropped: 0, state: CaptureState::Ended });
+        assert_eq!(end, Captured { lines: vec!["end".into()], ..Captured::nothing(CaptureState::Ended) });
     }
 
     #[test]
@@ -341,12 +363,14 @@ mod tests {
         print.write_all(numbered(0..WORKER_LINES_PER_SECOND + 20).as_bytes()).unwrap();
         let printed = capture.read(OutputStream::Stdout, now);
         assert_eq!((printed.lines.len(), printed.dropped), (WORKER_LINES_PER_SECOND, 20));
+        assert_eq!(printed.last_dropped, capture.last_lines());
         assert_eq!(capture.last_lines()[TAIL_LINES - 1], format!("line {}", WORKER_LINES_PER_SECOND + 19));
         assert_eq!(capture.last_lines().len(), TAIL_LINES);
 
         complain.write_all(b"panic\n").unwrap();
         let complained = capture.read(OutputStream::Stderr, now + SECOND / 2);
         assert_eq!((complained.lines.len(), complained.dropped), (0, 1));
+        assert_eq!(complained.last_dropped, ["panic"], "only what was dropped now");
         assert_eq!(capture.last_lines()[TAIL_LINES - 1], "panic");
 
         print.write_all(b"later\n").unwrap();

@@ -289,11 +289,6 @@ impl Process {
         self.capture.read_rest(stream, now)
     }
 
-    /// Whether the last read of this stream took all that there was, and it ended with a complete line.
-    pub fn has_captured_all(&self, stream: OutputStream) -> bool {
-        self.capture.has_read_all(stream)
-    }
-
     /// The first byte that the process printed to its standard output, if it has printed any.
     pub fn first_printed(&self) -> Option<u8> {
         self.capture.first_printed()
