@@ -211,7 +211,7 @@ fn compiled_into(package: &str) -> BTreeSet<String> {
 /// Whoever embeds the library compiles no command line, and a worker of somebody's own no built-in task.
 #[test]
 fn nobody_compiles_what_only_others_use() {
-    let of_the_program = ["clap", "clap_complete", "clap_mangen", "indicatif"];
+    let of_the_program = ["clap", "clap_complete", "clap_mangen", "indicatif", "ratatui"];
     let of_the_tasks = ["regex", "fancy-regex", "flate2", "pbkdf2"];
     for package in ["offload-supervisor", "offload-worker", "offload-event-loop", "offload-core"] {
         let compiled = compiled_into(package);

@@ -374,5 +374,6 @@ pub mod messages;
 pub mod nouns;
 pub mod outbox;
 mod requests;
+mod tickets;
 #[cfg(test)]
 mod vectors;

@@ -55,6 +55,7 @@ mod streams;
 mod submit;
 mod tags;
 mod the_end;
+mod top;
 mod waiting;
 mod wire;
 mod worker_check;

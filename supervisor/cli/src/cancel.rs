@@ -7,6 +7,7 @@ use super::ids::{in_full, with_each};
 use super::output::{print_done, say};
 use super::show::{is_open, labelled_jobs, no_such_label};
 use crate::limits::CANCEL_TIMEOUT;
+use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use offload_protocol::messages::ToSupervisor;
 use serde_json::Value;
@@ -48,14 +49,19 @@ impl Cancel {
             say("all jobs with this label had ended before");
             return Ok(OK);
         }
-        with_each(&jobs, globals.json, |job| cancel(&mut client, job, globals).map(|()| 0))
+        with_each(&jobs, globals.json, |job| tell_of(job, cancel(&mut client, job)?, globals).map(|()| 0))
     }
 }
 
-fn cancel(client: &mut RequestClient, job: &str, globals: &Globals) -> Result<(), Failure> {
+/// Cancels a job. The effect in words, and the answer.
+pub(crate) fn cancel(client: &mut RequestClient, job: &str) -> Result<(String, Bytes), Failure> {
     let document = client.ask(&ToSupervisor::Cancel { ticket: 1, job }, Some(CANCEL_TIMEOUT))?;
     let answer: Value = serde_json::from_slice(&document).unwrap_or_default();
-    let effect = format!("{job}: {}", describe_cancellation(&answer));
+    Ok((describe_cancellation(&answer), document))
+}
+
+fn tell_of(job: &str, (effect, document): (String, Bytes), globals: &Globals) -> Result<(), Failure> {
+    let effect = format!("{job}: {effect}");
     match globals.json {
         true => print_done(&effect, &document),
         false => print_done(&effect, &effect),

@@ -100,6 +100,11 @@ impl RequestClient {
         self.client.payload_max() as u64
     }
 
+    /// The process id of the supervisor as this process sees it; none if it is in another pid namespace, as in a container.
+    pub(crate) fn supervisor_process(&self) -> Option<u32> {
+        self.client.supervisor_process()
+    }
+
     /// Whether both ends have these capabilities.
     pub(crate) fn has(&self, capability: u64) -> bool {
         self.client.capabilities() & capability == capability
@@ -172,9 +177,11 @@ impl RequestClient {
         while let Ok(_late_answer) = self.receive(Some(deadline.saturating_duration_since(Instant::now()))) {}
     }
 
+    /// Each request has a ticket of its own, whatever its number was: the answer to one that was given up may still come.
     fn request(&mut self, request: &ToSupervisor<'_>, timeout: Option<Duration>) -> Result<Answer, Failure> {
-        self.send(request, &Bytes::new())?;
-        match self.receive(timeout) {
+        let ticket = self.client.new_ticket();
+        self.send(&request.with_ticket(ticket), &Bytes::new())?;
+        match self.answer_to(ticket, timeout) {
             Ok((ToClient::Rejected { code, message, retry_after_ms, .. }, _)) => {
                 Err(Failure::Outcome { code, message: message.into_owned(), retry_after_ms })
             }
@@ -185,6 +192,17 @@ impl RequestClient {
                 Err(Failure::outcome(OutcomeCode::Overloaded, message))
             }
             Err(ReceiveError::Lost(reason)) => Err(Failure::NoSupervisor(self.no_answer(&reason))),
+        }
+    }
+
+    fn answer_to(&mut self, ticket: u64, timeout: Option<Duration>) -> Result<Answer, ReceiveError> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let answer = self.receive(left)?;
+            if answer.0.ticket() == Some(ticket) {
+                return Ok(answer);
+            }
         }
     }
 
@@ -282,6 +300,27 @@ mod tests {
         assert!(matches!(client.receive(Some(Duration::from_millis(10))), Err(ReceiveError::Late)));
         let failure = client.ask(&SHOW, Some(Duration::from_millis(10))).unwrap_err();
         assert_eq!(failure.exit_code(), 4, "somebody is there");
+    }
+
+    #[test]
+    fn a_late_answer_is_not_taken_for_that_to_a_newer_question() {
+        let mut late = None;
+        let supervisor = FakeSupervisor::start(move |message, outbox| {
+            let &ToSupervisor::Show { ticket, view } = message else { panic!("only this is asked") };
+            let Some(first) = late.replace(ticket) else { return ControlFlow::Continue(()) };
+            for (ticket, view) in [(first, View::Status), (ticket, view)] {
+                outbox.push(&ToClient::Answer { ticket }, &format!("{view:?}").into()).unwrap();
+            }
+            ControlFlow::Continue(())
+        });
+        let mut client = client_of(&supervisor);
+        assert_eq!(
+            client.ask(&SHOW, Some(Duration::from_millis(10))).unwrap_err().exit_code(),
+            4,
+            "given up"
+        );
+        let show = ToSupervisor::Show { ticket: 1, view: View::Workers };
+        assert_eq!(client.ask(&show, PLENTY).unwrap(), "Workers");
     }
 
     #[test]

@@ -53,6 +53,12 @@ fn render(job: &ExplanationView) -> String {
     std::iter::once(state_line(job)).chain(labels).chain(reasons).chain(lost).collect()
 }
 
+/// The same, line by line.
+#[cfg(feature = "top")]
+pub(crate) fn story(job: &ExplanationView) -> Vec<String> {
+    render(job).lines().map(str::to_owned).collect()
+}
+
 fn state_line(job: &ExplanationView) -> String {
     let attempts = match (job.attempts, job.attempts_allowed) {
         (0, _) => "not started yet".to_owned(),

@@ -43,6 +43,23 @@ pub(crate) const ONE_SIGNAL: Duration = Duration::from_millis(200);
 /// How often `doctor` sleeps for a millisecond, to see how late it wakes.
 pub(crate) const DOCTOR_SLEEPS: u32 = 200;
 
+/// Most jobs that have not ended of which `top` asks the supervisor each time.
+#[cfg(feature = "top")]
+pub(crate) const TOP_JOBS_MAX: usize = 500;
+
+/// Most orders of `top` that wait to be obeyed, and most answers that wait to be shown.
+#[cfg(feature = "top")]
+pub(crate) const TOP_ORDERS_MAX: usize = 8;
+
+/// How often `top` may ask the supervisor, which disconnects those who ask for nothing for a minute.
+#[cfg(feature = "top")]
+pub(crate) const TOP_INTERVALS: RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(30);
+
+/// How long `top` shows why there is nothing more to watch. A key ends that.
+#[cfg(feature = "top")]
+pub(crate) const TOP_LAST_LOOK: Duration = Duration::from_secs(3);
+
 /// How many names are tried for the file that saves a result which has no job id.
 pub(crate) const FILE_NAMES_MAX: usize = 100;
 

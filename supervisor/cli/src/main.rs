@@ -10,7 +10,7 @@
 //! | `tasks` | the supervisor, or with `--worker` a pool of its own ([`introduced`]) |
 //! | `bench` | event loops and a pool of its own |
 //! | `serve` | nobody: it is the supervisor |
-//! | `submit`, `wait`, `result`, `cancel`, `explain`, `logs`, `dead`, `status`, `workers`, `jobs`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
+//! | `submit`, `wait`, `result`, `cancel`, `explain`, `logs`, `dead`, `status`, `workers`, `jobs`, `top`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `doctor`, `completions`, `man` | nobody |
 //! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
 //! | `worker`, `worker-exec`, `exec-worker`, `jsonl-worker`, `http-worker` (hidden) | the supervisor that started them |
@@ -78,6 +78,8 @@ mod stop;
 mod stream_output;
 mod submit;
 mod tasks;
+#[cfg(feature = "top")]
+mod top;
 mod wait;
 mod worker;
 mod worker_exec;
@@ -128,6 +130,8 @@ enum Verb {
     Workers(workers::Workers),
     Jobs(jobs::Jobs),
     Tasks(tasks::Tasks),
+    #[cfg(feature = "top")]
+    Top(top::Top),
     Wait(wait::Wait),
     Result(result::Result),
     Cancel(cancel::Cancel),
@@ -234,6 +238,9 @@ impl Verb {
     fn is_for_its_output(&self) -> bool {
         match self {
             Verb::Serve(_) => false,
+            // It looks for a terminal itself.
+            #[cfg(feature = "top")]
+            Verb::Top(_) => false,
             _ if self.is_a_worker() => false,
             Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
             Verb::Cancel(_) | Verb::Reload(_) | Verb::Drain(_) | Verb::Stop(_) => false,
@@ -256,6 +263,8 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Workers(workers) => workers.run(globals),
         Verb::Jobs(jobs) => jobs.run(globals),
         Verb::Tasks(tasks) => tasks.run(globals),
+        #[cfg(feature = "top")]
+        Verb::Top(top) => top.run(globals),
         Verb::Wait(wait) => wait.run(globals),
         Verb::Result(result) => result.run(globals),
         Verb::Cancel(cancel) => cancel.run(globals),

@@ -29,7 +29,7 @@
 mod agreed;
 mod error;
 
-use super::peer::is_same_user;
+use super::peer::{is_same_user, process_of};
 use crate::limits::GREETING_TIMEOUT;
 use crate::wire::send_with;
 use bytes::Bytes;
@@ -113,6 +113,11 @@ impl Client {
     /// The longest payload that the supervisor accepts, in bytes.
     pub fn payload_max(&self) -> usize {
         self.payload_max
+    }
+
+    /// The process id of the supervisor as this process sees it; none if it is in another pid namespace, as in a container.
+    pub fn supervisor_process(&self) -> Option<u32> {
+        process_of(&self.socket)
     }
 
     /// A ticket that no request of this client has had.
@@ -247,7 +252,7 @@ impl Client {
         let mut seen = 0;
         loop {
             let found =
-                self.inbox.iter().skip(seen).position(|(message, _)| ticket_of(message) == Some(ticket));
+                self.inbox.iter().skip(seen).position(|(message, _)| message.ticket() == Some(ticket));
             if let Some(answer) = found.and_then(|at| self.inbox.remove(seen + at)) {
                 return Ok(answer);
             }
@@ -460,18 +465,6 @@ fn open(path: &Path) -> io::Result<UnixStream> {
     }
     socket.set_nonblocking(true)?;
     Ok(socket)
-}
-
-fn ticket_of(message: &ToClient<'_>) -> Option<u64> {
-    match message {
-        ToClient::Accepted { ticket, .. }
-        | ToClient::Rejected { ticket, .. }
-        | ToClient::Finished { ticket, .. }
-        | ToClient::Answer { ticket }
-        | ToClient::Part { ticket }
-        | ToClient::SendInput { ticket } => Some(*ticket),
-        ToClient::Welcome { .. } | ToClient::Goodbye { .. } => None,
-    }
 }
 
 /// The same message, independent of the buffer from which it was decoded.

@@ -2,7 +2,7 @@
 
 use super::Lines;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,9 +35,34 @@ impl Terminal {
     /// If the system has none left.
     pub fn open_with(columns: u16) -> Terminal {
         let terminal = Terminal::open();
-        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&terminal.theirs, size).expect("it is a terminal");
+        terminal.resize((columns, 24));
         terminal
+    }
+
+    /// From now on it has so many columns and rows; a process of which it is the controlling terminal gets a signal.
+    ///
+    /// # Panics
+    /// If it is gone.
+    pub fn resize(&self, (columns, rows): (u16, u16)) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.theirs, size).expect("it is a terminal");
+    }
+
+    /// Whether it shows what is typed and hands it on line by line, as it does for a shell.
+    ///
+    /// # Panics
+    /// If it is gone.
+    pub fn echoes(&self) -> bool {
+        let modes = tcgetattr(&self.theirs).expect("it is a terminal").local_modes;
+        modes.contains(LocalModes::ECHO | LocalModes::ICANON)
+    }
+
+    /// What is written here was typed; what is read is shown.
+    ///
+    /// # Panics
+    /// If there are no descriptors left.
+    pub fn keyboard(&self) -> File {
+        self.ours.try_clone().expect("a descriptor")
     }
 
     /// For a process that is to write to it.
