@@ -145,3 +145,67 @@ fn what_cannot_be_compared_is_refused_before_anything_is_measured() {
     let unknown = compare(&["--task", "nope", "--input", "x"]).code(4);
     assert!(unknown.stderr.contains("unknown_task"), "{}", unknown.stderr);
 }
+
+/// A JSON Lines program whose jobs take this long at least.
+fn slow(seconds: f64) -> (TempDir, String) {
+    jsonl(&format!("time.sleep({seconds})"))
+}
+
+/// Enough rounds to be sure, and each as short as it can be.
+fn rounds(worker: &str, words: &[&str]) -> Ran {
+    let fixed = ["bench", "compare", "--json", "--workers", "2", "--rounds", "6", "--seconds", "0.06"];
+    let own = ["--worker-jsonl", worker, "--task", "t", "--input", "1"];
+    run_offload(&[&fixed[..], &own, words].concat())
+}
+
+fn verdicts(report: &Value) -> Vec<&Value> {
+    rows(report).map(|row| &row["baseline"]["verdict"]).to_vec()
+}
+
+#[test]
+fn a_strategy_that_became_slower_than_the_baseline_ends_with_1_and_the_same_does_not() {
+    let ((_fast_folder, fast), (_slow_folder, slow)) = (slow(0.005), slow(0.2));
+    let folder = private_folder();
+    let file = folder.path().join("before.json");
+    let before = rounds(&fast, &[]).ok();
+    assert_eq!(rows(&before.json())[0]["baseline"], Value::Null);
+    std::fs::write(&file, &before.stdout).expect("a file");
+    let with_baseline = ["--baseline", file.to_str().expect("a path")];
+    let slower = rounds(&slow, &with_baseline).code(1);
+    assert_eq!(verdicts(&slower.json()), ["slower", "slower"]);
+    let row = &slower.json()["strategies"][0]["baseline"];
+    assert!(row["high"].as_f64() < Some(0.5) && row["low"].as_f64() <= row["ratio"].as_f64(), "{row}");
+    assert!(slower.stderr.contains("beside the baseline: one_worker 0."), "{}", slower.stderr);
+    // A wide tolerance, because other tests run meanwhile.
+    let same = rounds(&fast, &[&with_baseline[..], &["--tolerance", "90"]].concat()).ok();
+    assert!(verdicts(&same.json()).iter().all(|verdict| *verdict != "slower"), "{same:?}");
+}
+
+#[test]
+fn a_baseline_of_something_else_is_refused_before_anything_is_measured() {
+    let folder = private_folder();
+    let file = folder.path().join("before.json");
+    let average = |words: &[&str]| {
+        let fixed =
+            ["bench", "compare", "--json", "--strategies", "inline", "--size", "1000", "--seconds", "0.02"];
+        run_offload(&[&fixed[..], &["--rounds", "2"], words].concat())
+    };
+    let before = average(&[]).ok().json();
+    let with_baseline = ["--baseline", file.to_str().expect("a path")];
+    let refused = |text: &str, words: &[&str], expected: &str| {
+        std::fs::write(&file, text).expect("a file");
+        let ran = average(&[&with_baseline[..], words].concat()).code(2);
+        assert!(ran.stderr.contains(expected) && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    };
+    let mut elsewhere = before.clone();
+    elsewhere["machine"]["model"] = "another".into();
+    refused(&elsewhere.to_string(), &[], "another machine");
+    refused(&before.to_string(), &["--task", "primes"], "is of average 1000, and this is primes 1000");
+    let workers = before["workers"].as_u64().expect("a number");
+    refused(&before.to_string(), &["--workers", &(workers + 1).to_string()], &format!("--workers {workers}"));
+    refused("", &[], "it is empty");
+    refused("{}", &[], "no report of `offload bench compare --json`");
+    std::fs::remove_file(&file).expect("a file");
+    assert!(average(&with_baseline).code(2).stderr.contains("cannot read"));
+    average(&["--tolerance", "5"]).code(2);
+}

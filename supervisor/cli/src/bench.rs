@@ -18,9 +18,11 @@
 //! | `bench/own_work.rs` | jobs of which only somebody's own workers know what they are |
 //! | `bench/prober.rs` | measures how long other users of the loop wait meanwhile |
 //! | `bench/machine.rs` | the cores, and what else they do meanwhile |
+//! | `bench/baseline.rs` | the result beside that of an earlier run |
 //! | `bench/report.rs` | the result, as a table and as a JSON document |
 
 mod array;
+mod baseline;
 mod compare;
 mod comparison;
 mod jobs;

@@ -154,6 +154,9 @@ pub(crate) const BENCH_SIDE_MAX: u64 = 4096;
 /// Most inputs that `offload bench compare --input` takes: they are kept in memory, with the output of each.
 pub(crate) const BENCH_INPUTS_MAX: usize = 256;
 
+/// Longest file that `offload bench compare --baseline` reads.
+pub(crate) const BASELINE_BYTES_MAX: u64 = 16 << 20;
+
 /// How long each strategy runs before it is measured.
 pub(crate) const BENCH_WARM_UP: Duration = Duration::from_millis(50);
 

@@ -11,10 +11,11 @@ use super::super::failure::{Failure, OK, VerbResult};
 use super::super::flags::{Globals, PoolFlags};
 use super::super::input::Input;
 use super::super::output::{print, print_line, say};
+use super::baseline::{Baseline, Judge};
 use super::comparison::{self, Comparison, Plan, Summary};
 use super::jobs::Exercise;
 use super::own_work::OwnWork;
-use super::report::{BenchReport, Measured};
+use super::report::{BenchReport, Measured, Subject};
 use super::strategy::{Setup, Strategy};
 use super::workload::{Documents, Numbers, OnePiece, PrimesUpTo, Workload};
 use crate::configuration::Settings;
@@ -23,6 +24,8 @@ use clap::{Args, ValueEnum};
 use offload_supervisor::units::{parse_duration, show_duration};
 use offload_supervisor::{PoolConfig, Program};
 use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -33,6 +36,8 @@ Examples:
   offload bench compare --size 1000,10000,100000 --json
   offload bench compare --strategies threads,offloaded   the second beside the first
   offload bench compare --strategies inline,inline       the same beside itself: how sure is this machine?
+  offload bench compare --json > before.json             keep it, and after a change:
+  offload bench compare --baseline before.json           exit code 1 if anything became slower
 
 Work of your own, with any kind of worker; what each input gives first is compared with what it gives later:
   offload bench compare --worker 'python3 worker.py' --task py.sum --input '[1, 2]' '[3, 4]'
@@ -70,6 +75,15 @@ pub(super) struct Compare {
     /// possible; one_worker only for work of your own]
     #[arg(long, value_name = "S,S", value_enum, value_delimiter = ',')]
     strategies: Vec<Strategy>,
+
+    /// A report of an earlier run (--json): exit with 1 if a strategy does fewer jobs a second than it, by more than the noise of
+    /// both runs, and by more than --tolerance plus what others use of the machine meanwhile
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+
+    /// How many percent slower than the baseline is still no difference: two runs of one program differ by as much
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=90), requires = "baseline")]
+    tolerance: u32,
 
     #[command(flatten)]
     exec: ExecFlags,
@@ -125,18 +139,22 @@ impl Compare {
     /// Runs the verb.
     pub(super) fn run(mut self, globals: &Globals) -> VerbResult {
         let settings = globals.settings(self.pool.layer())?;
+        let baseline = self.baseline.as_deref().map(Baseline::read).transpose()?;
+        let judge = Judge { baseline, tolerance: f64::from(self.tolerance) / 100.0 };
         if self.is_own_work() {
-            let report = self.compare_own_work(&settings, globals)?;
+            let report = self.compare_own_work(&settings, &judge, globals)?;
             print_report(&report, true, globals)?;
-            return Ok(OK);
+            return Ok(exit_code(report.is_slower()));
         }
         let task = self.task.as_deref().map_or(Ok(BenchTask::Average), BenchTask::named)?;
         let sizes = if self.size.is_empty() { &[task.usual_size()][..] } else { &self.size };
+        let mut is_slower = false;
         for (at, size) in sizes.iter().enumerate() {
-            let report = self.compare_size(task, *size, &settings, globals)?;
+            let report = self.compare_size(task, *size, &settings, &judge, globals)?;
             print_report(&report, at == 0, globals)?;
+            is_slower |= report.is_slower();
         }
-        Ok(OK)
+        Ok(exit_code(is_slower))
     }
 
     /// Whether the jobs are somebody's own, so that nothing but a worker can do them.
@@ -144,7 +162,12 @@ impl Compare {
         self.exec.given().is_some() || self.pool.names_programs() || !self.input.is_empty()
     }
 
-    fn compare_own_work(&mut self, settings: &Settings, globals: &Globals) -> Result<BenchReport, Failure> {
+    fn compare_own_work(
+        &mut self,
+        settings: &Settings,
+        judge: &Judge,
+        globals: &Globals,
+    ) -> Result<BenchReport, Failure> {
         let mut pool = self.pool.embedded(settings, globals)?;
         let exec = self.exec.task()?;
         let task = match (&exec, &self.task) {
@@ -158,8 +181,9 @@ impl Compare {
         pool.core.max_bytes = pool.core.max_bytes.max(work.inputs().bytes);
         pool.core.max_jobs = pool.core.max_jobs.max(work.inputs().count);
         self.check_strategies(&work)?;
+        judge.check(&Subject::new(&work, pool.core.workers))?;
         let outputs = work.first_outputs(&pool)?;
-        self.compare(Exercise::with_answers(work, outputs), pool, globals)
+        self.compare(Exercise::with_answers(work, outputs), pool, judge, globals)
     }
 
     fn compare_size(
@@ -167,15 +191,18 @@ impl Compare {
         task: BenchTask,
         size: u64,
         settings: &Settings,
+        judge: &Judge,
         globals: &Globals,
     ) -> Result<BenchReport, Failure> {
         match task {
-            BenchTask::Average => self.compare_builtin(Numbers::new(size)?, settings, globals),
-            BenchTask::Json => self.compare_builtin(Documents::new(size)?, settings, globals),
-            BenchTask::Primes => self.compare_builtin(PrimesUpTo::new(size)?, settings, globals),
-            BenchTask::Pbkdf2 => self.compare_builtin(OnePiece::pbkdf2(size)?, settings, globals),
-            BenchTask::Regex => self.compare_builtin(OnePiece::regex(size)?, settings, globals),
-            BenchTask::Thumbnail => self.compare_builtin(OnePiece::thumbnail(size)?, settings, globals),
+            BenchTask::Average => self.compare_builtin(Numbers::new(size)?, settings, judge, globals),
+            BenchTask::Json => self.compare_builtin(Documents::new(size)?, settings, judge, globals),
+            BenchTask::Primes => self.compare_builtin(PrimesUpTo::new(size)?, settings, judge, globals),
+            BenchTask::Pbkdf2 => self.compare_builtin(OnePiece::pbkdf2(size)?, settings, judge, globals),
+            BenchTask::Regex => self.compare_builtin(OnePiece::regex(size)?, settings, judge, globals),
+            BenchTask::Thumbnail => {
+                self.compare_builtin(OnePiece::thumbnail(size)?, settings, judge, globals)
+            }
         }
     }
 
@@ -183,17 +210,20 @@ impl Compare {
         &self,
         workload: W,
         settings: &Settings,
+        judge: &Judge,
         globals: &Globals,
     ) -> Result<BenchReport, Failure> {
         self.check_strategies(&workload)?;
         let pool = pool_config(&workload, settings, globals);
-        self.compare(Exercise::new(workload)?, pool, globals)
+        judge.check(&Subject::new(&workload, pool.core.workers))?;
+        self.compare(Exercise::new(workload)?, pool, judge, globals)
     }
 
     fn compare<W: Workload>(
         &self,
         exercise: Exercise<W>,
         pool: PoolConfig,
+        judge: &Judge,
         globals: &Globals,
     ) -> Result<BenchReport, Failure> {
         let (strategies, left_out) = self.strategies_for::<W>();
@@ -203,13 +233,17 @@ impl Compare {
         if !globals.quiet {
             self.warnings(&found).iter().for_each(|warning| say(warning));
         }
+        let workload = &*exercise.workload;
+        let left_out = left_out.iter().map(|strategy| strategy.name()).collect();
         let measured = Measured {
+            subject: Subject::new(workload, plan.setup.pool.core.workers),
             seconds: self.seconds.as_secs_f64(),
             rounds: self.rounds,
-            workers: plan.setup.pool.core.workers,
+            left_out: (left_out, W::CUT.why_not(workload.task())),
         };
-        let left_out = left_out.iter().map(|strategy| strategy.name()).collect();
-        Ok(BenchReport::new(&*exercise.workload, measured, left_out, &found))
+        let mut report = BenchReport::new(measured, &found);
+        judge.judge(&mut report);
+        Ok(report)
     }
 
     /// Those that are possible for such a workload, and those that are not.
@@ -257,7 +291,12 @@ impl Compare {
     }
 }
 
+fn exit_code(is_slower: bool) -> ExitCode {
+    if is_slower { ExitCode::FAILURE } else { OK }
+}
+
 fn print_report(report: &BenchReport, is_first: bool, globals: &Globals) -> Result<(), Failure> {
+    report.complaint().iter().for_each(|complaint| say(complaint));
     match globals.json {
         true => print_line(report.json()),
         false => print(format!("{}{}", if is_first { "" } else { "\n" }, report.text()).as_bytes()),

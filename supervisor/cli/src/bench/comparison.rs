@@ -49,6 +49,8 @@ pub(super) struct Summary {
     /// In all rounds together.
     pub(super) jobs: u64,
     pub(super) jobs_per_s: Spread,
+    /// In each round.
+    pub(super) rates: Vec<f64>,
     /// Jobs per second beside the first strategy; of the first, none.
     pub(super) beside_first: Option<Ratio>,
     /// In all rounds together.
@@ -98,13 +100,15 @@ pub(super) fn compare<W: Workload>(
 }
 
 fn summary(strategy: Strategy, samples: &[Sample]) -> Option<Summary> {
+    let rates: Vec<f64> = samples.iter().map(|sample| sample.jobs_per_s).collect();
     let (run, all) = samples
         .iter()
         .fold((0, 0), |(run, all), sample| (run + sample.sent.run_us, all + sample.sent.all_us));
     Some(Summary {
         strategy,
         jobs: samples.iter().map(|sample| sample.jobs).sum(),
-        jobs_per_s: Spread::of(samples.iter().map(|sample| sample.jobs_per_s).collect())?,
+        jobs_per_s: Spread::of(rates.clone())?,
+        rates,
         beside_first: None,
         probed: Probed::together(samples.iter().map(|sample| &sample.probed)),
         loop_lag_us: middle_lag(samples),

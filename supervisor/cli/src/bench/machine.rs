@@ -8,6 +8,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Above this load per core before the run the machine is busy with something else.
@@ -54,6 +55,11 @@ impl Machine {
         }
     }
 
+    /// What does not change from run to run.
+    pub(super) fn id() -> MachineId {
+        MachineId { model: model(), cores: cores().len() }
+    }
+
     /// In one line.
     pub(super) fn line(&self) -> String {
         let Machine { cores, model, kernel, load } = self;
@@ -79,6 +85,15 @@ impl Machine {
         }
         warnings
     }
+}
+
+/// By which two machines are told apart: figures of one say nothing about the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MachineId {
+    /// That of its cores.
+    pub(super) model: String,
+    /// How many of them we may use.
+    pub(super) cores: usize,
 }
 
 fn model() -> String {

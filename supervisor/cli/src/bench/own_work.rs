@@ -15,6 +15,7 @@ use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::{ComputePool, Finished, PoolConfig};
 use offload_worker::TaskError;
 use offload_worker::exec::{ExecTask, has_place_for_input};
+use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -106,6 +107,15 @@ impl Workload for OwnWork {
     fn inputs(&self) -> Inputs {
         let bytes = self.inputs.iter().map(|(bytes, _)| bytes.len() as u64).sum();
         Inputs { count: self.inputs.len(), bytes }
+    }
+
+    fn inputs_digest(&self) -> Option<String> {
+        let mut hasher = Sha256::new();
+        for (bytes, _) in &self.inputs {
+            hasher.update((bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        }
+        Some(hasher.finalize().iter().fold("sha256:".to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
     }
 
     fn in_one_go(&self) -> Result<Bytes, TaskError> {

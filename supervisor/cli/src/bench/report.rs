@@ -3,31 +3,29 @@
 use super::super::table::Table;
 use super::super::text;
 use super::comparison::{Comparison, Summary};
+use super::machine::{Machine, MachineId};
 use super::statistics::{Ratio, Spread, Verdict};
 use super::workload::{Inputs, Workload};
 use offload_supervisor::views::Percentiles;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 const READING_HELP: &str = "\
 A probe asks the loop for a reply each millisecond: its p99 and max are what clients wait while jobs/s are done.
 BESIDE is jobs/s beside the first line, with the interval that holds 95 times of 100; ON THE WAY is the share of a job's
 time in which no worker computed.";
 
+/// The verdict on a strategy that does fewer jobs a second than it did in an earlier run.
+pub(super) const SLOWER: &str = "slower";
+
 /// See the module's documentation.
 #[derive(Debug, Serialize)]
 pub(super) struct BenchReport {
-    /// What a job computed.
-    pub(super) task: String,
-    /// The size of a job; none for somebody's own work.
-    pub(super) size: Option<u64>,
-    /// What the jobs were given in turn.
-    pub(super) inputs: Inputs,
+    #[serde(flatten)]
+    pub(super) subject: Subject,
     /// How long each strategy was measured, all rounds together.
     pub(super) seconds: f64,
     /// In how many rounds.
     pub(super) rounds: u32,
-    /// Worker processes of the offloading strategy, and as many threads.
-    pub(super) workers: usize,
     /// One row each.
     pub(super) strategies: Vec<Row>,
     /// Strategies that are not possible.
@@ -49,10 +47,14 @@ pub(super) struct Row {
     pub(super) jobs: u64,
     /// Finished jobs per second: the median of the rounds.
     pub(super) jobs_per_s: f64,
+    /// The same of each round.
+    pub(super) jobs_per_s_of_rounds: Vec<f64>,
     /// How far the rounds lie apart, as a share of the median.
     pub(super) spread: f64,
     /// Beside the first strategy; none for that one, and if one of them finished nothing.
     pub(super) beside: Option<Beside>,
+    /// Beside an earlier run; none if it was not asked for, or that run knows nothing of this strategy.
+    pub(super) baseline: Option<BesideBaseline>,
     /// Probes that were answered.
     pub(super) probes: u64,
     /// Time from when a probe was due to its reply.
@@ -69,12 +71,56 @@ pub(super) struct Row {
     pub(super) outputs_differ: u64,
 }
 
+/// What was measured, and where: figures can be compared with those of another run only if all of this is the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Subject {
+    /// What a job computed.
+    pub(super) task: String,
+    /// The size of a job; none for somebody's own work.
+    pub(super) size: Option<u64>,
+    /// What the jobs were given in turn.
+    pub(super) inputs: Inputs,
+    /// By which inputs of somebody's own are recognized; otherwise none.
+    pub(super) inputs_digest: Option<String>,
+    /// Worker processes of the offloading strategy, and as many threads.
+    pub(super) workers: usize,
+    pub(super) machine: MachineId,
+}
+
+impl Subject {
+    /// This work, here.
+    pub(super) fn new(workload: &impl Workload, workers: usize) -> Subject {
+        Subject {
+            task: workload.task().to_owned(),
+            size: workload.size(),
+            inputs: workload.inputs(),
+            inputs_digest: workload.inputs_digest(),
+            workers,
+            machine: Machine::id(),
+        }
+    }
+
+    /// The work, for people.
+    pub(super) fn work(&self) -> String {
+        let Subject { task, size, inputs, .. } = self;
+        match size {
+            Some(size) => format!("{task} {size}"),
+            None => {
+                let count = text::count(inputs.count as u64, "input");
+                format!("{task}, {count} ({})", text::bytes(inputs.bytes))
+            }
+        }
+    }
+}
+
 /// How it was measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Measured {
+    pub(super) subject: Subject,
     pub(super) seconds: f64,
     pub(super) rounds: u32,
-    pub(super) workers: usize,
+    /// Strategies that are not possible, and why.
+    pub(super) left_out: (Vec<&'static str>, String),
 }
 
 /// Jobs per second beside those of the first strategy.
@@ -86,6 +132,20 @@ pub(super) struct Beside {
     pub(super) low: Option<f64>,
     pub(super) high: Option<f64>,
     /// `more`, `less`, `no_difference`, `unclear`, or `too_few_rounds`.
+    pub(super) verdict: &'static str,
+}
+
+/// Jobs per second beside those of an earlier run.
+#[derive(Debug, Serialize)]
+pub(super) struct BesideBaseline {
+    /// Those of the earlier run.
+    pub(super) jobs_per_s: f64,
+    pub(super) ratio: f64,
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
+    /// How much less counts as no difference.
+    pub(super) allowed: f64,
+    /// `faster`, `slower`, `no_difference`, `unclear`, or `too_few_rounds`.
     pub(super) verdict: &'static str,
 }
 
@@ -126,14 +186,27 @@ impl Beside {
     }
 }
 
+impl BesideBaseline {
+    /// For people.
+    pub(super) fn sentence(&self) -> String {
+        let verdict = self.verdict.replace('_', " ");
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => format!("{:.2} ({low:.2} to {high:.2}), {verdict}", self.ratio),
+            _ => format!("{:.2}, {verdict}", self.ratio),
+        }
+    }
+}
+
 impl Row {
     fn new(summary: &Summary, first: &'static str) -> Row {
         Row {
             strategy: summary.strategy.name(),
             jobs: summary.jobs,
             jobs_per_s: summary.jobs_per_s.median,
+            jobs_per_s_of_rounds: summary.rates.clone(),
             spread: Spread::width(summary.jobs_per_s),
             beside: summary.beside_first.map(|ratio| Beside::new(first, ratio)),
+            baseline: None,
             probes: summary.probed.count(),
             probe_latency_us: summary.probed.latency_us(),
             loop_lag_us: summary.loop_lag_us.clone(),
@@ -163,27 +236,36 @@ impl Row {
 }
 
 impl BenchReport {
-    /// The report on a comparison of such jobs.
-    pub(super) fn new<W: Workload>(
-        workload: &W,
-        measured: Measured,
-        left_out: Vec<&'static str>,
-        found: &Comparison,
-    ) -> BenchReport {
+    /// The report on a comparison.
+    pub(super) fn new(measured: Measured, found: &Comparison) -> BenchReport {
         let first = found.rows.first().map_or("", |row| row.strategy.name());
+        let (left_out, why) = measured.left_out;
         BenchReport {
-            task: workload.task().to_owned(),
-            size: workload.size(),
-            inputs: workload.inputs(),
+            subject: measured.subject,
             seconds: measured.seconds,
             rounds: measured.rounds,
-            workers: measured.workers,
             strategies: found.rows.iter().map(|summary| Row::new(summary, first)).collect(),
-            left_out_because: (!left_out.is_empty()).then(|| W::CUT.why_not(workload.task())),
+            left_out_because: (!left_out.is_empty()).then_some(why),
             left_out,
             prober: ProberRow { probe_latency_us: found.prober.probed.latency_us(), cpu: found.prober.cpu },
             noise: NoiseRow { foreign: found.noise.foreign(), stolen: found.noise.stolen() },
         }
+    }
+
+    /// Whether a strategy became slower than it was in the earlier run.
+    pub(super) fn is_slower(&self) -> bool {
+        self.complaint().is_some()
+    }
+
+    /// Which strategies became slower, and by how much.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let slower = self.strategies.iter().filter_map(|row| {
+            let beside = row.baseline.as_ref().filter(|beside| beside.verdict == SLOWER)?;
+            Some(format!("{} {}", row.strategy, beside.sentence()))
+        });
+        let slower: Vec<_> = slower.collect();
+        let work = self.subject.work();
+        (!slower.is_empty()).then(|| format!("{work}: jobs/s beside the baseline: {}", slower.join("; ")))
     }
 
     /// The report as one JSON document on one line.
@@ -214,25 +296,26 @@ impl BenchReport {
         );
         let (title, table) = (self.title(), table.render());
         let (left_out, differing) = (self.what_is_left_out(), self.what_differs());
-        format!("{title}\n\n{table}\n{left_out}{differing}{READING_HELP}\n{alone}\n")
+        let baseline = self.beside_baseline();
+        format!("{title}\n\n{table}\n{baseline}{left_out}{differing}{READING_HELP}\n{alone}\n")
     }
 
     fn title(&self) -> String {
-        let BenchReport { task, size, inputs, seconds, rounds, workers, .. } = self;
-        let what = match size {
-            Some(size) => format!("{task} {size}"),
-            None => {
-                let count = text::count(inputs.count as u64, "input");
-                format!("{task}, {count} ({})", text::bytes(inputs.bytes))
-            }
-        };
-        let rounds = text::count(u64::from(*rounds), "round");
-        format!("{what}, {seconds} s each in {rounds}, {}", text::count(*workers as u64, "worker"))
+        let BenchReport { subject, seconds, rounds, .. } = self;
+        let (work, rounds) = (subject.work(), text::count(u64::from(*rounds), "round"));
+        format!("{work}, {seconds} s each in {rounds}, {}", text::count(subject.workers as u64, "worker"))
     }
 
     fn what_is_left_out(&self) -> String {
         let (names, because) = (self.left_out.join(", "), self.left_out_because.as_ref());
         because.map_or_else(String::new, |because| format!("Not possible, because {because}: {names}.\n"))
+    }
+
+    fn beside_baseline(&self) -> String {
+        let rows = self.strategies.iter().filter_map(|row| Some((row.strategy, row.baseline.as_ref()?)));
+        let cells: Vec<_> =
+            rows.map(|(strategy, beside)| format!("{strategy} {}", beside.sentence())).collect();
+        if cells.is_empty() { String::new() } else { format!("Beside the baseline: {}.\n", cells.join("; ")) }
     }
 
     fn what_differs(&self) -> String {
@@ -249,17 +332,19 @@ impl BenchReport {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn report() -> BenchReport {
+    pub(in super::super) fn report() -> BenchReport {
         let row = |strategy, beside, on_the_way| Row {
             strategy,
             jobs: 7,
             jobs_per_s: 23.25,
+            jobs_per_s_of_rounds: vec![23.25],
             spread: 0.125,
             beside,
+            baseline: None,
             probes: 300,
             probe_latency_us: Percentiles { p50: 80, p99: 5210, max: 1_300_000 },
             loop_lag_us: Percentiles { p50: 1, p99: 900, max: 1000 },
@@ -270,12 +355,16 @@ mod tests {
         };
         let ratio = Ratio { ratio: 2.0, interval: Some((1.75, 2.25)) };
         BenchReport {
-            task: "average".to_owned(),
-            size: Some(20_000),
-            inputs: Inputs { count: 1, bytes: 5 },
+            subject: Subject {
+                task: "average".to_owned(),
+                size: Some(20_000),
+                inputs: Inputs { count: 1, bytes: 5 },
+                inputs_digest: None,
+                workers: 2,
+                machine: MachineId { model: "M".to_owned(), cores: 4 },
+            },
             seconds: 0.3,
             rounds: 10,
-            workers: 2,
             strategies: vec![
                 row("inline", None, None),
                 row("offloaded", Some(Beside::new("inline", ratio)), Some(0.25)),
@@ -291,8 +380,9 @@ mod tests {
     fn the_document_has_the_fields_that_users_rely_on() {
         let document: Value = serde_json::from_str(&report().json()).unwrap();
         let row = json!({
-            "strategy": "offloaded", "jobs": 7, "jobs_per_s": 23.25, "spread": 0.125, "probes": 300,
+            "strategy": "offloaded", "jobs": 7, "jobs_per_s": 23.25, "jobs_per_s_of_rounds": [23.25], "spread": 0.125, "probes": 300,
             "beside": {"strategy": "inline", "ratio": 2.0, "low": 1.75, "high": 2.25, "verdict": "more"},
+            "baseline": null,
             "probe_latency_us": {"p50": 80, "p99": 5210, "max": 1_300_000},
             "loop_lag_us": {"p50": 1, "p99": 900, "max": 1000},
             "cpu_s": 0.5, "bytes_serialized": 0, "on_the_way": 0.25, "outputs_differ": 0,
@@ -303,7 +393,7 @@ mod tests {
         rest.as_object_mut().unwrap().remove("strategies");
         let expected = json!({
             "task": "average", "size": 20_000, "seconds": 0.3, "rounds": 10, "workers": 2,
-            "inputs": {"count": 1, "bytes": 5},
+            "inputs": {"count": 1, "bytes": 5}, "inputs_digest": null, "machine": {"model": "M", "cores": 4},
             "left_out": ["partitioned_step"], "left_out_because": "average computes in one piece",
             "prober": {"probe_latency_us": {"p50": 50, "p99": 90, "max": 100}, "cpu": 0.03125},
             "noise": {"foreign": 0.0, "stolen": 0.5},
@@ -323,7 +413,8 @@ mod tests {
 
     #[test]
     fn of_somebodys_own_work_the_inputs_are_told_and_that_outputs_differ() {
-        let mut report = BenchReport { size: None, inputs: Inputs { count: 2, bytes: 1536 }, ..report() };
+        let mut report = report();
+        (report.subject.size, report.subject.inputs) = (None, Inputs { count: 2, bytes: 1536 });
         report.strategies[1].outputs_differ = 3;
         let text = report.text();
         assert!(text.starts_with("average, 2 inputs (1.5 KiB), 0.3 s"), "{text}");

@@ -79,17 +79,36 @@ impl Ratio {
         (!means.is_empty()).then(|| Ratio { ratio: middle(&means).exp(), interval })
     }
 
+    /// Of two runs, whose rounds are no pairs: the ratio in the middle of those of any round now to any round before. The
+    /// interval comes from the test of Mann and Whitney. None if there is no ratio.
+    pub(super) fn of_runs(now: &[f64], before: &[f64]) -> Option<Ratio> {
+        let logs = |rates: &[f64]| -> Vec<f64> {
+            rates.iter().filter(|rate| **rate > 0.0).map(|rate| rate.ln()).collect()
+        };
+        let (now, before) = (logs(now), logs(before));
+        let mut differences: Vec<f64> =
+            now.iter().flat_map(|now| before.iter().map(move |before| now - before)).collect();
+        differences.sort_unstable_by(f64::total_cmp);
+        let at = |position: usize| differences.get(position).map(|difference| difference.exp());
+        let cut = pairs_cut_off(now.len(), before.len());
+        let interval = cut.and_then(|cut| Some((at(cut)?, at(differences.len() - 1 - cut)?)));
+        (!differences.is_empty()).then(|| Ratio { ratio: middle(&differences).exp(), interval })
+    }
+
     /// See [`Verdict`].
     pub(super) fn verdict(self) -> Verdict {
-        let (least, most) = (1.0 - LEAST_DIFFERENCE, 1.0 + LEAST_DIFFERENCE);
+        self.verdict_beyond(LEAST_DIFFERENCE)
+    }
+
+    /// The verdict if a ratio this close to 1 is no difference.
+    pub(super) fn verdict_beyond(self, difference: f64) -> Verdict {
+        let (least, most) = (1.0 - difference, 1.0 + difference);
         match self.interval {
             None => Verdict::TooFewRounds,
             Some((low, _)) if low > most => Verdict::More,
             Some((_, high)) if high < least => Verdict::Less,
             // It reaches into what is no difference, and not far beyond.
-            Some((low, high)) if low <= 1.0 + LEAST_DIFFERENCE && high >= least && high / low < UNCLEAR => {
-                Verdict::NoDifference
-            }
+            Some((low, high)) if high / low < UNCLEAR.max(most / least) => Verdict::NoDifference,
             Some(_) => Verdict::Unclear,
         }
     }
@@ -126,6 +145,48 @@ fn ranks_cut_off(count: usize) -> Option<usize> {
         share <= ERROR_MAX
     });
     sure.count().checked_sub(1)
+}
+
+/// The same for the differences between each of some values and each of others. The number of pairs in which one is the
+/// smaller is at most k about as often as so many ways to mix them have at most this number.
+fn pairs_cut_off(some: usize, others: usize) -> Option<usize> {
+    if some + others > EXACT_MAX {
+        let (some, others) = (some as f64, others as f64);
+        let deviation = (some * others * (some + others + 1.0) / 12.0).sqrt();
+        let cut = (some * others / 2.0 - QUANTILE * deviation - 0.5).floor();
+        return (cut >= 0.0).then_some(cut as usize);
+    }
+    let ways = ways_to_mix(some, others);
+    let all: f64 = ways.iter().sum();
+    let mut share = 0.0;
+    let sure = ways.iter().take_while(|ways| {
+        share += **ways / all;
+        share <= ERROR_MAX
+    });
+    sure.count().checked_sub(1)
+}
+
+/// With up to so many values together the ways to mix them are counted; beyond, their distribution is a bell curve.
+const EXACT_MAX: usize = 40;
+
+/// Of the bell curve, this many deviations below the middle lies a share of [`ERROR_MAX`].
+const QUANTILE: f64 = 1.959_964;
+
+/// In how many ways some values can be mixed with others, by the number of pairs in which one of the others is smaller: the
+/// coefficients of the product of (1 - q^(others + i)) / (1 - q^i) for each i up to `some`.
+fn ways_to_mix(some: usize, others: usize) -> Vec<f64> {
+    let most = some * others;
+    let mut ways = vec![0.0; most + 1];
+    ways[0] = 1.0;
+    for i in 1..=some {
+        for pairs in (others + i..=most).rev() {
+            ways[pairs] -= ways[pairs - others - i];
+        }
+        for pairs in i..=most {
+            ways[pairs] += ways[pairs - i];
+        }
+    }
+    ways
 }
 
 #[cfg(test)]
@@ -199,6 +260,37 @@ mod tests {
     #[test]
     fn the_ranks_that_are_cut_off_are_those_of_the_tables() {
         assert_eq!([5, 6, 8, 10, 20].map(ranks_cut_off), [None, Some(0), Some(3), Some(8), Some(52)]);
+    }
+
+    #[test]
+    fn the_pairs_that_are_cut_off_are_those_of_the_tables() {
+        // Critical values of U, two-sided, 5 %: one less than the number of differences outside of the interval.
+        for (some, others, cut) in [(4, 4, 0), (5, 5, 2), (8, 8, 13), (10, 20, 55), (20, 20, 127)] {
+            assert_eq!(pairs_cut_off(some, others), Some(cut), "{some} and {others}");
+        }
+        assert_eq!(pairs_cut_off(3, 3), None);
+        // Where counting ends and the bell curve begins, both say about the same.
+        let (counted, curve) = (pairs_cut_off(20, 20).unwrap(), pairs_cut_off(20, 21).unwrap());
+        assert!((127..=136).contains(&curve) && curve > counted, "{curve}");
+        assert_eq!(ways_to_mix(2, 2), [1.0, 1.0, 2.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn of_two_runs_a_tenth_less_is_found_and_the_same_is_hardly_ever_told_apart() {
+        let mut machine = Machine(0x0123_4567_89ab_cdef);
+        let mut less = |rate: f64| {
+            let runs = (0..1000).filter(|_| {
+                let mut run = |rate| (0..20).map(|_| machine.sample(rate)).collect::<Vec<_>>();
+                let ratio = Ratio::of_runs(&run(rate), &run(100.0)).unwrap();
+                ratio.verdict_beyond(0.05) == Verdict::Less
+            });
+            runs.count()
+        };
+        assert!(less(100.0) < 25);
+        assert!(less(90.0) > 700);
+        assert!(less(80.0) > 990);
+        assert_eq!(Ratio::of_runs(&[0.0], &[1.0]), None);
+        assert_eq!(Ratio::of_runs(&[2.0], &[1.0]).map(Ratio::verdict), Some(Verdict::TooFewRounds));
     }
 
     #[test]
