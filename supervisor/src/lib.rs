@@ -65,8 +65,8 @@ pub use offload_event_loop as event_loop;
 pub use offload_event_loop::{Context, EventLoop, io_pool};
 pub use offload_protocol as protocol;
 pub use pool::{
-    Call, ComputePool, HandleLimits, OutputStream, PendingJob, PoolEnded, PoolHandle, Reservation, Reserved,
-    WaitError,
+    Call, ComputePool, HandleLimits, OutputStream, PendingJob, Place, Policy, PoolEnded, PoolHandle,
+    Reservation, Reserved, TaskPolicy, WaitError,
 };
 #[cfg(feature = "tower")]
 pub use pool::{PoolService, ServiceCall, ServiceError};

@@ -1,10 +1,12 @@
 //! The pool of worker processes for programs that embed this library.
 
+mod auto;
 mod handle;
 mod stream;
 #[cfg(feature = "tower")]
 mod tower;
 
+pub use auto::{Place, Policy, TaskPolicy};
 pub use handle::{HandleLimits, PendingJob, PoolEnded, PoolHandle, Reservation, Reserved, WaitError};
 pub use stream::OutputStream;
 #[cfg(feature = "tower")]

@@ -1,5 +1,6 @@
 //! A pool in programs that have threads and runtimes of their own: `PoolHandle`.
 
+mod auto;
 mod axum_service;
 mod ends;
 mod runtimes;

@@ -8,6 +8,7 @@ mod address;
 mod bad_input;
 mod batches;
 mod bench;
+mod bench_advise;
 mod bench_own_work;
 mod blame;
 mod blocked_output;

@@ -60,7 +60,7 @@ impl Sink {
 
 /// Each verb with words that make it succeed where its output is read; JOB is one that has ended. What each is for:
 /// the result of a job, or something that can be asked for again.
-const VERBS: [(&str, &[&str], For); 33] = [
+const VERBS: [(&str, &[&str], For); 34] = [
     ("run", &["run", "echo", "x"], For::Job),
     ("run", &["run", "--json", "echo", "x"], For::Job),
     ("map", &["map", "echo", "list"], For::Job),
@@ -84,6 +84,7 @@ const VERBS: [(&str, &[&str], For); 33] = [
     // It is no worker, which is said on standard output.
     ("worker", &["worker", "check", "true"], For::View),
     ("bench", &["bench", "compare", "--seconds", "10ms"], For::View),
+    ("bench", &["bench", "advise", "--seconds", "10ms"], For::View),
     ("config", &["config", "init", "-"], For::View),
     ("config", &["config", "show"], For::View),
     ("config", &["config", "check", "list"], For::View),

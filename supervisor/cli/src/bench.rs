@@ -19,8 +19,11 @@
 //! | `bench/prober.rs` | measures how long other users of the loop wait meanwhile |
 //! | `bench/machine.rs` | the cores, and what else they do meanwhile |
 //! | `bench/baseline.rs` | the result beside that of an earlier run |
+//! | `bench/advise.rs`, `bench/advice.rs` | from which size on to offload: the verb, and the model behind it |
 //! | `bench/report.rs` | the result, as a table and as a JSON document |
 
+mod advice;
+mod advise;
 mod array;
 mod baseline;
 mod compare;
@@ -50,6 +53,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Compare(Box<compare::Compare>),
+    Advise(advise::Advise),
     Pool(pool::PoolBench),
     Seeds(seeds::Seeds),
 }
@@ -59,6 +63,7 @@ impl Bench {
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         match self.verb {
             Verb::Compare(compare) => compare.run(globals),
+            Verb::Advise(advise) => advise.run(globals),
             Verb::Pool(pool) => pool.run(globals),
             Verb::Seeds(seeds) => seeds.run(globals),
         }

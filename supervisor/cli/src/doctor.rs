@@ -1,6 +1,6 @@
 //! `offload doctor`: says what is odd about this machine. [`machine`] measures, [`judge`] says what that means.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod finding;
 mod judge;
 mod machine;

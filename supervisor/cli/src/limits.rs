@@ -154,6 +154,9 @@ pub(crate) const BENCH_SIDE_MAX: u64 = 4096;
 /// Most inputs that `offload bench compare --input` takes: they are kept in memory, with the output of each.
 pub(crate) const BENCH_INPUTS_MAX: usize = 256;
 
+/// Most workers of which `offload bench advise` asks whether they pay off.
+pub(crate) const BENCH_WORKERS_MAX: usize = 17;
+
 /// Longest file that `offload bench compare --baseline` reads.
 pub(crate) const BASELINE_BYTES_MAX: u64 = 16 << 20;
 

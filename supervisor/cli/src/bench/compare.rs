@@ -17,9 +17,9 @@ use super::jobs::Exercise;
 use super::own_work::OwnWork;
 use super::report::{BenchReport, Measured, Subject};
 use super::strategy::{Setup, Strategy};
-use super::workload::{Documents, Numbers, OnePiece, PrimesUpTo, Workload};
+use super::workload::{Cut, Documents, Numbers, OnePiece, PrimesUpTo, Workload};
 use crate::configuration::Settings;
-use crate::limits::{BENCH_TIME_MAX, BENCH_TIME_MIN};
+use crate::limits::{BENCH_ELEMENTS_MAX, BENCH_SIDE_MAX, BENCH_TEXT_MAX, BENCH_TIME_MAX, BENCH_TIME_MIN};
 use clap::{Args, ValueEnum};
 use offload_supervisor::units::{parse_duration, show_duration};
 use offload_supervisor::{PoolConfig, Program};
@@ -94,7 +94,7 @@ pub(super) struct Compare {
 
 /// A built-in task that can be done in this process, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum BenchTask {
+pub(super) enum BenchTask {
     /// Add up the numbers 1 to N: a step is one addition
     Average,
     /// Measure a JSON document, an array of N elements: a step is one element
@@ -122,6 +122,30 @@ impl BenchTask {
             ))
         };
         BenchTask::from_str(name, false).map_err(unknown)
+    }
+
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            BenchTask::Average => "average",
+            BenchTask::Json => "json",
+            BenchTask::Primes => "primes",
+            BenchTask::Pbkdf2 => "pbkdf2",
+            BenchTask::Regex => "regex",
+            BenchTask::Thumbnail => "thumbnail",
+        }
+    }
+
+    /// The smallest and the largest size that say something, and how it can be cut.
+    pub(super) fn sizes(self) -> (u64, u64, Cut) {
+        match self {
+            BenchTask::Average => (1000, 1_000_000_000, Numbers::CUT),
+            BenchTask::Json => (8, BENCH_ELEMENTS_MAX, Documents::CUT),
+            BenchTask::Primes => (1000, 1_000_000_000, PrimesUpTo::CUT),
+            BenchTask::Pbkdf2 => (4, 1_000_000, OnePiece::CUT),
+            BenchTask::Regex => (128, BENCH_TEXT_MAX, OnePiece::CUT),
+            BenchTask::Thumbnail => (8, BENCH_SIDE_MAX, OnePiece::CUT),
+        }
     }
 
     fn usual_size(self) -> u64 {
@@ -308,7 +332,7 @@ const JOBS_OF_A_SAMPLE: u64 = 5;
 
 /// The pool always has the built-in workers, because their answers are known, and no spare, because no worker should
 /// crash.
-fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals) -> PoolConfig {
+pub(super) fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals) -> PoolConfig {
     let mut config = settings.pool_config(vec![Program::builtin(false)]);
     let core = &mut config.core;
     let in_flight = (workload.inputs().bytes).saturating_mul(core.workers as u64);
@@ -318,7 +342,7 @@ fn pool_config(workload: &impl Workload, settings: &Settings, globals: &Globals)
 }
 
 /// A bare number is in seconds; anything else is a duration as in other flags.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let duration = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
         Err(_) => parse_duration(text)?,

@@ -190,11 +190,11 @@ fn ways_to_mix(some: usize, others: usize) -> Vec<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Noise as machines have it: most samples lie close together, and some rounds are slow for whoever has them.
-    struct Machine(u64);
+    pub(in super::super) struct Machine(pub(in super::super) u64);
 
     impl Machine {
         fn even(&mut self) -> f64 {
@@ -204,7 +204,7 @@ mod tests {
             (self.0 >> 11) as f64 / (1_u64 << 53) as f64
         }
 
-        fn sample(&mut self, rate: f64) -> f64 {
+        pub(in super::super) fn sample(&mut self, rate: f64) -> f64 {
             let bell: f64 = (0..12).map(|_| self.even()).sum::<f64>() - 6.0;
             let hiccup = if self.even() < 0.1 { 0.6 } else { 1.0 };
             rate * (1.0 + 0.03 * bell) * hiccup

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 /// What may be used. None: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Cores, such as 1.5.
-    pub(super) cores: Option<f64>,
+    pub(crate) cores: Option<f64>,
     /// Bytes of memory.
-    pub(super) memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// Processes and threads.
-    pub(super) processes: Option<u64>,
+    pub(crate) processes: Option<u64>,
 }
 
 /// A limit that the first version writes where there is none.
@@ -19,7 +19,7 @@ const V1_NO_LIMIT: u64 = i64::MAX as u64 - 0xffff;
 
 impl Limits {
     /// Those of this process.
-    pub(super) fn of_this_process() -> Limits {
+    pub(crate) fn of_this_process() -> Limits {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Limits::read(&groups, Path::new("/sys/fs/cgroup"))
     }
