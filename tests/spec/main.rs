@@ -13,6 +13,7 @@ mod bench_own_work;
 mod blame;
 mod blocked_output;
 mod bounds;
+mod completions;
 mod configuration;
 mod connections;
 mod cookbook;

@@ -89,7 +89,7 @@ impl Globals {
 
     /// The socket of a supervisor that runs already. Only the source that decides it is looked at, and of that only
     /// this setting: a mistake elsewhere keeps nobody from asking that supervisor or stopping it.
-    fn socket(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn socket(&self) -> Result<PathBuf, Failure> {
         let mut decides = self.keys.layer();
         if decides.is_empty() {
             decides = read_environment([socket_key()], |name| var_os(name))?;

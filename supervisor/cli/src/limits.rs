@@ -40,6 +40,12 @@ pub(crate) const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same signal again within this time is the same request to end.
 pub(crate) const ONE_SIGNAL: Duration = Duration::from_millis(200);
 
+/// How long a supervisor may take to say what a word that somebody types can become.
+pub(crate) const COMPLETION_TIMEOUT: Duration = Duration::from_millis(150);
+
+/// Most tasks or jobs among which a shell is offered those that fit.
+pub(crate) const COMPLETED_MAX: usize = 500;
+
 /// How often `doctor` sleeps for a millisecond, to see how late it wakes.
 pub(crate) const DOCTOR_SLEEPS: u32 = 200;
 

@@ -51,6 +51,7 @@ mod text;
 
 mod bench;
 mod cancel;
+mod candidates;
 mod check;
 mod completions;
 mod config;
@@ -156,6 +157,9 @@ enum Verb {
 
 /// Runs the verb of the command line, and reports on standard error what went wrong.
 fn main() -> ExitCode {
+    if let Some(answered) = completions::answer() {
+        return answered;
+    }
     let (ended, json) = match parse() {
         Ok(CommandLine { globals, verb }) => {
             // A worker hides itself when it has said how little it wants: that is written to its own /proc.

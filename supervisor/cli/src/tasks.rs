@@ -73,7 +73,8 @@ fn offered_tasks(globals: &Globals) -> Result<Vec<TaskView>, Failure> {
     }
 }
 
-fn builtin() -> Vec<TaskView> {
+/// The tasks of the built-in worker.
+pub(crate) fn builtin() -> Vec<TaskView> {
     let tasks = offload_worker::builtin::tasks(false);
     tasks.iter().map(|task| TaskView::new(&task.offer(), task.described(), BUILTIN)).collect()
 }
