@@ -138,8 +138,9 @@ fn messages_of_a_client_in_any_order_and_in_any_portions() {
         requests += once.requests.len() as u64;
         refused += u64::from(once.end.is_some());
     }
+    // Most clients end early, because they send what they have not agreed on or what is damaged; many have to be understood before.
     assert!(
-        requests > sent / 20 && refused > sent / 1000,
+        requests > sent / 40 && refused > sent / 1000,
         "{sent} messages, {requests} requests, {refused} ends"
     );
 }

@@ -101,6 +101,7 @@ impl RequestClient {
     }
 
     /// The process id of the supervisor as this process sees it; none if it is in another pid namespace, as in a container.
+    #[cfg(feature = "top")]
     pub(crate) fn supervisor_process(&self) -> Option<u32> {
         self.client.supervisor_process()
     }

@@ -94,9 +94,10 @@ impl Rig {
         Ok(prober.finish().latency_us())
     }
 
-    /// Looks at a file through this pool again and again while `is_over` is not set.
+    /// Looks at a file through this pool at once, and again and again while `is_over` is not set.
     pub(super) fn look_at_files(&self, pool: &IoHandle, is_over: &Rc<Cell<bool>>) -> Looks {
         let looks = Looks::default();
+        looks.begin(pool);
         let (mine, pool, is_over) = (looks.clone(), pool.clone(), Rc::clone(is_over));
         let timer = Rc::new(Cell::new(None));
         let own = Rc::clone(&timer);
