@@ -52,7 +52,7 @@ fn each_way_to_break_the_protocol_is_found_and_named() {
         folder.path().join("lock").display()
     );
     let again = "UNKNOWN, output); send(struct.pack(\"<IQI\", STARTED, job, attempt))";
-    let cases: [(&str, &str, &str, &str); 13] = [
+    let cases: [(&str, &str, &str, &str); 14] = [
         (
             "send(struct.pack(\"<IQI\", STARTED, job, attempt))",
             "pass",
@@ -68,7 +68,8 @@ fn each_way_to_break_the_protocol_is_found_and_named() {
             "exit code 5",
         ),
         ("output = run(payload)", "output = payload + b'x'", "longest input", "8388608 are allowed"),
-        ("raise SystemExit(0) ", "time.sleep(60) ", "supervisor is gone while", "when its socket was closed"),
+        ("raise SystemExit(0) ", "time.sleep(60) ", "ervisor is gone", "when its socket was closed"),
+        ("output = run(payload)", "time.sleep(60)", "supervisor is gone while", "when its socket was closed"),
         ("        break\n", "        continue\n", "exits with 0 on Drain", "had not ended"),
         ("        break\n", "        raise SystemExit(3)\n", "before it exits on Drain", "exit code 3"),
         ("channel = socket", holder, "keeps its socket", "holds its socket"),
