@@ -374,6 +374,7 @@ mod tests {
     use super::*;
     use offload_protocol::messages::ToWorker;
     use std::io::{Read, Write};
+    use std::net::Shutdown;
 
     fn wire_and_peer() -> (Wire, UnixStream) {
         let (ours, peer) = UnixStream::pair().unwrap();
@@ -390,7 +391,8 @@ mod tests {
         assert!(matches!(wire.flush().unwrap(), Flushed::More | Flushed::Blocked));
         assert!(0 < wire.written() && wire.written() <= FLUSH_MAX as u64);
         assert_eq!(wire.written() + wire.unsent() as u64, all);
-        drop(peer);
+        // A process that another test has just forked may still hold a copy of the descriptor, so closing would not be enough.
+        peer.shutdown(Shutdown::Both).unwrap();
         assert_eq!(wire.flush().unwrap(), Flushed::Closed);
         assert_eq!((wire.unsent(), wire.held()), (0, 0), "what nobody reads is not held");
     }
@@ -477,7 +479,7 @@ mod tests {
         peer.write_all(b"\x04").unwrap();
         assert_eq!(wire.read(), Ok(Arrived::Bytes));
         assert!(wire.is_mid_frame() && wire.announced().is_none() && wire.arrived() == 0);
-        drop(peer);
+        peer.shutdown(Shutdown::Both).unwrap();
         assert_eq!(wire.read(), Ok(Arrived::End));
     }
 }

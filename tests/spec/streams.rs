@@ -148,6 +148,24 @@ fn a_stream_whose_reader_is_gone_ends_although_another_waits_for_it() {
 }
 
 #[test]
+fn whoever_cancels_a_stream_and_leaves_at_once_has_cancelled_it() {
+    let daemon = Daemon::start(&["--workers", "2"]);
+    for _ in 0..40 {
+        let mut reader = daemon.client();
+        let (ticket, job) = submit(&mut reader, "count", b"1000000000");
+        for _ in 0..8 {
+            assert!(matches!(reader.answer_to(ticket).unwrap(), (ToClient::Part { .. }, _)));
+        }
+        // The supervisor writes the next parts while this client goes, perhaps before it reads what is asked here.
+        let ticket = reader.new_ticket();
+        reader.send(&ToSupervisor::Cancel { ticket, job: &job }, &Bytes::new()).unwrap();
+        drop(reader);
+        let ended = daemon.run(&["wait", &job, "--json"]).json();
+        assert_eq!(ended["outcome"], "cancelled", "{ended}");
+    }
+}
+
+#[test]
 fn to_wait_for_the_label_of_a_stream_is_to_wait_for_its_end() {
     let daemon = Daemon::start(&["--workers", "1"]);
     let never_done = r#"{"to":2,"every_ms":600000}"#;

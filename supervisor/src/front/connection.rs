@@ -10,8 +10,13 @@
 //!     |                                                       |
 //!     `-- HTTP or anything else that is no Hello of ours -----'   without a Goodbye, which would not be understood
 //!
+//!  Open -- the client reads no more --> Leaving -- what it had sent is received --> Closing
+//!
 //!  in any state: an I/O error drops the unsent bytes, and the connection is finished at once
 //! ```
+//!
+//! A client may send its last request, as a `Cancel`, and close its socket at once. Then a write to it can fail before that
+//! request is read. It counts nevertheless, so what is in the socket is received before the connection is finished.
 //!
 //! A payload that is too long, or for which there is no room, does not end the connection. The request is refused when
 //! the payload is announced, and its bytes are skipped as they arrive. If there may soon be room, the payload stays in
@@ -126,6 +131,10 @@ enum ConnectionState {
     Open {
         client: String,
     },
+    /// The client reads no more. Nothing is sent, and what it had sent before is received.
+    Leaving {
+        client: String,
+    },
     /// Requests that were read before closing may still be handled; they belong to this client.
     Closing {
         client: String,
@@ -163,7 +172,9 @@ impl Connection {
     /// characters. Empty before the client's hello, and if the client has no name.
     pub fn client(&self) -> &str {
         match &self.state {
-            ConnectionState::Open { client } | ConnectionState::Closing { client } => client,
+            ConnectionState::Open { client }
+            | ConnectionState::Leaving { client }
+            | ConnectionState::Closing { client } => client,
             ConnectionState::Greeting => "",
         }
     }
@@ -244,29 +255,48 @@ impl Connection {
         if let Err(error) = &result {
             self.end_because_of(error);
         }
-        result
+        match self.state {
+            ConnectionState::Leaving { .. } => result.map(|received| self.received_of_leaving(received)),
+            _ => result,
+        }
     }
 
-    /// Queues a message for writing. Nothing is queued once the connection is closing.
+    /// All that a leaving client had sent is in the socket, so once there is nothing to read there will be nothing.
+    fn received_of_leaving(&mut self, received: Received) -> Received {
+        match received {
+            Received::Messages | Received::More => Received::More,
+            Received::WouldBlock | Received::NoRoom | Received::Ended => {
+                self.close_after_flush();
+                Received::Ended
+            }
+        }
+    }
+
+    /// Queues a message for writing. Nothing is queued once the client reads no more or the connection is closing.
     ///
     /// # Errors
     /// [`EncodeError`] if the message is longer than the protocol allows. Nothing was queued.
     pub fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) -> Result<(), EncodeError> {
         match self.state {
-            ConnectionState::Closing { .. } => Ok(()),
+            ConnectionState::Leaving { .. } | ConnectionState::Closing { .. } => Ok(()),
             ConnectionState::Greeting | ConnectionState::Open { .. } => self.wire.push(message, payload),
         }
     }
 
     /// Writes until nothing is unsent, the socket takes no more, or [`FLUSH_MAX`](super::FLUSH_MAX) bytes are written.
-    /// If the other end does not read any more, the connection is finished.
+    /// If the client reads no more, what is unsent is dropped. The connection is finished when all that the client had sent
+    /// is received: call [`Connection::receive`], unless that has returned [`Received::Ended`] before.
     ///
     /// # Errors
     /// The socket failed. The connection is finished.
     pub fn flush(&mut self) -> io::Result<Flushed> {
         let flushed = self.wire.flush();
-        if matches!(flushed, Ok(Flushed::Closed) | Err(_)) {
-            self.close_after_flush();
+        match (&flushed, &self.state) {
+            (Ok(Flushed::Closed), ConnectionState::Open { client }) => {
+                self.state = ConnectionState::Leaving { client: client.clone() };
+            }
+            (Ok(Flushed::Closed) | Err(_), _) => self.close_after_flush(),
+            (Ok(_), _) => {}
         }
         Ok(flushed?)
     }

@@ -116,6 +116,17 @@ impl ConnectedClient {
         !self.has_ended() && self.asked.is_none() && self.connection.unsent() <= CONNECTION_BACKLOG_MAX
     }
 
+    /// The unsent bytes are dropped. What the client had sent before is still carried out.
+    fn reads_no_more(&mut self) {
+        self.collecting.clear();
+        self.streams.clear();
+        self.asked = None;
+        match self.has_ended() {
+            true => self.connection.close_after_flush(),
+            false => self.expect_more(),
+        }
+    }
+
     /// Whether a long answer may be made for this client. It may not until the client has taken most of the earlier
     /// answers.
     pub(super) fn may_be_answered(&self) -> bool {
@@ -255,8 +266,7 @@ impl Writable for ConnectedClient {
             self.pace.count_written(before.saturating_sub(after));
         }
         match &flushed {
-            // The unsent bytes are dropped.
-            Ok(Flushed::Closed) | Err(_) => self.collecting.clear(),
+            Ok(Flushed::Closed) | Err(_) => self.reads_no_more(),
             Ok(_) => self.written += before.saturating_sub(after) as u64,
         }
         self.complete_collections();

@@ -155,7 +155,7 @@ fn half_a_hello_is_told_from_silence_and_from_a_greeting() {
     pair.peer.say(&hello(VERSION_MAJOR, "cut off")[..20]);
     assert_eq!(pair.receive(), Ok(Received::Messages));
     assert!(pair.connection.is_mid_frame() && !pair.connection.is_greeted());
-    drop(pair.peer);
+    pair.peer.socket.shutdown(std::net::Shutdown::Both).unwrap();
     let result = pair.connection.receive(&mut |_, _| Room::Take, &mut |_| panic!("no request"));
     assert_eq!(result.unwrap(), Received::Ended);
     assert!(pair.connection.is_mid_frame() && !pair.connection.is_greeted());
@@ -431,13 +431,27 @@ fn one_flush_writes_no_more_than_its_share() {
 }
 
 #[test]
-fn a_client_that_went_away_ends_the_connection_at_the_next_write() {
+fn what_a_client_asked_before_it_went_away_is_received_though_it_cannot_be_answered() {
     let mut pair = Pair::greeted(PAYLOAD_MAX);
-    drop(pair.peer);
-    pair.connection.send(&ToClient::Answer { ticket: 1 }, &Bytes::new()).unwrap();
+    for ticket in 1..=3 {
+        pair.peer.say(&frame(&ToSupervisor::Cancel { ticket, job: "j" }, b""));
+    }
+    // As if it was closed, whoever else has a copy of the descriptor.
+    pair.peer.socket.shutdown(std::net::Shutdown::Both).unwrap();
+    pair.connection.send(&ToClient::Answer { ticket: 9 }, &Bytes::new()).unwrap();
     assert_eq!(pair.connection.flush().unwrap(), Flushed::Closed);
-    assert!(pair.connection.is_finished());
     assert_eq!(pair.connection.unsent(), 0);
+    assert!(!pair.connection.is_finished(), "the requests are still in the socket");
+    let mut asked = 0;
+    let received = |connection: &mut Connection, asked: &mut usize| {
+        connection.receive(&mut |_, _| Room::Take, &mut |_| *asked += 1).unwrap()
+    };
+    while received(&mut pair.connection, &mut asked) == Received::More {
+        pair.connection.send(&ToClient::Answer { ticket: 9 }, &Bytes::new()).unwrap();
+        assert_eq!(pair.connection.unsent(), 0, "nobody would read it");
+    }
+    assert_eq!(asked, 3);
+    assert!(pair.connection.is_finished());
 }
 
 #[test]
