@@ -25,7 +25,10 @@ LANES = 3
 ALONE = {"tests/event_loop"}
 
 # What takes longest begins first, so that nothing is left alone at the end; the others come in any order.
-LONG = ["tests/memory", "tests/spec", "tests/in_numbers", "simulation/simulation", "tests/crash_matrix", "documentation"]
+LONG = ["tests/spec", "tests/memory", "tests/in_numbers", "simulation/simulation", "tests/crash_matrix", "documentation"]
+
+# Tests that wait for processes most of the time: so many at once.
+THREADS = {"tests/spec": "4"}
 
 
 class Program:
@@ -38,6 +41,8 @@ class Program:
     def run(self):
         started = time.monotonic()
         environment = dict(os.environ, CARGO_MANIFEST_DIR=self.folder)
+        if self.name in THREADS:
+            environment.setdefault("RUST_TEST_THREADS", THREADS[self.name])
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 self.command,
