@@ -30,13 +30,15 @@ pub const FIND: u64 = 1 << 7;
 pub const FILTERS: u64 = 1 << 8;
 /// The capability of lines that workers printed: [`Operation::Logs`](crate::messages::Operation::Logs) between client and supervisor.
 pub const LOGS: u64 = 1 << 9;
+/// The capability of pauses: [`Operation::Pause`](crate::messages::Operation::Pause) and `Resume` between client and supervisor.
+pub const PAUSES: u64 = 1 << 10;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
 pub const CAPABILITIES: u64 =
-    PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND | FILTERS | LOGS;
+    PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND | FILTERS | LOGS | PAUSES;
 
 /// Those of them that mean something between client and supervisor.
-pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND | FILTERS | LOGS;
+pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND | FILTERS | LOGS | PAUSES;
 
 /// What both ends have, given the capabilities in the other end's hello. Bits that this version does not know are ignored.
 pub const fn shared_capabilities(theirs: u64) -> u64 {

@@ -2,8 +2,8 @@
 //! last.
 
 pub use crate::capabilities::{
-    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, FILTERS, FIND, LINGERING, LOGS, PARTS, PREFETCH,
-    SEGMENTS, shared_capabilities,
+    BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, FILTERS, FIND, LINGERING, LOGS, PARTS, PAUSES,
+    PREFETCH, SEGMENTS, shared_capabilities,
 };
 use crate::nouns::{
     Batching, FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,

@@ -1,6 +1,6 @@
 //! What clients can ask for, and how a job is to be treated: parts of the messages of clients.
 
-use crate::capabilities::{FILTERS, FIND, LOGS};
+use crate::capabilities::{FILTERS, FIND, LOGS, PAUSES};
 #[cfg(doc)]
 use crate::messages::PARTS;
 use crate::nouns::{Labels, Lane, Metadata};
@@ -62,12 +62,23 @@ pub enum Operation {
         /// Of this job only: its public id; empty for all.
         job: String,
     },
+    /// Start nothing new of a task ([`PAUSES`]): what runs goes on, and jobs are accepted and wait. Answered with an `Answer` of the
+    /// form `{"paused": {"all": false, "tasks": ["thumb"]}}`: what is paused now.
+    Pause {
+        /// The task, which a worker offers or has offered; empty for all.
+        task: String,
+    },
+    /// End the pause of a task ([`PAUSES`]). Answered in the same way.
+    Resume {
+        /// The task; empty for all. While all are paused, one alone cannot be resumed.
+        task: String,
+    },
 }
 
 /// Which jobs a list is to have: those of which all of this is true.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFilter {
-    /// `queued`, `running` or an outcome; empty for any.
+    /// `queued`, `paused`, `running` or an outcome; empty for any.
     pub state: String,
     /// The name of the task; empty for any.
     pub task: String,
@@ -86,6 +97,7 @@ impl Operation {
             Operation::Find { .. } => FIND,
             Operation::Jobs { .. } => FILTERS,
             Operation::Logs { .. } => LOGS,
+            Operation::Pause { .. } | Operation::Resume { .. } => PAUSES,
         }
     }
 
@@ -95,6 +107,7 @@ impl Operation {
             Operation::Find { .. } => "a shortened id",
             Operation::Jobs { .. } => "a filter",
             Operation::Logs { .. } => "what workers printed",
+            Operation::Pause { .. } | Operation::Resume { .. } => "a pause",
         }
     }
 }

@@ -366,6 +366,8 @@ fn to_supervisor() -> Vec<Vector> {
             "what slot 2 printed since",
             Operation::Logs { after: 258, slot: Some(2), job: String::new() },
         ),
+        operate("start nothing new of a task", Operation::Pause { task: "echo".to_owned() }),
+        operate("everything may start", Operation::Resume { task: String::new() }),
     ]
 }
 

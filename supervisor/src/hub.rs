@@ -55,6 +55,7 @@ mod meters;
 mod notices;
 mod pages;
 mod parts;
+mod pauses;
 mod printed;
 mod processes;
 mod records;

@@ -265,6 +265,26 @@ impl Service {
         Reply::document(Document::Printed(hub.printed(after, WhichLines { slot, job: found })))
     }
 
+    /// Starts nothing new of this task, or of any if the name is empty: jobs are accepted and wait. The answer is
+    /// [`Document::Paused`], or a refusal if no worker has offered such a task.
+    pub fn pause(&self, task: &str) -> Reply {
+        let paused = self.hub().borrow_mut().pause_task(task);
+        self.what_is_paused(paused)
+    }
+
+    /// Ends the pause of this task, or all pauses if the name is empty. The answer is that of [`Service::pause`].
+    pub fn resume(&self, task: &str) -> Reply {
+        let resumed = self.hub().borrow_mut().resume_task(task);
+        self.what_is_paused(resumed)
+    }
+
+    fn what_is_paused(&self, done: Result<(), ErrorDetail>) -> Reply {
+        match done {
+            Ok(()) => Reply::document(Document::Paused { paused: self.hub().borrow().paused() }),
+            Err(error) => Reply::Refusal(error),
+        }
+    }
+
     /// The jobs that a shortened id can stand for, the youngest first: [`Document::Candidates`]. The text is the first characters of the id, or
     /// at least [`ID_END_MIN`](offload_protocol::limits::ID_END_MIN) of its last ones.
     pub fn find_jobs(&self, text: &str) -> Reply {
@@ -282,7 +302,7 @@ impl Service {
 
     /// The state of the supervisor: [`Document::Status`].
     pub fn status(&self) -> Reply {
-        Reply::document(Document::Status(self.hub().borrow().status(self.io_pool_view())))
+        Reply::document(Document::Status(Box::new(self.hub().borrow().status(self.io_pool_view()))))
     }
 
     /// What is measured of jobs, for monitoring.

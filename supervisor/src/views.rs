@@ -39,6 +39,9 @@ pub struct Status {
     /// Clients that have jobs, those that have used most first; at most [`crate::limits::CLIENTS_SHOWN_MAX`].
     #[serde(default)]
     pub clients: Vec<ClientView>,
+    /// What is paused: nothing new of it starts.
+    #[serde(default)]
+    pub paused: PausedView,
     /// The queue of waiting jobs, and the memory held for clients.
     pub queue: QueueCounts,
     /// What is kept after the end of jobs because it was promised: results and idempotency keys.
@@ -286,7 +289,7 @@ pub struct JobView {
     pub task: String,
     /// The client that submitted the job.
     pub client: String,
-    /// `queued`, `running`, or the outcome.
+    /// `queued`, `paused`, `running`, or the outcome.
     pub state: String,
     /// Number of attempts that were started.
     pub attempts: u32,
@@ -338,6 +341,15 @@ pub struct PrintedPage {
     pub more: bool,
     /// The job that was asked for has ended.
     pub ended: bool,
+}
+
+/// What is paused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PausedView {
+    /// All tasks are.
+    pub all: bool,
+    /// The tasks that were paused one by one.
+    pub tasks: Vec<String>,
 }
 
 /// The jobs that a shortened id can stand for.
@@ -427,7 +439,7 @@ pub struct ExplanationView {
     pub task: String,
     /// The client that submitted the job.
     pub client: String,
-    /// `parked` (no worker is known to offer the task yet), `queued`, `held` (there is no room to keep its output),
+    /// `parked` (no worker is known to offer the task yet), `queued`, `paused`, `held` (there is no room to keep its output),
     /// `assigned`, `running`, or the outcome.
     pub state: String,
     /// The words by which the job can be found; absent if there are none.

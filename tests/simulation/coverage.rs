@@ -28,6 +28,8 @@ impl Coverage {
             Event::Tick => (phase(core), "tick"),
             Event::Drain { .. } => (phase(core), "drain"),
             Event::Stop => (phase(core), "stop"),
+            Event::Pause { .. } => (phase(core), "pause"),
+            Event::Resume { .. } => (phase(core), "resume"),
             Event::Configure(_) => (phase(core), "configure"),
             Event::Awaited { job } => (job_state(core, *job), "awaited"),
             Event::Abandoned { job } => (job_state(core, *job), "abandoned"),
@@ -166,7 +168,7 @@ fn job_state(core: &Core, job: JobId) -> &'static str {
     match core.jobs().get(job).map(|job| job.state) {
         None => "no_job",
         Some(JobState::Parked) => "parked",
-        Some(JobState::Queued) => "queued",
+        Some(JobState::Queued | JobState::Paused) => "queued",
         Some(JobState::Held) => "held",
         Some(JobState::Assigned { .. }) => "assigned",
         Some(JobState::Running { .. }) => "running",

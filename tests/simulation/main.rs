@@ -7,7 +7,7 @@
 //!                                          v               ^                             |
 //!                                    fake processes -------'<--- Spawn, Run, Kill -------+ actions
 //!                                          |                                             v
-//!                                          '---- what they really did --------------> oracle: O1 ... O23
+//!                                          '---- what they really did --------------> oracle: O1 ... O25
 //! ```
 //!
 //! A run has three parts. First, wishes come and faults strike. Then no more faults strike, and within 60 virtual seconds

@@ -11,8 +11,11 @@ use offload_core::queue::HEAD_START;
 use offload_protocol::nouns::{Lane, TaskOffer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use variety::{ask_for_a_stream, ask_the_shell, give_a_file};
 
 mod crowds;
+mod pauses;
+mod variety;
 
 /// Everything that is decided before the first event.
 #[derive(Clone, Debug)]
@@ -82,6 +85,10 @@ pub(crate) enum Wish {
     Tick,
     /// Part of an input comes in for a client, or goes.
     Arrival { client: &'static str, bytes: u64, is_over: bool },
+    /// Nothing new of this task starts, or of any.
+    Pause(Option<&'static str>),
+    /// The end of that.
+    Resume(Option<&'static str>),
     /// An end in good order, for so long at the most.
     Drain(Option<Duration>),
     /// An end now.
@@ -197,6 +204,7 @@ impl Script {
         if choices.chance(tape, 80) {
             hoard(choices, tape, &mut config, &mut wishes);
         }
+        pauses::add(choices, &mut wishes);
         let speeds = [MS, MS, 50 * MS, Duration::from_secs(2), SILENCE_MAX];
         let readers = CLIENTS.map(|client| (client, choices.pick(tape, &speeds))).into();
         Script { config, wishes, contention: None, is_crowded, readers, is_mixed: false, guilt }
@@ -381,32 +389,6 @@ fn wishes(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> Vec<(M
         wishes.push((now, wish));
     }
     wishes
-}
-
-/// Some outputs are read in parts. Of these few have a key or are to be kept, which is refused.
-fn ask_for_a_stream(choices: &mut Choices, index: usize, request: &mut JobRequest) {
-    let tape = &mut Tape::new((1 << 33) + index as u64);
-    request.stream = choices.chance(tape, 300);
-    if request.stream && !choices.chance(tape, 50) {
-        (request.key, request.keeps_output) = (None, false);
-    }
-}
-
-/// Some inputs are files. Of these few have a key, which is refused.
-fn give_a_file(choices: &mut Choices, index: usize, request: &mut JobRequest) {
-    let tape = &mut Tape::new((1 << 35) + index as u64);
-    request.has_file = choices.chance(tape, 150);
-    if request.has_file && !choices.chance(tape, 100) {
-        request.key = None;
-    }
-}
-
-/// Some jobs are for the shell itself.
-fn ask_the_shell(choices: &mut Choices, config: &CoreConfig, index: usize, request: &mut JobRequest) {
-    let tape = &mut Tape::new((1 << 38) + index as u64);
-    if config.here.places > 0 && choices.chance(tape, 200) {
-        request.task = HERE.to_owned();
-    }
 }
 
 fn wish(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig, index: usize, is_late: bool) -> Wish {

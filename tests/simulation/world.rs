@@ -298,6 +298,7 @@ impl World {
         self.go_on_until(last_wish + Duration::from_secs(seconds), |_| false)?;
         self.drain_the_guilty()?;
         self.calm_down();
+        self.end_pauses()?;
         self.converge(World::is_well, "not all is well again")?;
         if self.core.phase() == Phase::Running {
             self.tell(Event::Drain { limit: Some(self.core.config().drain_timeout) }, true)?;

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use tests::harness::{children_of, offload, private_folder, run, until, workspace};
+use tests::harness::{Daemon, Lines, PATIENCE, children_of, offload, private_folder, run, until, workspace};
 
 /// The lines of the cookbook: what to type, and what it is for.
 fn recipes() -> Vec<(String, String)> {
@@ -16,6 +16,11 @@ fn recipes() -> Vec<(String, String)> {
     block.lines().skip(1).filter(|line| !line.is_empty()).map(recipe).collect()
 }
 
+/// What the line is for says so.
+fn needs_supervisor(what: &str) -> bool {
+    what.starts_with("with `serve`")
+}
+
 fn prepare(folder: &Path) {
     for (name, content) in [
         ("words.txt", "b\na\nb\nc\nd\n"),
@@ -25,6 +30,7 @@ fn prepare(folder: &Path) {
         ("model.py", "import sys; print(len(sys.stdin.read()))"),
         ("upload.sh", "test -e tried.$1 || { touch tried.$1; exit 1; }; echo uploaded $1"),
         ("slow.sh", "echo $1 >> ran; sleep 0.05; echo slow $1"),
+        ("repair.sh", "id=$(offload submit --detach gzip x); offload explain $id; echo $id > waited"),
         ("list", "1\n2\n3\n4\n5\n6\n7\n8\n"),
     ] {
         std::fs::write(folder.join(name), content).unwrap();
@@ -50,7 +56,7 @@ fn kill_all(shell: u32) {
 fn each_line_of_the_cookbook_does_what_it_says() {
     let recipes = recipes();
     assert!(recipes.len() >= 8, "{recipes:?}");
-    for (typed, what) in recipes {
+    for (typed, what) in recipes.into_iter().filter(|(_, what)| !needs_supervisor(what)) {
         let folder = private_folder();
         prepare(folder.path());
         if typed.contains("--resume") {
@@ -72,4 +78,49 @@ fn each_line_of_the_cookbook_does_what_it_says() {
         let has_files = folder.path().join("zipped/a.jpg").exists();
         assert_eq!(has_files, typed.contains("--output-dir"), "{what}: {typed}");
     }
+}
+
+#[test]
+fn each_line_of_the_cookbook_for_a_supervisor_does_what_it_says() {
+    let tell = ["--worker", "builtin", "--exec-task", "tell -- sh -c 'cat >&2'"];
+    let daemon = Daemon::start(&[&["--workers", "2"], &tell[..]].concat());
+    let recipes: Vec<(String, String)> =
+        recipes().into_iter().filter(|(_, what)| needs_supervisor(what)).collect();
+    assert_eq!(recipes.len(), 3, "{recipes:?}");
+    for (typed, what) in recipes {
+        let folder = private_folder();
+        prepare(folder.path());
+        let mut shell = shell(&typed, folder.path());
+        shell.env("OFFLOAD_SOCKET", &daemon.socket);
+        match typed.as_str() {
+            "offload logs -f" => follow(shell, &daemon),
+            pause if pause.contains("offload pause") => {
+                let ran = run(&mut shell, b"").ok();
+                paused_meanwhile(&daemon, &ran.text(), folder.path(), &what);
+            }
+            _ => assert_eq!(run(&mut shell, b"").ok().text(), "1\n2\n3\n", "{what}"),
+        }
+    }
+}
+
+/// The line goes on for ever, and prints what jobs print while it runs.
+fn follow(mut following: Command, daemon: &Daemon) {
+    let mut child = following.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = Lines::collect(child.stdout.take().unwrap());
+    for printed in ["first", "second"] {
+        daemon.run(&["submit", "tell", printed]).ok();
+        let found = lines.find(|line| line.ends_with(printed), PATIENCE);
+        assert!(found.is_some(), "{printed}: {:?}", lines.all());
+    }
+    kill_all(child.id());
+    child.wait().unwrap();
+}
+
+/// A job that was submitted in the meantime waited, and is done afterwards.
+fn paused_meanwhile(daemon: &Daemon, printed: &str, folder: &Path, what: &str) {
+    let at = |text| printed.find(text).unwrap_or_else(|| panic!("{what}: {text}: {printed}"));
+    let places = ["the task gzip is paused", "it is paused", "nothing is paused"].map(at);
+    assert!(places.is_sorted(), "{what}: {printed}");
+    let job = std::fs::read_to_string(folder.join("waited")).unwrap();
+    daemon.run(&["wait", job.trim()]).ok();
 }

@@ -58,9 +58,9 @@ impl Sink {
     }
 }
 
-/// Each verb with words that make it succeed where its output is read; JOB is one that has ended. What each is for:
-/// the result of a job, or something that can be asked for again.
-const VERBS: [(&str, &[&str], For); 34] = [
+/// Each verb with words that make it succeed where its output is read; JOB is one that has ended, and LETTER one
+/// that is a dead letter. What each is for: the result of a job, or something that can be asked for again.
+const VERBS: [(&str, &[&str], For); 37] = [
     ("run", &["run", "echo", "x"], For::Job),
     ("run", &["run", "--json", "echo", "x"], For::Job),
     ("map", &["map", "echo", "list"], For::Job),
@@ -79,6 +79,9 @@ const VERBS: [(&str, &[&str], For); 34] = [
     ("explain", &["explain", "JOB"], For::View),
     ("logs", &["logs"], For::View),
     ("logs", &["logs", "-f", "--json"], For::View),
+    ("pause", &["pause", "echo"], For::View),
+    ("resume", &["resume"], For::View),
+    ("retry", &["retry", "LETTER"], For::View),
     ("dead", &["dead", "list"], For::View),
     ("reload", &["reload"], For::View),
     // It is no worker, which is said on standard output.
@@ -106,16 +109,30 @@ enum For {
     End,
 }
 
+/// A job that has killed a worker in each of its attempts.
+fn dead_letter(daemon: &Daemon) -> String {
+    let died =
+        daemon.run(&["submit", "--json", "--attempts", "2", "fault", r#"{"act":"kill"}"#]).code(125).json();
+    died["job"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn no_verb_loses_its_output_and_exits_with_0() {
     for sink in SINKS {
-        let daemon = Daemon::start(&["--workers", "2", "--exec-task", "tell -- sh -c 'cat >&2'"]);
+        let tell = ["--exec-task", "tell -- sh -c 'cat >&2'"];
+        let daemon = Daemon::start(&[&["--workers", "2", "--allow-faults"], &tell[..]].concat());
         std::fs::write(daemon.folder().join("list"), "# also a configuration\n").unwrap();
         daemon.run(&["submit", "tell", "there are logs\n"]).ok();
         let job = daemon.run(&["submit", "--detach", "echo", "x"]).ok().text().trim().to_owned();
         daemon.run(&["wait", &job]).ok();
+        let letter = dead_letter(&daemon);
         for (_, words, kind) in VERBS.iter().filter(|(_, _, kind)| *kind != For::End) {
-            let words: Vec<_> = words.iter().map(|word| if *word == "JOB" { &job } else { *word }).collect();
+            let named = |word| match word {
+                "JOB" => &job,
+                "LETTER" => &letter,
+                _ => word,
+            };
+            let words: Vec<&str> = words.iter().map(|word| named(word)).collect();
             let ran = sink.take(&words, Some(&daemon.socket), daemon.folder());
             assert_eq!(ran.code, UNWRITTEN, "{sink:?} {words:?}: {}", ran.stderr);
             // Who reads the first lines of a table only, and goes, has what he wants.
@@ -245,13 +262,20 @@ fn a_result_that_reaches_the_limit_of_file_sizes_is_an_error_that_is_told() {
 #[test]
 fn verbs_with_an_effect_have_it_though_nobody_can_be_told() {
     for sink in [Sink::Closed, Sink::Full] {
-        let mut daemon = Daemon::start(&["--workers", "1"]);
+        let mut daemon = Daemon::start(&["--workers", "1", "--allow-faults"]);
         let pid_of_worker = |daemon: &Daemon| daemon.workers()[0]["pid"].as_u64();
         let job = daemon.run(&["submit", "--detach", "sleep", "3600000"]).ok().text().trim().to_owned();
         let act = |words: &[&str]| sink.take(words, Some(&daemon.socket), daemon.folder());
         let ran = act(&["cancel", &job]).code(UNWRITTEN);
         assert!(ran.stderr.contains("standard output") && ran.stderr.contains("cancelled"), "{}", ran.stderr);
         daemon.run(&["wait", &job]).code(126);
+        let letter = dead_letter(&daemon);
+        let ran = act(&["retry", &letter]).code(UNWRITTEN);
+        assert!(ran.stderr.contains("submitted again"), "{}", ran.stderr);
+        assert_eq!(
+            daemon.run(&["jobs", "--json", "--task", "fault"]).ok().json().as_array().unwrap().len(),
+            2
+        );
         let before = pid_of_worker(&daemon);
         let ran = act(&["reload"]).code(UNWRITTEN);
         assert!(ran.stderr.contains("reloaded"), "{}", ran.stderr);

@@ -52,7 +52,7 @@ fn kind(verb: &str, argument: &Arg) -> Option<Kind> {
     match (verb, argument.get_id().as_str()) {
         _ if !argument.get_action().takes_values() => None,
         ("tasks", "name") | (_, "task") => Some(Kind::Task),
-        ("dead", "job") => Some(Kind::DeadLetter),
+        ("dead", "job") | ("dead" | "retry", "jobs") => Some(Kind::DeadLetter),
         ("cancel", "jobs") => Some(Kind::OpenJob),
         ("wait" | "result" | "explain", "jobs") => Some(Kind::Job),
         (_, "socket") => Some(Kind::Socket),
@@ -174,8 +174,13 @@ mod tests {
             assert_eq!(kind_of(&[verb], "jobs"), Some(Kind::Job), "{verb}");
         }
         assert_eq!(kind_of(&["cancel"], "jobs"), Some(Kind::OpenJob));
-        for verb in ["show", "retry", "drop"] {
-            assert_eq!(kind_of(&["dead", verb], "job"), Some(Kind::DeadLetter), "{verb}");
+        for (verbs, id) in [
+            (&["dead", "show"][..], "job"),
+            (&["dead", "drop"], "job"),
+            (&["dead", "retry"], "jobs"),
+            (&["retry"], "jobs"),
+        ] {
+            assert_eq!(kind_of(verbs, id), Some(Kind::DeadLetter), "{verbs:?}");
         }
         assert_eq!(kind_of(&[], "socket"), Some(Kind::Socket));
         assert_eq!(kind_of(&[], "config"), Some(Kind::Path));

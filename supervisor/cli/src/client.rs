@@ -148,6 +148,27 @@ impl RequestClient {
         }
     }
 
+    /// Waits for so long without a request, and connects anew as `name`: a supervisor disconnects those who ask for nothing.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`] if a signal has come, or that no supervisor can be reached.
+    pub(crate) fn rest(&mut self, pause: Duration, name: &str) -> Result<(), Failure> {
+        let end = Instant::now() + pause;
+        while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            let mut watched: Vec<PollFd<'_>> =
+                self.signals.iter().map(|signals| PollFd::new(signals, PollFlags::IN)).collect();
+            match poll(&mut watched, Timespec::try_from(left).ok().as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Failure::internal("waiting failed", error)),
+            }
+            if let Some(signal) = self.interruption() {
+                return Err(Failure::Interrupted(signal));
+            }
+        }
+        self.client = connect(&self.socket, name)?;
+        Ok(())
+    }
+
     /// Sends a request and waits for the document that answers it.
     pub(crate) fn ask(
         &mut self,
@@ -225,8 +246,11 @@ impl RequestClient {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(ReceiveError::Lost(format!("waiting failed: {error}"))),
         }
-        let signals = self.signals.iter_mut().flat_map(EndingSignals::pending);
-        signals.take(1).map(ReceiveError::Interrupted).map(Err).next().unwrap_or(Ok(()))
+        self.interruption().map_or(Ok(()), |signal| Err(ReceiveError::Interrupted(signal)))
+    }
+
+    fn interruption(&mut self) -> Option<i32> {
+        self.signals.iter_mut().flat_map(EndingSignals::pending).next()
     }
 }
 

@@ -5,6 +5,7 @@ use super::attempts;
 use super::failure::VerbResult;
 use super::flags::Globals;
 use super::output::failure_after;
+use super::retry::Retry;
 use super::show::{show_answer, show_list};
 use super::table::Table;
 use super::text;
@@ -17,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   offload dead list                              which jobs died, and why
   offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last output of its worker
-  offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)
+  offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)   the same as `offload retry`
   offload dead drop 01JQ4W3M8Z5X9T2C7VB6NHKDEF   forget it
 
 A dead letter has the input of its job, so the job can be retried once the program is fixed. It is kept for three days
@@ -46,12 +47,7 @@ enum Verb {
         /// The job's id
         job: String,
     },
-    /// Submit a dead letter again as a new job, print the new id, and delete the dead letter. An idempotency key stays
-    /// with the old job, and so with its outcome
-    Retry {
-        /// The job's id
-        job: String,
-    },
+    Retry(Retry),
     /// Delete a dead letter with its input
     Drop {
         /// The job's id
@@ -62,7 +58,7 @@ enum Verb {
 impl Dead {
     /// Whether the verb changes a dead letter.
     pub(crate) fn has_an_effect(&self) -> bool {
-        matches!(self.verb, Verb::Retry { .. } | Verb::Drop { .. })
+        matches!(self.verb, Verb::Retry(_) | Verb::Drop { .. })
     }
 
     /// Runs the verb.
@@ -74,8 +70,7 @@ impl Dead {
                 show_list(globals, (View::Dead, ""), most, |letter: &DeadView| letter.job.clone(), list)
             }
             Verb::Show { job } => show_answer(globals, &request(DeadLetterAction::Show, job), forensics),
-            Verb::Retry { job } => show_answer(globals, &request(DeadLetterAction::Retry, job), new_id)
-                .map_err(|failure| failure_after(failure, RETRIED)),
+            Verb::Retry(retry) => retry.run(globals),
             Verb::Drop { job } => show_answer(globals, &request(DeadLetterAction::Drop, job), |_: &Value| {
                 format!("{job}: dropped\n")
             })
@@ -83,8 +78,6 @@ impl Dead {
         }
     }
 }
-
-const RETRIED: &str = "the job was submitted again, `offload jobs` lists it with its new id";
 
 fn list(letters: &Vec<DeadView>) -> String {
     let mut table = Table::new(&["JOB", "TASK", "#ATTEMPTS", "#DEAD FOR", "#INPUT", "CLIENT", "ERROR"]);
@@ -119,11 +112,6 @@ fn forensics(letter: &DeadView) -> String {
     ];
     let head = head.iter().map(|line| format!("{}\n", text::printable(line)));
     head.chain(attempts.iter().map(attempts::render)).collect()
-}
-
-fn new_id(answer: &Value) -> String {
-    let job = answer.get("job").and_then(Value::as_str).unwrap_or_default();
-    format!("{}\n", text::printable(job))
 }
 
 #[cfg(test)]

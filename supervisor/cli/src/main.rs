@@ -10,7 +10,7 @@
 //! | `tasks` | the supervisor, or with `--worker` a pool of its own ([`introduced`]) |
 //! | `bench` | event loops and a pool of its own |
 //! | `serve` | nobody: it is the supervisor |
-//! | `submit`, `wait`, `result`, `cancel`, `explain`, `logs`, `dead`, `status`, `workers`, `jobs`, `top`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
+//! | `submit`, `wait`, `result`, `cancel`, `explain`, `logs`, `pause`, `resume`, `retry`, `dead`, `status`, `workers`, `jobs`, `top`, `reload`, `drain`, `stop` | the supervisor at the socket, through [`client`] |
 //! | `config`, `doctor`, `completions`, `man` | nobody |
 //! | `worker check` | a worker, as whose supervisor it acts ([`check`]) |
 //! | `worker`, `worker-exec`, `exec-worker`, `jsonl-worker`, `http-worker` (hidden) | the supervisor that started them |
@@ -40,6 +40,7 @@ mod output;
 mod output_file;
 mod progress;
 mod render;
+mod retry;
 mod retry_flags;
 mod show;
 mod sink;
@@ -69,6 +70,7 @@ mod jsonl_worker;
 mod logs;
 mod man;
 mod map;
+mod pause;
 mod reload;
 mod result;
 mod run;
@@ -138,6 +140,9 @@ enum Verb {
     Cancel(cancel::Cancel),
     Explain(explain::Explain),
     Logs(logs::Logs),
+    Pause(pause::Pause),
+    Resume(pause::Resume),
+    Retry(retry::Retry),
     Dead(dead::Dead),
     Reload(reload::Reload),
     Drain(drain::Drain),
@@ -247,7 +252,13 @@ impl Verb {
             Verb::Top(_) => false,
             _ if self.is_a_worker() => false,
             Verb::Submit(_) | Verb::Wait(_) | Verb::Result(_) => false,
-            Verb::Cancel(_) | Verb::Reload(_) | Verb::Drain(_) | Verb::Stop(_) => false,
+            Verb::Cancel(_)
+            | Verb::Pause(_)
+            | Verb::Resume(_)
+            | Verb::Retry(_)
+            | Verb::Reload(_)
+            | Verb::Drain(_)
+            | Verb::Stop(_) => false,
             Verb::Dead(dead) => !dead.has_an_effect(),
             _ => true,
         }
@@ -274,6 +285,9 @@ fn run(verb: Verb, globals: &Globals) -> VerbResult {
         Verb::Cancel(cancel) => cancel.run(globals),
         Verb::Explain(explain) => explain.run(globals),
         Verb::Logs(logs) => logs.run(globals),
+        Verb::Pause(pause) => pause.run(globals),
+        Verb::Resume(resume) => resume.run(globals),
+        Verb::Retry(retry) => retry.run(globals),
         Verb::Dead(dead) => dead.run(globals),
         Verb::Reload(reload) => reload.run(globals),
         Verb::Drain(drain) => drain.run(globals),

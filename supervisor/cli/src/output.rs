@@ -18,7 +18,7 @@ use super::flags::Globals;
 use super::output_file::{OutputFile, save};
 use super::{render, sys, text};
 use clap::Args;
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{OutcomeCode, Report};
 use offload_supervisor::Finished;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr, write};
@@ -245,6 +245,11 @@ impl Destination {
     /// Delivers one finished job to the user. With `--json`, a failed job is printed as a document like any other, and
     /// its exit code is returned. Otherwise it becomes a [`Failure`], which is printed on standard error.
     pub(crate) fn deliver(self, finished: &Finished) -> VerbResult {
+        self.deliver_after(&[], finished)
+    }
+
+    /// The same for a job that was tried again after these attempts.
+    pub(crate) fn deliver_after(self, earlier: &[Report], finished: &Finished) -> VerbResult {
         let report = &finished.report;
         if self.receipt {
             say(&render::receipt(report));
@@ -253,7 +258,7 @@ impl Destination {
             return self.deliver_outcome(finished);
         }
         if self.json {
-            let document = format!("{}\n", render::json(finished));
+            let document = format!("{}\n", render::json_after(earlier, finished));
             self.write(document.as_bytes()).map_err(|failure| unwritten(finished, failure))?;
             return Ok(Failure::code_of(report).into());
         }

@@ -15,7 +15,12 @@ use super::text;
 
 /// A finished job as one JSON document on one line, without a line end.
 pub(crate) fn json(finished: &Finished) -> String {
-    json_document(finished, None, json_said(finished))
+    json_after(&[], finished)
+}
+
+/// The same for a job that was tried again after these attempts.
+pub(crate) fn json_after(earlier: &[Report], finished: &Finished) -> String {
+    json_document(finished, None, earlier, json_said(finished))
 }
 
 /// The same for a job of a batch, with its number and what else is known of it.
@@ -25,7 +30,7 @@ pub(crate) fn numbered_json(result: &NumberedResult) -> String {
         Some(_) => JsonOutput { content_type: Some(&finished.report.media_type), ..JsonOutput::default() },
         None => json_said(finished),
     };
-    json_document(finished, Some((*index, notes)), said)
+    json_document(finished, Some((*index, notes)), &notes.earlier, said)
 }
 
 fn json_said(finished: &Finished) -> JsonOutput<'_> {
@@ -42,7 +47,7 @@ fn json_said(finished: &Finished) -> JsonOutput<'_> {
 /// The same for a job whose output somebody else reads: `output` is null, and there is no `content_type`.
 pub(crate) fn json_outcome(finished: &Finished) -> String {
     let output = serde_json::value::to_raw_value(&()).ok();
-    json_document(finished, None, JsonOutput { output, ..JsonOutput::default() })
+    json_document(finished, None, &[], JsonOutput { output, ..JsonOutput::default() })
 }
 
 /// Whether the output of a job that was waited for went to whoever submitted it, as a stream. An empty stream cannot be
@@ -60,7 +65,12 @@ struct JsonOutput<'a> {
     content_type: Option<&'a MediaType>,
 }
 
-fn json_document(finished: &Finished, of_batch: Option<(u64, &Notes)>, said: JsonOutput<'_>) -> String {
+fn json_document(
+    finished: &Finished,
+    of_batch: Option<(u64, &Notes)>,
+    earlier: &[Report],
+    said: JsonOutput<'_>,
+) -> String {
     let Report { job, task, outcome, error, attempts, receipt, metadata, labels, .. } = &finished.report;
     let JsonOutput { output, base64: output_base64, content_type } = said;
     let content_type = content_type.map(MediaType::as_str);
@@ -82,8 +92,7 @@ fn json_document(finished: &Finished, of_batch: Option<(u64, &Notes)>, said: Jso
         content_type,
         error,
         attempts: *attempts,
-        earlier_attempts: of_batch
-            .map_or_else(Vec::new, |(_, notes)| notes.earlier.iter().map(JsonAttempt::from).collect()),
+        earlier_attempts: earlier.iter().map(JsonAttempt::from).collect(),
         receipt,
         metadata,
         labels,

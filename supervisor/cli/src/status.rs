@@ -2,6 +2,7 @@
 
 use super::failure::VerbResult;
 use super::flags::Globals;
+use super::pause::describe;
 use super::show::show;
 use super::text;
 use clap::Args;
@@ -35,7 +36,9 @@ fn render(status: &views::Status) -> String {
     ];
     let troubles = status.programs.iter().filter_map(trouble);
     let programs = troubles.chain(status.programs.iter().filter_map(silence)).map(|line| ("program", line));
-    let lines = lines.into_iter().chain(programs);
+    let is_paused = status.paused != views::PausedView::default();
+    let paused = is_paused.then(|| ("paused", describe(&status.paused)));
+    let lines = lines.into_iter().chain(paused).chain(programs);
     lines.map(|(name, line)| format!("{name:<10}  {}\n", text::printable(&line))).collect()
 }
 
@@ -135,6 +138,11 @@ ledger      balanced
 event loop  1234 turns, lag p50 20 us, p99 180 us, max 900 us; slowest callback 900 us, registered at supervisor/src/x.rs:1:2
 I/O pool    4 threads, 0 busy, 0 queued, 0 stuck
 ";
-        assert_eq!(render(&serde_json::from_str(document).unwrap()), expected);
+        let status: views::Status = serde_json::from_str(document).unwrap();
+        assert_eq!(render(&status), expected);
+        let paused = views::PausedView { all: false, tasks: vec!["echo".to_owned()] };
+        assert!(
+            render(&views::Status { paused, ..status }).ends_with("paused      the task echo is paused\n")
+        );
     }
 }

@@ -7,6 +7,9 @@
 //!                              v                       | Ctrl-C: Cancel is sent, the process ends by the signal
 //!                            delivered                 v
 //! ```
+//!
+//! With `--retry`, `Finished` with an error of the task leads to a pause, and from there to another `Submit`: a new job with the same
+//! input. The result that is delivered is that of the last attempt.
 
 use super::client::{ReceiveError, RequestClient};
 use super::failure::{Failure, OK, VerbResult};
@@ -14,14 +17,16 @@ use super::flags::{Globals, JobFlags, NAMELESS, parse_client_name};
 use super::input::{Content, Input, LIMIT_OF_SUPERVISOR, Payload};
 use super::output::{Destination, OutputFlags, ResultSource, print_line, say};
 use super::render::{refused, rejected};
+use super::retry_flags::RetryFlags;
 use super::stream_output::StreamOutput;
 use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
 use clap::Args;
 use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::{IdempotencyKey, SubmitOptions, ToClient, ToSupervisor};
-use offload_protocol::nouns::{Lane, OutcomeCode};
+use offload_protocol::nouns::{Lane, OutcomeCode, Report};
 use offload_supervisor::{Finished, input_digest};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +36,7 @@ Examples:
   offload wait $(offload submit spin 2000 --detach)   submit now, wait later
   offload submit count 1000000000 --stream | head     print the output as it comes
   offload submit charge 17 --idempotency-key bill-17  typed twice, it runs once
+  offload submit upload @a.jpg --retry 3              again if the task returns an error, after 1, 2 and 4 s
 
 Ctrl-C cancels the job. If the supervisor dies before it has answered, the outcome is `indeterminate`
 (exit code 125): the job may or may not have run.";
@@ -53,6 +59,9 @@ pub(crate) struct Submit {
     #[command(flatten)]
     job: JobFlags,
 
+    #[command(flatten)]
+    retry: RetryFlags,
+
     /// Reject the job unless its worker offers the task in this lane: cpu or io
     #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
     lane: Option<Lane>,
@@ -65,18 +74,18 @@ pub(crate) struct Submit {
     /// Submit only once: the same key again returns the same job, until one hour after its end (`keep_keys`). The same
     /// key with another task or input is rejected (conflict). Keys belong to the client name (--client); all clients
     /// without a name share one set of keys
-    #[arg(long, value_name = "KEY", value_parser = parse_key, help_heading = "Each job")]
+    #[arg(long, value_name = "KEY", value_parser = parse_key, conflicts_with = "retry", help_heading = "Each job")]
     idempotency_key: Option<String>,
 
     /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`. The result is kept for one hour after
     /// the job's end (`keep_results`), or until it is first collected. If there is no room to keep it, the job is
     /// rejected
-    #[arg(long, conflicts_with_all = ["output", "receipt"])]
+    #[arg(long, conflicts_with_all = ["output", "receipt", "retry"])]
     detach: bool,
 
     /// Print the output as it comes, instead of all of it at the end. A reader that stops reading stops the task. Nothing of
     /// the output is kept, and once a part was printed the job is not run again
-    #[arg(long, conflicts_with_all = ["output", "detach", "idempotency_key"])]
+    #[arg(long, conflicts_with_all = ["output", "detach", "idempotency_key", "retry"])]
     stream: bool,
 
     #[command(flatten)]
@@ -90,11 +99,11 @@ impl Submit {
             true => ResultSource::Detached,
             false => ResultSource::Own { task: &self.task },
         };
-        let mut destination = match self.stream {
+        let destination = match self.stream {
             true => Printed::Stream(StreamOutput::open(&self.task, self.output.receipt(), globals)?),
             false => Printed::Whole(self.output.open(source, globals)?),
         };
-        let mut client = globals.connect(self.client.as_deref().unwrap_or(NAMELESS))?;
+        let mut client = globals.connect(self.client_name())?;
         let input = self.input.clone().unwrap_or_else(Input::unnamed);
         let max = client.payload_max();
         // The digest of a key is made from all bytes, so they might as well be sent.
@@ -103,43 +112,104 @@ impl Submit {
             Ok(payload) => payload.of_type(self.job.content_type()),
             Err(error) => {
                 let error = error.with_setting(LIMIT_OF_SUPERVISOR);
-                return destination.deliver(&refused(&self.task, error.code, error.message));
+                return destination.deliver(&[], refused(&self.task, error.code, error.message));
             }
         };
         client.catch_signals()?;
-        self.send(&mut client, &payload)?;
-        let mut job = None;
-        let mut followed = self.follow(&mut client, &mut job, &mut destination);
-        if let (Ok(Followed::SendInput), Content::File(file)) = (&followed, &payload.content) {
-            let media_type = payload.media_type.clone();
-            match file.load(max) {
-                Ok(loaded) => self.send(&mut client, &Payload { media_type, ..loaded })?,
-                Err(error) => return destination.deliver(&refused(&self.task, error.code, error.message)),
+        self.try_until_it_counts(&mut client, payload, destination, globals)
+    }
+
+    /// Submits the job, and again after each attempt that is not the last one.
+    fn try_until_it_counts(
+        &self,
+        client: &mut RequestClient,
+        mut payload: Payload,
+        mut destination: Printed,
+        globals: &Globals,
+    ) -> VerbResult {
+        let mut earlier = Vec::new();
+        loop {
+            let mut job = None;
+            let finished = match self.attempt(client, &mut payload, &mut job, &mut destination)? {
+                Ok(Followed::Finished(finished)) => *finished,
+                Err(ReceiveError::Lost(reason)) => lost(&self.task, job.as_deref(), &reason),
+                other => return self.end_without_result(client, job, other, globals),
+            };
+            let Some(pause) = self.pause_after(&finished, earlier.len()) else {
+                return destination.deliver(&earlier, finished);
+            };
+            match client.rest(pause, self.client_name()) {
+                Ok(()) => earlier.push(finished.report),
+                Err(Failure::Interrupted(signal)) => {
+                    say("interrupted, the job is not tried again");
+                    return Err(Failure::Interrupted(signal));
+                }
+                Err(failure) => {
+                    say(&format!("the job is not tried again: {}", failure.message().unwrap_or_default()));
+                    return destination.deliver(&earlier, finished);
+                }
             }
-            followed = self.follow(&mut client, &mut job, &mut destination);
         }
-        match followed {
-            Ok(Followed::SendInput) => {
-                Err(Failure::Internal("the supervisor wants bytes that it has got".to_owned()))
+    }
+
+    fn client_name(&self) -> &str {
+        self.client.as_deref().unwrap_or(NAMELESS)
+    }
+
+    /// Submits the job and follows it.
+    fn attempt(
+        &self,
+        client: &mut RequestClient,
+        payload: &mut Payload,
+        job: &mut Option<String>,
+        destination: &mut Printed,
+    ) -> Result<Result<Followed, ReceiveError>, Failure> {
+        self.send(client, payload)?;
+        let followed = self.follow(client, job, destination);
+        let (Ok(Followed::SendInput), Content::File(file)) = (&followed, &payload.content) else {
+            return Ok(followed);
+        };
+        match file.load(client.payload_max()) {
+            Ok(loaded) => *payload = Payload { media_type: payload.media_type.clone(), ..loaded },
+            Err(error) => {
+                let refused = refused(&self.task, error.code, error.message);
+                return Ok(Ok(Followed::Finished(Box::new(refused))));
             }
+        }
+        self.send(client, payload)?;
+        Ok(self.follow(client, job, destination))
+    }
+
+    /// How long to wait before the job is tried again, if it is.
+    fn pause_after(&self, finished: &Finished, earlier: usize) -> Option<Duration> {
+        let pause = self.retry.retries().pause_after(u32::try_from(earlier).unwrap_or(u32::MAX));
+        pause.filter(|_| finished.report.outcome == OutcomeCode::AppError)
+    }
+
+    /// The job has no result, or nobody waits for it.
+    fn end_without_result(
+        &self,
+        client: &mut RequestClient,
+        job: Option<String>,
+        followed: Result<Followed, ReceiveError>,
+        globals: &Globals,
+    ) -> VerbResult {
+        match followed {
             Ok(Followed::Detached(id)) => self.print_id(&id, globals),
             Ok(Followed::Unwritten(failure)) => {
-                cancel(&mut client, job);
+                cancel(client, job);
                 Err(failure)
             }
-            Ok(Followed::Finished(finished)) => destination.deliver(&finished),
-            Err(ReceiveError::Lost(reason)) => {
-                destination.deliver(&lost(&self.task, job.as_deref(), &reason))
+            Ok(Followed::SendInput | Followed::Finished(_)) => {
+                Err(Failure::Internal("the supervisor wants bytes that it has got".to_owned()))
             }
             Err(ReceiveError::Interrupted(signal)) => {
-                say(if cancel(&mut client, job) {
-                    "interrupted, the job is cancelled"
-                } else {
-                    "interrupted"
-                });
+                say(if cancel(client, job) { "interrupted, the job is cancelled" } else { "interrupted" });
                 Err(Failure::Interrupted(signal))
             }
-            Err(ReceiveError::Late) => Err(Failure::Internal("a wait without a limit has ended".to_owned())),
+            Err(ReceiveError::Late | ReceiveError::Lost(_)) => {
+                Err(Failure::Internal("a wait without a limit has ended".to_owned()))
+            }
         }
     }
 
@@ -231,10 +301,12 @@ enum Printed {
 }
 
 impl Printed {
-    fn deliver(self, finished: &Finished) -> VerbResult {
+    /// The attempts of the earlier jobs count as well.
+    fn deliver(self, earlier: &[Report], mut finished: Finished) -> VerbResult {
+        finished.report.attempts += earlier.iter().map(|report| report.attempts).sum::<u32>();
         match self {
-            Printed::Whole(destination) => destination.deliver(finished),
-            Printed::Stream(stream) => stream.end(finished),
+            Printed::Whole(destination) => destination.deliver_after(earlier, &finished),
+            Printed::Stream(stream) => stream.end(&finished),
         }
     }
 }

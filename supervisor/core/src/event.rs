@@ -4,7 +4,7 @@
 
 use super::config::CoreConfig;
 use super::here::RanHere;
-use super::ids::{JobId, Version, WorkerId};
+use super::ids::{JobId, TaskIndex, Version, WorkerId};
 use super::kept::Owner;
 use super::ledger::Holding;
 use crate::exit::{Exit, ExitUsage};
@@ -19,6 +19,16 @@ pub enum Event {
     Cancel {
         /// The job.
         job: JobId,
+    },
+    /// From now on nothing new of a task starts: its jobs wait.
+    Pause {
+        /// The task; all of them if there is none.
+        task: Option<TaskIndex>,
+    },
+    /// The pause is over.
+    Resume {
+        /// The task; all of them if there is none. While all are paused, one alone is not resumed.
+        task: Option<TaskIndex>,
     },
     /// A client waits for the end of a job, and will be given its output.
     Awaited {

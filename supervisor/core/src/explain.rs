@@ -83,6 +83,8 @@ pub struct Waiting {
     pub held_back: Option<(u64, u64)>,
     /// It waits for others to run together with, for so long from now at the most.
     pub gathers: Option<Duration>,
+    /// Its task is paused, or all tasks are.
+    pub is_paused: bool,
     /// Why no worker can be had, if so.
     pub unavailable: Option<String>,
 }
@@ -163,7 +165,7 @@ impl Core {
 
     fn explain_waiting(&self, now: Mono, id: JobId) -> Option<Waiting> {
         let job = self.jobs.get(id)?;
-        let (JobState::Queued, Some(task)) = (job.state, job.task) else { return None };
+        let (JobState::Queued | JobState::Paused, Some(task)) = (job.state, job.task) else { return None };
         let program = self.program_of(task);
         let queues = &self.programs[program];
         let ahead = queues
@@ -172,7 +174,8 @@ impl Core {
         let clients = self.clients.waiting_count();
         let own_backlog = planned(job.expected()).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
-        let is_known = self.may_start(job) && self.knows_what_comes_before(id, job);
+        let is_paused = self.pauses.holds(task);
+        let is_known = !is_paused && self.fits_into_share(job) && self.knows_what_comes_before(id, job);
         let ahead_of_it = is_known.then(|| queues.backlog.min(turns));
         let slots: Vec<_> =
             self.slots_of(program).map(|slot| &self.slots[slot]).filter(|slot| slot.is_there()).collect();
@@ -187,11 +190,12 @@ impl Core {
                 .then(|| (self.config.here.places, self.taken_here())),
             slots: (slots.len(), ready, busy),
             kept_for_short: queues.open_reserved.iter().filter(|(load, _)| *load == 0).count(),
-            held_back: (!self.may_start(job)).then(|| {
+            held_back: (!self.fits_into_share(job)).then(|| {
                 let free = self.config.max_bytes.saturating_sub(self.ledger.all().total());
                 (self.ledger.of(self.account_of(job)).outputs(), free)
             }),
             gathers: job.line().gathers().then(|| queues.gatherings.ripe_in(now, task)).flatten(),
+            is_paused,
             unavailable: self.unavailable(program).map(|error| error.message),
         })
     }

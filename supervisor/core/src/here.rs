@@ -104,17 +104,18 @@ impl Core {
     /// Gives waiting jobs to the shell while places are free.
     pub(super) fn dispatch_here(&mut self, turn: &mut Turn<'_>) {
         let Some(program) = self.program_here() else { return };
-        let mut held_back = 0;
+        let mut moved = self.set_paused_aside(program, MOVED_MAX);
         while self.here.taken.len() < self.config.here.places {
             let Some((next, _)) = self.heads_to_start(program).next() else { return };
-            if held_back == MOVED_MAX {
+            if moved == MOVED_MAX {
                 self.has_more_to_move = true;
                 return;
             }
             match self.hold_back(next.job()) {
-                true => held_back += 1,
+                true => moved += 1,
                 false => self.begin_here(turn, program, next.job()),
             }
+            moved += self.set_paused_aside(program, MOVED_MAX - moved);
         }
     }
 

@@ -67,7 +67,10 @@ impl Core {
         let waiting: usize = self.clients.active().map(|client| client.waiting).sum();
         let held = self.promises.held_count();
         ensure(held == states(|state| *state == JobState::Held), || "held jobs differ".into())?;
-        ensure(waiting == queued + held, || "the clients' counts of waiting jobs are wrong".into())?;
+        let paused = self.pauses.waiting_count();
+        ensure(paused == states(|state| *state == JobState::Paused), || "paused jobs differ".into())?;
+        self.check_pauses()?;
+        ensure(waiting == queued + held + paused, || "the clients' counts of waiting jobs are wrong".into())?;
         ensure(queued > 0 || self.programs.iter().all(|program| program.backlog.is_zero()), || {
             "no job is queued, but there is a backlog".into()
         })?;
@@ -139,6 +142,7 @@ impl Core {
     fn check_job(&self, id: JobId, job: &Job) -> Result<(), String> {
         match job.state {
             JobState::Held => ensure(self.promises.has(id), || format!("{id} is held back for no promise")),
+            JobState::Paused => ensure(self.pauses.has(id, job), || format!("{id} is not among the paused")),
             JobState::Parked => ensure(job.task.is_none(), || format!("{id} is parked with a known task")),
             JobState::Queued => {
                 let queue =

@@ -201,6 +201,8 @@ pub enum JobState {
     Queued,
     /// It was the job's turn, but its output is to be kept and there is no room for another one now.
     Held,
+    /// The job waits in no queue, because its task is paused (`pauses.rs`).
+    Paused,
     /// The job was dispatched to a worker, which has not reported that it started.
     Assigned {
         /// The worker.

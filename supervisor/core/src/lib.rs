@@ -31,6 +31,7 @@
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
 //!              on_held, on_released                 room.rs       (more or less of what waits may start)
 //!              inputs that are files                files.rs      Finish
+//!              on_pause, on_resume                  pauses.rs     TakeBack
 //!              settle                               settle.rs     Run, Prefetch, Spawn
 //! ```
 //!
@@ -50,6 +51,7 @@
 
 mod abandoned;
 pub mod action;
+mod attempts;
 pub mod batches;
 pub mod clients;
 pub mod config;
@@ -78,6 +80,7 @@ pub mod nanos;
 pub mod outcome;
 pub mod parts;
 mod past;
+pub mod pauses;
 mod places;
 mod prefetch;
 mod probation;
@@ -114,10 +117,11 @@ use event::{Event, JobRequest};
 use files::Files;
 use here::Here;
 use ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId, WorkerInSlot};
-use jobs::{Job, JobState, Jobs, RanUnder};
+use jobs::{Job, JobState, Jobs};
 use ledger::Ledger;
 use letters::Letters;
 use offload_protocol::nouns::ErrorDetail;
+use pauses::Pauses;
 use probation::Probation;
 use promises::Promises;
 use queue::FairQueue;
@@ -162,6 +166,7 @@ pub struct Core {
     jobs: Jobs,
     here: Here,
     files: Files,
+    pauses: Pauses,
     clients: Clients,
     promises: Promises,
     letters: Letters,
@@ -257,6 +262,7 @@ impl Core {
             jobs: Jobs::default(),
             here: Here::default(),
             files: Files::default(),
+            pauses: Pauses::default(),
             clients: Clients::new(config.max_resting),
             promises: Promises::default(),
             letters: Letters::default(),
@@ -370,6 +376,8 @@ impl Core {
             Event::Drain { limit } => self.on_drain(turn.now, limit),
             Event::Stop => self.on_stop(turn),
             Event::Configure(config) => self.on_configure(*config),
+            Event::Pause { task } => self.on_pause(turn, task),
+            Event::Resume { task } => self.on_resume(task),
             Event::Reload { version } => self.on_reload(turn, version),
         }
         self.settle(turn);
@@ -415,6 +423,7 @@ impl Core {
         self.dequeue(id);
         self.leave_worker(id);
         self.release_held(id);
+        self.release_paused(id);
         self.programs.iter_mut().for_each(|program| program.probation.gone(id));
         self.release_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
@@ -430,7 +439,7 @@ impl Core {
 
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {
         let (worker, started_at) = match job.state {
-            JobState::Parked | JobState::Queued | JobState::Held => (None, now),
+            JobState::Parked | JobState::Queued | JobState::Held | JobState::Paused => (None, now),
             JobState::Assigned { worker, .. } => (Some(worker), now),
             JobState::Running { worker, started_at } => (Some(worker), started_at),
             JobState::Here { started_at } => (None, started_at),
@@ -475,24 +484,5 @@ impl Core {
     /// The program that offers a task.
     fn program_of(&self, task: TaskIndex) -> ProgramIndex {
         self.registry.task(task).program
-    }
-
-    /// How many attempts at a job may end their workers before it is given up. A job of which a part was delivered is not
-    /// run again.
-    fn attempts_allowed(&self, job: &Job) -> u32 {
-        if job.has_delivered() { 1 } else { self.attempts_under(job, job.ran_under) }
-    }
-
-    /// The same for a job that was started under `ran_under`. What is promised now counts only if the job was never
-    /// started.
-    fn attempts_under(&self, job: &Job, ran_under: RanUnder) -> u32 {
-        let promised_now = || job.task.is_some_and(|task| self.registry.task(task).promise.idempotent);
-        let idempotent = match ran_under {
-            RanUnder::Nothing => promised_now(),
-            RanUnder::Idempotent => true,
-            RanUnder::NotIdempotent => false,
-        };
-        let unasked = if idempotent { job.attempts_default } else { 1 };
-        u32::from(job.attempts_asked.unwrap_or(unasked)).clamp(1, crate::limits::ATTEMPTS_MAX)
     }
 }

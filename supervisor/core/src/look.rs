@@ -83,7 +83,8 @@ impl Core {
     /// How many jobs wait, and how many a worker has.
     pub fn waiting_and_running(&self) -> (usize, usize) {
         let queued: usize = self.programs.iter().map(Program::waiting).sum();
-        let waiting = queued + self.jobs.parked_count() + self.promises.held_count();
+        let waiting =
+            queued + self.jobs.parked_count() + self.promises.held_count() + self.pauses.waiting_count();
         (waiting, self.jobs.len() - waiting)
     }
 

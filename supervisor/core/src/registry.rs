@@ -290,6 +290,17 @@ impl Registry {
         self.tasks.iter().any(|task| *task.name == *name)
     }
 
+    /// Whether there is a task of this index.
+    pub fn has(&self, index: TaskIndex) -> bool {
+        (index as usize) < self.tasks.len()
+    }
+
+    /// The index of the task of this name that is on offer, or was. The time for this grows with the number of tasks.
+    pub fn find_known(&self, name: &str) -> Option<TaskIndex> {
+        let was = || self.tasks.iter().position(|task| *task.name == *name);
+        self.find(name).or_else(|| was().and_then(|index| TaskIndex::try_from(index).ok()))
+    }
+
     /// The task at `index`. Panics if there is none.
     pub fn task(&self, index: TaskIndex) -> &Task {
         &self.tasks[index as usize]

@@ -72,7 +72,7 @@ impl Core {
         )
     }
 
-    /// For each queue, the first job that may start as far as memory is concerned, in the order in which the jobs
+    /// For each queue, the first job that may start as far as memory and pauses are concerned, in the order in which the jobs
     /// would be served. Takes time in proportion to the number of job kinds, not to the number of clients that may
     /// not start theirs.
     pub(super) fn heads_to_start(&self, program: ProgramIndex) -> impl Iterator<Item = (Next, Line)> {
@@ -84,11 +84,16 @@ impl Core {
 
     /// Whether the outputs of the job's client, with the one that this job is expected to return, are within the
     /// client's share.
-    pub(super) fn may_start(&self, job: &Job) -> bool {
-        job.task.is_none_or(|task| self.may_start_kind(self.kind_of(job, task)))
+    pub(super) fn fits_into_share(&self, job: &Job) -> bool {
+        job.task.is_none_or(|task| self.has_room_to_start(self.kind_of(job, task)))
     }
 
+    /// Whether neither memory nor a pause keeps a job of this kind from being started.
     pub(super) fn may_start_kind(&self, kind: Kind) -> bool {
+        !self.pauses.holds(kind.task) && self.has_room_to_start(kind)
+    }
+
+    fn has_room_to_start(&self, kind: Kind) -> bool {
         let expected = self.registry.task(kind.task).likely_output_of(kind.size);
         self.ledger.may_start(self.config.max_bytes, kind.level, expected)
     }

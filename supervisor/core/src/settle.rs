@@ -26,6 +26,7 @@ impl Core {
         self.relist();
         self.has_more_to_move = false;
         self.resume_held();
+        self.resume_paused();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
             self.place_parked(turn);
@@ -75,17 +76,18 @@ impl Core {
         for program in self.programs_of_workers() {
             self.want_unfit_and_overdue_back(turn, program);
             self.bring_in_spare(program);
-            let mut held_back = 0;
+            let mut moved = self.set_paused_aside(program, MOVED_MAX);
             while let Some((job, slot, tray)) = self.next_step(turn.now, program) {
-                if held_back == MOVED_MAX {
+                if moved == MOVED_MAX {
                     self.has_more_to_move = true;
                     break;
                 }
                 if self.hold_back(job) {
-                    held_back += 1;
+                    moved += 1 + self.set_paused_aside(program, MOVED_MAX - moved - 1);
                     continue;
                 }
                 self.give(turn, job, slot, tray);
+                moved += self.set_paused_aside(program, MOVED_MAX - moved);
                 self.relist();
                 self.bring_in_spare(program);
             }

@@ -275,7 +275,7 @@ impl Core {
         self.tiny_changes += u64::from(state.is_dispatched());
         self.finish(turn, id, ending);
         match state {
-            JobState::Parked | JobState::Queued | JobState::Held => {}
+            JobState::Parked | JobState::Queued | JobState::Held | JobState::Paused => {}
             JobState::Assigned { worker, .. } => self.cancel_given(turn, worker, id),
             JobState::Here { .. } => self.stop_here(turn, id),
             JobState::Running { worker, .. } => {

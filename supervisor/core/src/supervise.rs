@@ -141,6 +141,7 @@ impl Core {
         let all = merged(sources.iter().flat_map(|offers| offers.iter()));
         self.programs[program].offers_differ = sources.iter().any(|offers| **offers != all);
         let changes = self.registry.offer(program, all);
+        self.pauses.look_again(&self.registry);
         self.files.look_again();
         self.offers.values_mut().for_each(|offers| offers.learn_names(&self.registry));
         if changes.has_moved || !changes.gone.is_empty() {

@@ -58,6 +58,9 @@ impl Core {
         let Some(task) = known.or_else(|| self.registry.find(self.task_name(job))) else {
             return self.park(id);
         };
+        if self.pauses.holds(task) {
+            return self.set_aside(id, task);
+        }
         let mut expected = self.registry.task(task).expected(job.input_bytes);
         if job.is_streamed() {
             expected.class = Class::Long;
@@ -168,9 +171,8 @@ impl Core {
     /// How long a job has run since it was last started.
     pub(super) fn ran_so_far(&self, now: Mono, id: JobId, job: &Job) -> Duration {
         match job.state {
-            JobState::Parked | JobState::Queued | JobState::Held | JobState::Assigned { .. } => {
-                Duration::ZERO
-            }
+            JobState::Parked | JobState::Queued | JobState::Held => Duration::ZERO,
+            JobState::Paused | JobState::Assigned { .. } => Duration::ZERO,
             JobState::Here { started_at } => now - started_at,
             JobState::Running { worker, started_at } => {
                 let load = self.slot_of(worker).and_then(|slot| self.slots[slot].load());

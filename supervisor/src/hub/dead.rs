@@ -100,6 +100,26 @@ impl Hub {
         Some(self.dead_view(id, letter, letter.attempts.iter().cloned()))
     }
 
+    /// Explains to a user why there is no dead letter of the job with this name.
+    pub(crate) fn why_no_letter(&self, name: &str) -> String {
+        let none = "there is no dead letter of this job";
+        let Some(job) = self.find(name) else {
+            return format!("{none}; `offload dead list` shows those that there are");
+        };
+        match self.records.finished().record(job).map(|record| record.report.outcome) {
+            None if self.core.jobs().get(job).is_some() => format!("{none}: it has not ended"),
+            None => format!("{none}: {}", self.why_unknown(name)),
+            Some(OutcomeCode::Ok) => format!("{none}: it has ended well"),
+            Some(OutcomeCode::Poison) => {
+                format!("{none} any more: it was retried, dropped or forgotten, or there was no room for it")
+            }
+            Some(outcome) => format!(
+                "{none}: it has ended as {outcome}, and the input is kept only of jobs that crashed a worker in each of \
+                 several attempts; submit it anew"
+            ),
+        }
+    }
+
     /// Deletes a dead letter. Returns false if it does not exist.
     pub(crate) fn drop_dead_letter(&mut self, id: JobId) -> bool {
         let was_there = self.records.dead_mut().forget(id);

@@ -31,7 +31,7 @@ impl Hub {
             job: self.name(id),
             task: job.task.to_string(),
             client: job.client.to_string(),
-            state: word(job.state).to_owned(),
+            state: word(job).to_owned(),
             labels: self.labels_of(id),
             reasons: self.reasons(job),
             age_us: micros(job.age),
@@ -54,7 +54,7 @@ impl Hub {
                 "no worker has said yet whether it offers the task {}: the workers are still starting",
                 job.task
             )],
-            JobState::Queued => {
+            JobState::Queued | JobState::Paused => {
                 job.waiting.as_ref().map_or_else(Vec::new, |waiting| why_waiting(job, waiting))
             }
             JobState::Held => job.held.iter().map(why_held).collect(),
@@ -137,10 +137,11 @@ impl Hub {
     }
 }
 
-fn word(state: JobState) -> &'static str {
-    match state {
+fn word(job: &Explanation) -> &'static str {
+    match job.state {
         JobState::Parked => "parked",
-        JobState::Queued => "queued",
+        _ if job.waiting.as_ref().is_some_and(|waiting| waiting.is_paused) => "paused",
+        JobState::Queued | JobState::Paused => "queued",
         JobState::Held => "held",
         JobState::Assigned { .. } => "assigned",
         JobState::Running { .. } | JobState::Here { .. } => "running",
@@ -204,6 +205,10 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
         waiting.all.saturating_sub(1),
         waiting.clients.max(1)
     ));
+    if waiting.is_paused {
+        reasons.insert(0, "it is paused: it starts after `offload resume`".to_owned());
+        return reasons;
+    }
     reasons.push(match waiting.expected {
         Some(expected) if expected.is_zero() => "it is expected to start at once".to_owned(),
         Some(expected) => format!("it is expected to start within {}", human(expected.max(A_MOMENT))),

@@ -34,6 +34,7 @@ impl Hub {
             workers: self.worker_counts(),
             wait_estimate: self.wait_estimate(),
             clients: self.client_views(),
+            paused: self.paused(),
             queue: QueueCounts {
                 jobs: waiting,
                 bytes: self.core.ledger().all().in_memory(),
@@ -231,14 +232,15 @@ impl Hub {
 
     pub(super) fn live_job_view(&self, id: JobId, job: &Job) -> JobView {
         let worker = match job.state {
-            JobState::Parked | JobState::Queued | JobState::Held | JobState::Here { .. } => None,
+            JobState::Parked | JobState::Queued | JobState::Held => None,
+            JobState::Paused | JobState::Here { .. } => None,
             JobState::Assigned { worker, .. } | JobState::Running { worker, .. } => Some(worker),
         };
         JobView {
             job: self.name(id),
             task: self.core.task_name(job).to_string(),
             client: self.core.account_of(job).to_string(),
-            state: Hub::state_word(job).to_owned(),
+            state: self.state_word(job).to_owned(),
             attempts: job.attempts,
             age_us: micros(self.now() - job.accepted_at),
             slot: worker.and_then(|worker| self.core.home_of(worker)),
@@ -250,8 +252,12 @@ impl Hub {
     }
 
     /// The word for the state of a job that has not ended.
-    pub(super) fn state_word(job: &Job) -> &'static str {
-        if job.state.is_dispatched() { "running" } else { "queued" }
+    pub(super) fn state_word(&self, job: &Job) -> &'static str {
+        match job.state.is_dispatched() {
+            true => "running",
+            false if job.task.is_some_and(|task| self.core.pauses().holds(task)) => "paused",
+            false => "queued",
+        }
     }
 
     /// The labels of a job that has not ended.

@@ -11,6 +11,8 @@ impl Front {
         let reply = match operation {
             Operation::Find { text } => self.service.find_jobs(text),
             Operation::Logs { after, slot, job } => self.service.printed(*after, *slot, job),
+            Operation::Pause { task } => self.service.pause(task),
+            Operation::Resume { task } => self.service.resume(task),
             Operation::Jobs { after, limit, filter } => {
                 return self.answer_with_jobs(id, ticket, filter, (after, *limit));
             }

@@ -4,7 +4,7 @@ use super::Service;
 use super::reload::Ignored;
 use crate::hub::OutputCharge;
 use crate::job::Finished;
-use crate::views::{Candidates, DeadView, ExplanationView, PrintedPage, Status, TaskView};
+use crate::views::{Candidates, DeadView, ExplanationView, PausedView, PrintedPage, Status, TaskView};
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -78,11 +78,16 @@ pub struct Collection {
 #[serde(untagged)]
 pub enum Document {
     /// The state of the supervisor.
-    Status(Status),
+    Status(Box<Status>),
     /// The tasks that workers offer.
     Tasks(Vec<TaskView>),
     /// Lines that workers have printed.
     Printed(PrintedPage),
+    /// What is paused now.
+    Paused {
+        /// All of it.
+        paused: PausedView,
+    },
     /// The jobs that a shortened id can stand for.
     Candidates(Candidates),
     /// The state of a job and the reasons for it.

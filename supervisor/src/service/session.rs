@@ -194,9 +194,7 @@ impl Session {
             hub.find(name).and_then(|job| Some((job, hub.dead_letter(job)?)))
         };
         let Some((job, letter)) = letter else {
-            let message =
-                "there is no dead letter of this job; `offload dead list` shows those that there are";
-            return Reply::refusal(OutcomeCode::NoSuchJob, message.to_owned());
+            return Reply::refusal(OutcomeCode::NoSuchJob, hub.borrow().why_no_letter(name));
         };
         match action {
             DeadLetterAction::Show => Reply::document(Document::Letter(letter)),

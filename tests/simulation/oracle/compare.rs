@@ -41,6 +41,7 @@ impl Oracle {
         self.demand_no_idleness(now, core)?;
         self.compare_trays(now, event, core)?;
         self.compare_here(core)?;
+        self.compare_pauses()?;
         // A tick may have brought about something that is due at once, but not again and again.
         if matches!(event, Some(Event::Tick)) {
             let is_due = core.next_deadline().is_some_and(|due| due <= now);

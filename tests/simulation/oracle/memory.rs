@@ -112,14 +112,18 @@ impl Oracle {
         client.is_empty() || is_idle || own + 2 * output < free
     }
 
-    /// Whether nothing in the ledger keeps this job from being started. What a client holds is rounded up there.
+    /// Whether nothing in the ledger, and no pause, keeps this job from being started. What a client holds is rounded up there.
     pub(super) fn must_start(&self, id: JobId) -> bool {
+        if self.is_paused(id) {
+            return false;
+        }
         let client = &self.jobs[&id].client;
         let own = of(&self.memory.outgoing, client) + of(&self.memory.expected, client);
         self.may_start(client, &self.memory.expected, self.memory.longest + own.div_ceil(16))
     }
 
     pub(super) fn judge_start(&self, id: JobId) -> Result<(), Failure> {
+        self.judge_pause(id)?;
         let client = &self.jobs[&id].client;
         demand(self.may_start(client, &BTreeMap::new(), 0), "O16", || {
             format!("{id} is started, and {client} has not taken its outputs: {:?}", self.memory)

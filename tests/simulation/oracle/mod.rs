@@ -31,6 +31,7 @@
 //! |     | near that worker |
 //! | O24 | no more jobs are done by the shell itself than there are places, and none of these waits while a place is free; the shell is told |
 //! |     | of each that it need not go on with |
+//! | O25 | nothing of a paused task is given to a worker, done by the shell, or left in a tray |
 //! | O23 | a job whose input is a file goes to workers that take files, and shares none with tiny jobs; as many files are open |
 //! |     | as there are such jobs; no client has more than its share |
 
@@ -45,6 +46,7 @@ mod memory;
 mod offers;
 mod orders;
 mod parts;
+mod pauses;
 mod promises;
 mod reloads;
 mod shares;
@@ -64,6 +66,7 @@ use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use pauses::PauseBook;
 use promises::PromiseBooks;
 use reloads::ReloadBook;
 use shares::ShareBook;
@@ -126,6 +129,7 @@ pub(crate) struct Oracle {
     shares: ShareBook,
     memory: MemoryBook,
     promises: PromiseBooks,
+    pauses: PauseBook,
     /// The least `max_restarts` that was ever configured.
     least_restarts: u32,
     /// Whether it was ever configured that one silent start is enough to refuse jobs.
@@ -168,6 +172,7 @@ impl Oracle {
             shares: ShareBook::default(),
             memory: MemoryBook::default(),
             promises: PromiseBooks::default(),
+            pauses: PauseBook::default(),
             least_restarts: config.max_restarts,
             silence_may_be_final: config.max_silent_starts == 1,
             least_backoff: (config.backoff_min, config.backoff_max),
@@ -209,6 +214,7 @@ impl Oracle {
             self.gone.insert(*worker);
         }
         self.memory.note(event);
+        self.note_pauses(event, core);
         let must = self.take_note(now, event, is_honest);
         self.note_promises(now, Some(event));
         self.begin_reload(event);

@@ -16,7 +16,7 @@ const RULE: &str = "O22";
 
 impl WorkerBook {
     /// The job in its tray, if it is not wanted back.
-    fn left_in_tray(&self) -> Option<JobId> {
+    pub(super) fn left_in_tray(&self) -> Option<JobId> {
         self.tray.filter(|_| !self.is_tray_asked)
     }
 }

@@ -260,6 +260,7 @@ impl Oracle {
             }
             Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
             Event::Held { .. } | Event::Released { .. } => {}
+            Event::Pause { .. } | Event::Resume { .. } => {}
             Event::Abandoned { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}
         }
         Duty::Nothing

@@ -1,4 +1,5 @@
-//! A drain without a time limit while there are jobs that no worker lives to start. It must end nevertheless.
+//! A drain without a time limit while there are jobs that no worker lives to start. It must end nevertheless. What is paused
+//! would keep it from ending, and is resumed before.
 
 use super::World;
 use crate::oracle::Failure;
@@ -10,6 +11,15 @@ use std::time::Duration;
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(3600);
 
 impl World {
+    /// What is paused would wait for ever.
+    pub(super) fn end_pauses(&mut self) -> Result<(), Failure> {
+        let pauses = self.core.pauses();
+        match pauses.holds_everything() || pauses.names().next().is_some() {
+            true => self.tell(Event::Resume { task: None }, true),
+            false => Ok(()),
+        }
+    }
+
     /// That no worker lives to start some jobs is no reason for a drain without a limit not to end.
     pub(super) fn drain_the_guilty(&mut self) -> Result<(), Failure> {
         let is_chosen = self.script.is_mixed && self.out.choices.chance(&mut self.tape, 300);

@@ -5,7 +5,7 @@ use crate::oracle::{Failure, Submission};
 use crate::script::{TASKS, Wish};
 use offload_core::action::{Action, Actions};
 use offload_core::event::{Event, JobRequest};
-use offload_core::ids::{JobId, WorkerId};
+use offload_core::ids::{JobId, TaskIndex, WorkerId};
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode;
 use std::sync::Arc;
@@ -44,11 +44,29 @@ impl World {
                 self.out.schedule(self.out.now + time, Thing::ArrivalEnds(client.clone(), bytes));
                 Event::Held { client, what: Holding::Arriving, bytes }
             }
+            // One that comes late, because the shell stood still, would never end.
+            Wish::Pause(_) if self.is_calm => return Ok(()),
+            Wish::Pause(task) => match self.task_called(task) {
+                Some(task) => Event::Pause { task },
+                None => return Ok(()),
+            },
+            Wish::Resume(task) => match self.task_called(task) {
+                Some(task) => Event::Resume { task },
+                None => return Ok(()),
+            },
             Wish::Tick => Event::Tick,
             Wish::Drain(limit) => Event::Drain { limit },
             Wish::Stop => Event::Stop,
         };
         self.tell(event, true)
+    }
+
+    /// The task of this name, if there is a name. None if the core has not heard of it yet.
+    fn task_called(&self, name: Option<&str>) -> Option<Option<TaskIndex>> {
+        match name {
+            None => Some(None),
+            Some(name) => self.core.registry().find_known(name).map(Some),
+        }
     }
 
     /// Asks the core for a job, and tells it what follows in the same breath.

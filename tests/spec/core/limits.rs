@@ -174,6 +174,8 @@ fn any_event() -> impl Strategy<Value = Event> {
     let usage = Usage::default();
     prop_oneof![
         1 => job().prop_map(|job| Event::Awaited { job }),
+        1 => proptest::option::of(0..4u32).prop_map(|task| Event::Pause { task }),
+        2 => proptest::option::of(0..4u32).prop_map(|task| Event::Resume { task }),
         1 => job().prop_map(|job| Event::Collected { job }),
         1 => job().prop_map(|job| Event::LetterDropped { job }),
         1 => job().prop_map(|job| Event::Cancel { job }),

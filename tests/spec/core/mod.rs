@@ -9,6 +9,7 @@ mod files;
 mod here;
 mod limits;
 mod parts;
+mod pauses;
 mod prefetch;
 mod promises;
 mod refusals;

@@ -21,7 +21,7 @@ pub(crate) struct Retries {
 
 impl Retries {
     /// The pause after so many attempts; none if there is no further one.
-    fn pause_after(self, attempts: u32) -> Option<Duration> {
+    pub(crate) fn pause_after(self, attempts: u32) -> Option<Duration> {
         let doubled = self.pause.saturating_mul(1u32.checked_shl(attempts).unwrap_or(u32::MAX));
         (attempts < self.most).then_some(doubled.min(PAUSE_MAX))
     }

@@ -94,7 +94,8 @@ impl Following {
             Some(_) => format!("{word}-{}-{}-{}", document["attempts"], progress[0], progress[1]),
             None => format!("{word}-{}", document["attempts"]),
         };
-        self.has_ended = !matches!(word.as_str(), "parked" | "queued" | "held" | "assigned" | "running");
+        self.has_ended =
+            !matches!(word.as_str(), "parked" | "queued" | "paused" | "held" | "assigned" | "running");
         if id == self.told {
             return None;
         }

@@ -92,7 +92,7 @@ impl Scrape {
         let Reply::Document(document) = service.status() else { return None };
         let Document::Status(status) = *document else { return None };
         let (meters, io_pool) = (service.meters(), service.io_pool_stats());
-        Some(Scrape { status, meters, event_loop, io_pool, http })
+        Some(Scrape { status: *status, meters, event_loop, io_pool, http })
     }
 
     fn supervisor(&self, to: &mut Families<'_>) -> fmt::Result {

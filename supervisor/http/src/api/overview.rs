@@ -105,7 +105,7 @@ fn overview(context: &RequestContext) -> Value {
     let service = context.service();
     let status = match service.status() {
         Reply::Document(document) => match *document {
-            Document::Status(status) => Some(status),
+            Document::Status(status) => Some(*status),
             _ => None,
         },
         _ => None,
