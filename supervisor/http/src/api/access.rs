@@ -10,13 +10,15 @@ use super::routes::NeedsNoToken;
 use crate::cors::{Cors, Preflight};
 use crate::problem::Problem;
 use crate::request::{Remote, one, quoted};
-use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use subtle::ConstantTimeEq;
+
+static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Paths that need no token: they tell a load balancer what it could find out by connecting.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
@@ -105,7 +107,7 @@ fn bad(detail: String) -> Problem {
 }
 
 /// A field on which it depends who may ask. Of two of them nobody knows which counts for whoever is in front of this server.
-fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     one(headers, name).map_err(bad)
 }
 
@@ -132,7 +134,7 @@ impl Access {
     /// Returns the host with its port.
     fn check_host(&self, head: &Parts) -> Result<String, Problem> {
         let authority = head.uri.authority().map(|authority| authority.as_str());
-        let named = single(&head.headers, HOST.as_str())?;
+        let named = single(&head.headers, &HOST)?;
         if authority.is_some() && named.is_some() && authority != named {
             return Err(bad("the request names two hosts".to_owned()));
         }
@@ -152,7 +154,7 @@ impl Access {
     }
 
     fn check_origin(&self, head: &Parts, host: &str) -> Result<(), Problem> {
-        if let Some(origin) = single(&head.headers, ORIGIN.as_str())? {
+        if let Some(origin) = single(&head.headers, &ORIGIN)? {
             let is_own =
                 ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
             if !is_own && !self.cors.allows(origin, head) {
@@ -161,7 +163,7 @@ impl Access {
             return Ok(());
         }
         let is_anybodys = self.cors.has_any() && head.extensions.get::<NeedsNoToken>().is_some();
-        match single(&head.headers, "sec-fetch-site")? {
+        match single(&head.headers, &SEC_FETCH_SITE)? {
             None | Some("none" | "same-origin") => Ok(()),
             Some(_) if is_anybodys => Ok(()),
             Some(_) => Err(forbidden("a page of another site has caused this request".to_owned())),

@@ -17,11 +17,19 @@
 
 use crate::problem::Problem;
 use crate::request::{Request, one, quoted, visible};
+use http::header::HeaderName;
 use offload_protocol::nouns::{Labels, Metadata, OutcomeCode};
 use offload_supervisor::Job;
 use offload_supervisor::units::parse_duration;
 use std::time::Duration;
 
+static PREFER: HeaderName = HeaderName::from_static("prefer");
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+static TIMEOUT: HeaderName = HeaderName::from_static("offload-timeout");
+static DEADLINE: HeaderName = HeaderName::from_static("offload-deadline");
+static PRIORITY: HeaderName = HeaderName::from_static("offload-priority");
+static ATTEMPTS: HeaderName = HeaderName::from_static("offload-attempts");
+static LABEL: HeaderName = HeaderName::from_static("offload-label");
 const META: &str = "offload-meta-";
 /// Fields of a trace, which go to the task under their own names.
 const TRACE: [&str; 2] = ["traceparent", "tracestate"];
@@ -34,7 +42,7 @@ fn bad(detail: String) -> Problem {
 ///
 /// # Errors
 /// What the client is told: it came twice, or is no visible ASCII.
-pub(super) fn field<'a>(request: &'a Request, name: &str) -> Result<Option<&'a str>, Problem> {
+pub(super) fn field<'a>(request: &'a Request, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     one(request.headers(), name).map_err(bad)
 }
 
@@ -42,11 +50,15 @@ pub(super) fn field<'a>(request: &'a Request, name: &str) -> Result<Option<&'a s
 ///
 /// # Errors
 /// What the client is told: it is no visible ASCII.
-pub(super) fn list<'a>(request: &'a Request, name: &str) -> Result<Vec<&'a str>, Problem> {
+pub(super) fn list<'a>(request: &'a Request, name: &HeaderName) -> Result<Vec<&'a str>, Problem> {
     let mut words = Vec::new();
     for value in request.headers().get_all(name) {
         words.extend(
-            visible(name, value).map_err(bad)?.split(',').map(str::trim).filter(|word| !word.is_empty()),
+            visible(name.as_str(), value)
+                .map_err(bad)?
+                .split(',')
+                .map(str::trim)
+                .filter(|word| !word.is_empty()),
         );
     }
     Ok(words)
@@ -81,7 +93,7 @@ pub(super) fn seconds(text: &str, what: &str) -> Result<Duration, Problem> {
 /// What the client is told.
 pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
     let mut preference = Preference::default();
-    for word in list(request, "prefer")? {
+    for word in list(request, &PREFER)? {
         let word = word.split(';').next().unwrap_or("").trim();
         match word.split_once('=').map_or((word, ""), |(name, value)| (name.trim(), value.trim())) {
             (name, _) if name.eq_ignore_ascii_case("respond-async") => preference.is_async = true,
@@ -96,7 +108,7 @@ pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
 
 /// The key of the job: a structured string, as the draft of the IETF wants it, or the bare word.
 pub(super) fn key(request: &Request) -> Result<Option<String>, Problem> {
-    let Some(value) = field(request, "idempotency-key")? else { return Ok(None) };
+    let Some(value) = field(request, &IDEMPOTENCY_KEY)? else { return Ok(None) };
     let key = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
     match key.is_empty() || key.contains('"') {
         true => Err(bad("Idempotency-Key is one visible word".to_owned())),
@@ -109,18 +121,18 @@ pub(super) fn key(request: &Request) -> Result<Option<String>, Problem> {
 /// # Errors
 /// What the client is told.
 pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> {
-    if let Some(text) = field(request, "offload-timeout")? {
+    if let Some(text) = field(request, &TIMEOUT)? {
         job = job.timeout(parse_duration(text).map_err(bad)?);
     }
-    if let Some(text) = field(request, "offload-deadline")? {
+    if let Some(text) = field(request, &DEADLINE)? {
         job = job.deadline(parse_duration(text).map_err(bad)?);
     }
-    if let Some(text) = field(request, "offload-priority")? {
+    if let Some(text) = field(request, &PRIORITY)? {
         let priority =
             text.parse().map_err(|_| bad(format!("Offload-Priority is -10 to 10, not {}", quoted(text))))?;
         job = job.priority(priority);
     }
-    if let Some(text) = field(request, "offload-attempts")? {
+    if let Some(text) = field(request, &ATTEMPTS)? {
         let attempts =
             text.parse().map_err(|_| bad(format!("Offload-Attempts is 1 to 100, not {}", quoted(text))))?;
         job = job.attempts(attempts);
@@ -135,16 +147,15 @@ pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> 
 pub(super) fn metadata(request: &Request) -> Result<Metadata, Problem> {
     let mut texts = Vec::new();
     for name in request.headers().keys() {
-        let name = name.as_str();
-        if let Some(key) = name.strip_prefix(META) {
+        if let Some(key) = name.as_str().strip_prefix(META) {
             texts.extend(field(request, name)?.map(|text| (key, text)));
-        } else if TRACE.contains(&name) {
-            texts.extend(request.header(name).map(|text| (name, text)));
+        } else if TRACE.contains(&name.as_str()) {
+            texts.extend(request.header(name.as_str()).map(|text| (name.as_str(), text)));
         }
     }
     Metadata::new(&texts).map_err(|error| bad(error.to_string()))
 }
 
 fn labels(request: &Request) -> Result<Labels, Problem> {
-    Labels::new(&list(request, "offload-label")?).map_err(|error| bad(error.to_string()))
+    Labels::new(&list(request, &LABEL)?).map_err(|error| bad(error.to_string()))
 }

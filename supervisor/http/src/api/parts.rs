@@ -22,7 +22,7 @@ use crate::respond::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::Job;
 use offload_supervisor::service::{Report, StreamPart};
@@ -32,6 +32,8 @@ use std::future::poll_fn;
 use std::mem;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+
+static OFFLOAD_STREAM: HeaderName = HeaderName::from_static("offload-stream");
 
 /// In which form the parts of an output are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,8 @@ pub(super) enum Form {
 pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
     let is_events =
         |kind: &str| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(EVENT_STREAM);
-    let accepts_events = list(request, "accept")?.into_iter().any(is_events);
-    let wants_bytes = match field(request, "offload-stream")? {
+    let accepts_events = list(request, &ACCEPT)?.into_iter().any(is_events);
+    let wants_bytes = match field(request, &OFFLOAD_STREAM)? {
         None | Some("false" | "?0") => false,
         Some("true" | "?1") => true,
         Some(text) => {

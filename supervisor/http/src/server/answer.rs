@@ -18,7 +18,7 @@ use crate::protection::protect;
 use crate::request::{Remote, Request, one, quoted};
 use crate::respond::{IntoResponse, Response};
 use crate::router::Found;
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::ext::ReasonPhrase;
@@ -30,6 +30,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+
+static OFFLOAD_CLIENT: HeaderName = HeaderName::from_static("offload-client");
 
 type Answering = Pin<Box<dyn Future<Output = Response>>>;
 
@@ -121,7 +123,7 @@ impl Inner {
         if let Some(Preflight(method)) = head.extensions.get::<Preflight>() {
             return ready(preflight_response(&head, method));
         }
-        if let Err(detail) = one(&head.headers, CONTENT_TYPE.as_str()) {
+        if let Err(detail) = one(&head.headers, &CONTENT_TYPE) {
             return ready(Problem::new(OutcomeCode::BadRequest, detail).into_response());
         }
         let name = match client_of(&head, client) {
@@ -232,7 +234,7 @@ fn client_of(head: &Parts, client: Option<IpAddr>) -> Result<Rc<str>, Problem> {
     let is_anonymous = head.extensions.get::<NeedsNoToken>().is_some();
     let name = match is_anonymous {
         true => None,
-        false => one(&head.headers, "offload-client").map_err(bad)?,
+        false => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
     };
     match (name, client) {
         (Some(name), _) if is_client_name(name) => Ok(name.into()),
