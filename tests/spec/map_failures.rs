@@ -94,6 +94,31 @@ fn a_halt_lets_what_runs_end_or_cancels_it_and_prints_what_has_ended() {
     }
 }
 
+/// How many jobs have begun, as each of them has written down.
+fn begun(folder: &Path) -> usize {
+    let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().starts_with("begun.")).count()
+}
+
+#[test]
+fn after_a_halt_soon_no_job_begins_however_many_were_read() {
+    let script = "sh -c 'touch begun.{}; until test -e go; do sleep 0.01; done; exit 1'";
+    let (folder, daemon) =
+        (private_folder(), Daemon::start(&["--workers", "2", "--exec-task", &format!("fails -- {script}")]));
+    let list = ["map", "--range", "1-200", "--raw", "--halt", "soon,fail=1"];
+    let mut here = command(&[&list[..], &["--workers", "2", "--exec", script]].concat());
+    here.current_dir(folder.path());
+    let there = daemon.command(&[&list[..], &["fails"]].concat());
+    for (mut map, folder) in [(here, folder.path()), (there, daemon.folder())] {
+        let map = map.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        until("two jobs to begin", || (begun(folder) == 2).then_some(()));
+        std::fs::write(folder.join("go"), "").unwrap();
+        let said = String::from_utf8(map.wait_with_output().unwrap().stderr).unwrap();
+        assert!(said.contains("halted after 1 failed job"), "{said}");
+        assert_eq!(begun(folder), 2, "{said}");
+    }
+}
+
 #[test]
 fn a_failed_job_that_halts_leaves_the_rest_of_a_long_list_unread() {
     let ran = run(&mut command(&["map", "primes", "--halt", "soon,fail=3"]), &b"x\n".repeat(100_000)).code(1);

@@ -252,3 +252,36 @@ fn results_behind_a_slow_job_are_kept_and_a_reader_that_leaves_costs_none() {
     assert_eq!(ended.status.code(), Some(74), "{said}");
     assert!(said.contains("2 results that could not be written: the same with --resume prints"), "{said}");
 }
+
+#[test]
+fn an_output_never_takes_the_place_of_its_own_input() {
+    let folder = private_folder();
+    for name in ["one", "two"] {
+        std::fs::write(folder.path().join(name), name).unwrap();
+    }
+    let mut map = command(&["map", "sha256", "--files", "--output-dir", "."]);
+    let ran = run(map.current_dir(folder.path()), b"one\ntwo\n").code(1);
+    for line in ran.json_lines() {
+        assert_eq!(line["outcome"], "bad_request", "{line}");
+        assert!(line["error"]["message"].as_str().unwrap().contains("--output-dir"), "{line}");
+    }
+    assert_eq!(read(folder.path().join("one")).unwrap(), b"one");
+    // Beside them is a place like any other.
+    std::fs::create_dir(folder.path().join("out")).unwrap();
+    let mut map = command(&["map", "sha256", "--files", "--output-dir", "out"]);
+    run(map.current_dir(folder.path()), b"one\ntwo\n").ok();
+}
+
+#[test]
+fn a_log_of_another_command_is_not_gone_on_with() {
+    let folder = private_folder();
+    let map = |words: &str| {
+        let mut map =
+            command(&["map", "--exec", words, "--range", "1-2", "--raw", "--joblog", "log", "--resume"]);
+        run(map.current_dir(folder.path()), b"")
+    };
+    assert_eq!(map("echo {}").ok().text(), "1\n2\n");
+    let refused = map("echo changed {}").code(2);
+    assert!(refused.stderr.contains("another command"), "{}", refused.stderr);
+    assert_eq!(map("echo {}").ok().text(), "1\n2\n");
+}

@@ -11,9 +11,9 @@
 //!
 //! *Back-pressure.* A full supervisor makes the batch wait ([`room`]).
 //!
-//! *Limits.* However many inputs there are, at most `jobs` of them are between source and written, at most `bytes` of
-//! inputs and outputs are held for running jobs and results (a single job may be larger), and at most [`LOADS_MAX`]
-//! files are loaded and not yet submitted. So a slow first job delays the later ones instead of filling the memory.
+//! *Limits.* However many inputs there are, at most `jobs` of them are between source and written, at most `at_once` of these are
+//! with the workers, at most `bytes` of inputs and outputs are held for running jobs and results (a single job may be larger, and
+//! the outputs of those that are running longer than all before), and at most [`LOADS_MAX`] files are loaded and not yet submitted. So a slow first job delays the later ones instead of filling the memory.
 //!
 //! A batch that is interrupted delivers what has ended ([`early_end`]).
 
@@ -26,7 +26,7 @@ mod steps;
 pub(crate) use early_end::{CancelledJobs, NotDone};
 pub(crate) use notes::{BatchInput, Kept, Loaded, Notes, NumberedResult};
 pub(crate) use retries::Retries;
-pub(crate) use steps::{BatchLimits, BatchStep, Halt};
+pub(crate) use steps::{BatchLimits, BatchStep, Halt, jobs_at_once};
 
 use super::failure::Failure;
 use super::input::{Content, Input, Payload, Unreadable, wants_bytes};
@@ -448,7 +448,8 @@ impl Batch {
     /// A single running job may be of any size: the supervisor decides whether to accept it.
     fn has_room(&self, length: u64) -> bool {
         let outputs = self.longest_output * (self.running.len() as u64 + 1);
-        if !self.room.has_place(self.running.len()) {
+        let is_full = self.running.len() as u64 >= self.limits.at_once;
+        if is_full || !self.room.has_place(self.running.len()) {
             return false;
         }
         let held = self.running_bytes + self.resting_bytes + length + self.result_bytes + outputs;

@@ -31,11 +31,14 @@ use crate::limits::{AS_LONG_AS_IT_TAKES, BATCH_IO_THREADS};
 use ending::{BatchEnd, EndReason};
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
-use offload_protocol::nouns::MediaType;
+use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::Finished;
 use offload_supervisor::signals::EndingSignals;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fs::Metadata;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -90,6 +93,8 @@ pub(crate) struct Keeping {
     pub(crate) keeper: Option<Keeper>,
     /// The jobs that are done already, where there is a job log.
     pub(crate) done_jobs: Option<Arc<DoneJobs>>,
+    /// The folder for the outputs.
+    pub(crate) output_dir: Option<PathBuf>,
 }
 
 /// The result of a batch.
@@ -146,6 +151,7 @@ struct BatchRunner {
     /// Absent while a thread keeps results with it, or if there is none.
     keeper: RefCell<Option<Keeper>>,
     done_jobs: Option<Arc<DoneJobs>>,
+    output_dir: Option<PathBuf>,
     /// Absent while a thread writes to it.
     sink: RefCell<Option<Sink>>,
     media_type: Option<MediaType>,
@@ -186,6 +192,7 @@ impl BatchRunner {
             source: RefCell::new(Some(source)),
             keeper: RefCell::new(keeping.keeper),
             done_jobs: keeping.done_jobs,
+            output_dir: keeping.output_dir,
             spare_sink: RefCell::new(sink.clone()),
             sink: RefCell::new(Some(sink)),
             media_type,
@@ -281,9 +288,10 @@ impl BatchRunner {
 
     fn load(self: &Rc<Self>, index: u64, input: Input, notes: Notes) {
         let (max, takes_files) = (self.batch.borrow().payload_max(), self.target.takes_files());
-        let done_jobs = self.done_jobs.clone();
+        let (done_jobs, output_dir) = (self.done_jobs.clone(), self.output_dir.clone());
         self.on_thread(
             move || {
+                output_dir.map_or(Ok(()), |folder| refuse_to_replace(&folder, &notes))?;
                 let payload = if takes_files { input.open(max) } else { input.load(max) }?;
                 match done_jobs {
                     Some(done_jobs) => look_up(&done_jobs, index, payload, notes),
@@ -395,6 +403,21 @@ impl BatchRunner {
             }
             runner.turn();
         });
+    }
+}
+
+/// An output must not take the place of its own input.
+fn refuse_to_replace(folder: &Path, notes: &Notes) -> Result<(), Unreadable> {
+    let (Some(file), Some(name)) = (&notes.file, &notes.output_name) else { return Ok(()) };
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let output = folder.join(name).symlink_metadata().ok().map(identity);
+    match output.is_some() && output == std::fs::metadata(file).ok().map(identity) {
+        false => Ok(()),
+        true => Err(Unreadable {
+            code: OutcomeCode::BadRequest,
+            message: "its output would take the place of the file itself: name another --output-dir"
+                .to_owned(),
+        }),
     }
 }
 

@@ -13,7 +13,7 @@
 mod job_log;
 mod output_folder;
 
-pub(crate) use job_log::{DoneJobs, JobLog, LogMode, Printed, Verdict};
+pub(crate) use job_log::{DoneJobs, JobLog, LogMode, LoggedWork, Printed, Verdict};
 pub(crate) use output_folder::{OutputFolder, OutputNames};
 
 use super::batch::NumberedResult;

@@ -106,6 +106,9 @@ pub(crate) const EXEC_TASKS_BYTES_MAX: usize = 96 << 10;
 /// Most jobs of one batch that are in flight, or have ended and wait for an earlier job to end.
 pub(crate) const BATCH_JOBS_MAX: u64 = 1024;
 
+/// Most jobs of one batch for each worker of its own: so many that no worker waits for the next one.
+pub(crate) const JOBS_FOR_A_WORKER: u64 = 64;
+
 /// Most bytes of inputs and outputs that a batch holds while a supervisor runs its jobs (64 MiB). A batch with workers of
 /// its own has the limit of their pool.
 pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 20;

@@ -2,7 +2,7 @@
 
 mod keep_flags;
 
-use super::batch::{BatchLimits, Halt};
+use super::batch::{BatchLimits, Halt, jobs_at_once};
 use super::batch_runner::{BatchWork, Target, run_batch};
 use super::daemon::SupervisorTarget;
 use super::embedded::{Summary, new_event_loop, work};
@@ -10,16 +10,20 @@ use super::exec::{ExecFlags, adapter};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name, task_name};
 use super::input::{LIMIT_OF_SUPERVISOR, stdin};
+use super::keeper::LoggedWork;
 use super::output::expect_a_reader;
 use super::progress::ProgressDisplay;
 use super::retry_flags::RetryFlags;
+use super::show::unknown;
 use super::sink::Form;
 use super::source::{InputLines, InputSource, KnownInputs, LineMeaning, Range, parse_range};
 use crate::configuration::Settings;
-use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
+use crate::limits::{ANSWER_TIMEOUT, BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use clap::Args;
 use keep_flags::KeepFlags;
+use offload_protocol::messages::{ToSupervisor, View};
 use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::views::Status;
 use offload_worker::exec::{ExecTask, has_place_for_input};
 use std::ffi::OsString;
 use std::fs::File;
@@ -129,6 +133,7 @@ impl Map {
         }
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
+            at_once: jobs_at_once(self.halt, config.core.workers),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             payload_setting: settings.payload_setting(),
@@ -156,6 +161,7 @@ impl Map {
             SupervisorTarget::connect(settings.socket()?, name, &handle, &asked.task, self.job.options()?)?;
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX,
+            at_once: self.at_once_there(globals)?,
             bytes: BATCH_BYTES_MAX,
             payload: daemon.payload_max(),
             payload_setting: LIMIT_OF_SUPERVISOR,
@@ -176,11 +182,21 @@ impl Map {
         }
     }
 
+    /// How many jobs the supervisor is given at once.
+    fn at_once_there(&self, globals: &Globals) -> Result<u64, Failure> {
+        let Some(Halt { is_now: false, .. }) = self.halt else { return Ok(BATCH_JOBS_MAX) };
+        let request = ToSupervisor::Show { ticket: 1, view: View::Status };
+        let document = globals.connect(NAMELESS)?.ask(&request, Some(ANSWER_TIMEOUT))?;
+        let status: Status = serde_json::from_slice(&document).map_err(unknown)?;
+        Ok(jobs_at_once(self.halt, status.workers.configured.max(1)))
+    }
+
     fn work(&self, asked: &Asked, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
         let form = if self.raw { Form::Raw } else { Form::JsonLines };
         let progress = ProgressDisplay::new(globals.quiet);
         let source = self.list.source(asked, limits.payload, &progress)?;
-        let (keeping, sink) = self.keep.open(&asked.task, form)?;
+        let (keeping, sink) =
+            self.keep.open(LoggedWork { task: asked.task.clone(), form, command: asked.command.clone() })?;
         Ok(BatchWork {
             task: asked.task.clone(),
             source,
@@ -262,6 +278,8 @@ struct Asked {
     list: Option<PathBuf>,
     /// The inputs have their place in a command.
     is_command: bool,
+    /// The words of `--exec`.
+    command: Option<Vec<String>>,
 }
 
 impl Asked {
@@ -281,10 +299,14 @@ impl Asked {
                 task: exec.name.clone(),
                 list: first.map(PathBuf::from),
                 is_command: has_place_for_input(&exec.words),
+                command: Some(exec.words.clone()),
             }),
-            (None, second) => {
-                Ok(Asked { task: task_name(first.unwrap_or_default())?, list: second, is_command: false })
-            }
+            (None, second) => Ok(Asked {
+                task: task_name(first.unwrap_or_default())?,
+                list: second,
+                is_command: false,
+                command: None,
+            }),
         }
     }
 }

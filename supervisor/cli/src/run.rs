@@ -1,6 +1,6 @@
 //! `offload run`: runs jobs without a running supervisor. It starts its own workers and leaves nothing behind.
 
-use super::batch::{BatchLimits, Kept};
+use super::batch::{BatchLimits, Kept, jobs_at_once};
 use super::batch_runner::{BatchResult, BatchWork, Keeping};
 use super::embedded::work;
 use super::exec::{ExecFlags, adapter};
@@ -98,6 +98,7 @@ impl Run {
         }
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
+            at_once: jobs_at_once(None, config.core.workers),
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             payload_setting: settings.payload_setting(),

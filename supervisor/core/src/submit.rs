@@ -119,10 +119,16 @@ impl Core {
         let mut known = self.registry.nearest(name);
         let others = known.len().saturating_sub(NAMES_TOLD);
         known.truncate(NAMES_TOLD);
-        let more = if others == 0 { String::new() } else { format!(", and {others} others") };
-        let known = known.join(", ") + &more;
+        let more = match others {
+            0 => String::new(),
+            1 => ", and 1 other".to_owned(),
+            _ => format!(", and {others} others"),
+        };
+        // A name that no task can have is refused before any worker has said what it offers.
+        let known =
+            if known.is_empty() { String::new() } else { format!("; there are: {}{more}", known.join(", ")) };
         let name = cut(name, TASK_NAME_MAX).escape_debug();
-        outcome::error(OutcomeCode::UnknownTask, format!("no worker offers '{name}'; there are: {known}"))
+        outcome::error(OutcomeCode::UnknownTask, format!("no worker offers '{name}'{known}"))
     }
 
     fn check_size(&self, request: &JobRequest) -> Result<(), ErrorDetail> {

@@ -33,10 +33,10 @@ impl fmt::Display for Remote {
 /// # Errors
 /// A sentence: there are several, or it is no visible ASCII.
 pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, String> {
-    only(headers.get_all(name), name.as_str())
+    only(&headers.get_all(name), name.as_str())
 }
 
-fn only<'a>(values: GetAll<'a, HeaderValue>, name: &str) -> Result<Option<&'a str>, String> {
+fn only<'a>(values: &GetAll<'a, HeaderValue>, name: &str) -> Result<Option<&'a str>, String> {
     let mut values = values.iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -93,7 +93,7 @@ impl Request {
 
     /// The value of a header field, if there is exactly one of this name and it is visible ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
-        only(self.head.headers.get_all(name), name).ok().flatten()
+        only(&self.head.headers.get_all(name), name).ok().flatten()
     }
 
     /// A parameter of the path, decoded: of `/v1/jobs/{id}`, what stands for `id`. None if the route has no such name.

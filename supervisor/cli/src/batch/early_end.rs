@@ -39,13 +39,15 @@ pub(crate) struct NotDone {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyEnd {
     cancelled_jobs: CancelledJobs,
+    why: &'static str,
     not_done: NotDone,
 }
 
 impl Batch {
     /// Ends the batch early. From now on, there is no other step than [`BatchStep::Write`]; the batch is complete when
-    /// no job is running and all results are written. Only the first call counts.
-    pub(crate) fn end_early(&mut self, cancelled_jobs: CancelledJobs) {
+    /// no job is running and all results are written. `why` is what is said of jobs that are cancelled for that. Only the first
+    /// call counts.
+    pub(crate) fn end_early(&mut self, cancelled_jobs: CancelledJobs, why: &'static str) {
         if self.early_end.is_some() {
             return;
         }
@@ -59,7 +61,7 @@ impl Batch {
             ..NotDone::default()
         };
         self.source = SourceState::AllRead;
-        self.early_end = Some(EarlyEnd { cancelled_jobs, not_done });
+        self.early_end = Some(EarlyEnd { cancelled_jobs, why, not_done });
     }
 
     /// What was not done, if the batch has ended early.
@@ -91,7 +93,7 @@ impl Batch {
     }
 
     /// A job has ended after the early end of the batch, or was rejected for want of room and is not submitted again.
-    pub(super) fn on_finished_late(&mut self, mut end: EarlyEnd, index: u64, finished: Finished) {
+    pub(super) fn on_finished_late(&mut self, mut end: EarlyEnd, index: u64, mut finished: Finished) {
         let is_result = match finished.report.outcome {
             // The last one: its input is a file, and its bytes were to be sent instead.
             OutcomeCode::Overloaded | OutcomeCode::Quota | OutcomeCode::Unsupported => {
@@ -100,6 +102,7 @@ impl Batch {
             }
             OutcomeCode::Cancelled => {
                 end.not_done.cancelled += 1;
+                finished.report.error.iter_mut().for_each(|error| error.message = end.why.to_owned());
                 end.cancelled_jobs == CancelledJobs::HaveResults
             }
             OutcomeCode::Indeterminate => {

@@ -3,6 +3,7 @@
 use super::notes::{Kept, Notes, NumberedResult};
 use super::retries::Retries;
 use crate::input::{Input, Payload};
+use crate::limits::JOBS_FOR_A_WORKER;
 use std::time::Duration;
 
 /// The limits of a batch.
@@ -10,6 +11,9 @@ use std::time::Duration;
 pub(crate) struct BatchLimits {
     /// Maximum inputs that were read from the source and whose results are not written yet.
     pub(crate) jobs: u64,
+    /// Maximum jobs that the workers have been given and that have not ended. Those that wait there cannot be had back, so this
+    /// bounds what still begins after a halt, and how many outputs can be longer than expected.
+    pub(crate) at_once: u64,
     /// Maximum bytes held for running jobs and results.
     pub(crate) bytes: u64,
     /// Longest input of one job, in bytes.
@@ -33,6 +37,14 @@ pub(crate) struct Halt {
     pub(crate) failures: u64,
     /// Jobs that are running are cancelled.
     pub(crate) is_now: bool,
+}
+
+/// How many jobs to give at once to so many workers. If a failed job is to be the last, no worker gets a job while it has one.
+pub(crate) fn jobs_at_once(halt: Option<Halt>, workers: usize) -> u64 {
+    match halt {
+        Some(Halt { is_now: false, .. }) => workers as u64,
+        _ => (workers as u64).saturating_mul(JOBS_FOR_A_WORKER),
+    }
 }
 
 /// What to do next. The method in brackets reports that it is done.

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 const LIMITS: BatchLimits = BatchLimits {
     jobs: 4,
+    at_once: 4,
     bytes: 1000,
     payload: 100,
     payload_setting: "--max-payload",
@@ -198,7 +199,7 @@ fn what_is_to_be_kept_is_kept_as_soon_as_it_ends_and_then_holds_no_memory() {
     results[0].finished.output = Bytes::new();
     batch.on_kept(results);
     assert_eq!((batch.result_bytes, steps(&mut batch)), (2, vec!["keep 1 3".to_owned()]));
-    batch.end_early(CancelledJobs::HaveResults);
+    batch.end_early(CancelledJobs::HaveResults, "interrupted");
     batch.on_finished(0, failed(OutcomeCode::Cancelled));
     assert!(steps(&mut batch).is_empty() && !batch.is_complete());
     batch.on_kept(Vec::new());
@@ -221,7 +222,7 @@ fn a_batch_that_ends_early_delivers_what_has_ended_and_what_was_cancelled_in_inp
     let mut batch = begun();
     batch.on_finished(1, ok("b"));
     batch.on_finished(3, failed(OutcomeCode::AppError));
-    batch.end_early(CancelledJobs::HaveResults);
+    batch.end_early(CancelledJobs::HaveResults, "interrupted");
     assert!(
         steps(&mut batch).is_empty() && !batch.is_complete(),
         "the first job may end before it is cancelled"
@@ -245,7 +246,7 @@ fn a_batch_that_ends_early_delivers_what_has_ended_and_what_was_cancelled_in_inp
 #[test]
 fn where_cancelled_jobs_have_no_results_they_are_counted_and_what_has_ended_is_kept() {
     let mut batch = begun();
-    batch.end_early(CancelledJobs::AreCounted);
+    batch.end_early(CancelledJobs::AreCounted, "interrupted");
     batch.on_finished(0, failed(OutcomeCode::Cancelled));
     batch.on_finished(1, failed(OutcomeCode::Overloaded));
     batch.on_finished(3, ok("d"));

@@ -47,6 +47,19 @@ pub(super) enum EndReason {
     Failed(Failure),
 }
 
+impl EndReason {
+    /// What is said of a job that is cancelled for this.
+    fn of_cancelled(&self) -> &'static str {
+        match self {
+            EndReason::Interrupted(_) => "interrupted before it had ended",
+            EndReason::Halted => "cancelled, because as many jobs have failed as --halt allows",
+            EndReason::Complete | EndReason::Unwritten | EndReason::Failed(_) => {
+                "cancelled, because this run cannot go on"
+            }
+        }
+    }
+}
+
 impl BatchRunner {
     pub(super) fn on_interrupt(self: &Rc<Self>, signal: i32) {
         let is_hangup = signal == SIGHUP;
@@ -78,12 +91,15 @@ impl BatchRunner {
         match reason {
             EndReason::Complete => {}
             // The file that saves results has those of jobs that have ended.
-            EndReason::Unwritten => self.batch.borrow_mut().end_early(CancelledJobs::AreCounted),
+            EndReason::Unwritten => {
+                self.batch.borrow_mut().end_early(CancelledJobs::AreCounted, reason.of_cancelled())
+            }
             EndReason::Halted | EndReason::Interrupted(_) | EndReason::Failed(_) => {
-                self.batch.borrow_mut().end_early(match self.spare_sink.borrow().has_a_line_for_each_job() {
+                let cancelled_jobs = match self.spare_sink.borrow().has_a_line_for_each_job() {
                     true => CancelledJobs::HaveResults,
                     false => CancelledJobs::AreCounted,
-                });
+                };
+                self.batch.borrow_mut().end_early(cancelled_jobs, reason.of_cancelled());
             }
         }
         self.end.replace(Some(BatchEnd { reason, at: Instant::now() }));
@@ -214,7 +230,9 @@ impl BatchRunner {
     pub(super) fn halt(self: &Rc<Self>, is_now: bool) {
         match is_now {
             true => self.end(EndReason::Halted),
-            false => self.batch.borrow_mut().end_early(CancelledJobs::AreCounted),
+            false => {
+                self.batch.borrow_mut().end_early(CancelledJobs::AreCounted, EndReason::Halted.of_cancelled())
+            }
         }
     }
 

@@ -42,6 +42,15 @@ pub(crate) enum LogMode {
     RetryFailed,
 }
 
+/// The work of a job log: it is printed from the log only if it is the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoggedWork {
+    pub(crate) task: String,
+    pub(crate) form: Form,
+    /// The words of `--exec`.
+    pub(crate) command: Option<Vec<String>>,
+}
+
 /// Where in `LOG.results` it is what is printed of a job.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Printed {
@@ -87,6 +96,8 @@ struct LogLine {
     seconds: f64,
     task: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_file: Option<String>,
@@ -100,7 +111,7 @@ struct LogLine {
 }
 
 impl LogLine {
-    fn of(result: &NumberedResult, form: Form) -> LogLine {
+    fn of(result: &NumberedResult, work: &LoggedWork) -> LogLine {
         let NumberedResult { index, finished, notes } = result;
         let report = &finished.report;
         let is_ok = report.outcome == OutcomeCode::Ok;
@@ -116,10 +127,11 @@ impl LogLine {
             start: start.filter(|_| report.attempts > 0).map(|start| start.as_millis() as f64 / 1e3),
             seconds: report.receipt.run_us as f64 / 1e6,
             task: report.task.clone(),
+            command: work.command.clone(),
             file: file_of(notes),
             output_file: output_name.map(as_text),
             output_bytes: output_name.map(|_| report.receipt.output_bytes),
-            form: is_ok.then_some(form),
+            form: is_ok.then_some(work.form),
             printed: notes.printed,
         }
     }
@@ -143,22 +155,24 @@ pub(crate) struct JobLog {
     results: BufWriter<File>,
     /// The length of `LOG.results`.
     results_end: u64,
-    form: Form,
+    work: LoggedWork,
 }
 
 impl JobLog {
     /// Opens the log, and `LOG.results` beside it; both are made if they are not there. Also returns the jobs that are in the log.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if the log is there and should not be, is used by another process, or is of another kind of work;
+    /// [`Failure::Usage`] if the log is there and should not be, is no log, is used by another process, or is of other work, or if
+    /// only what would become `LOG.results` is there;
     /// [`Failure::Unwritten`] if it cannot be used.
     pub(crate) fn open(
         path: &Path,
         mode: LogMode,
-        (task, form): (&str, Form),
+        work: LoggedWork,
         folder: Option<PathBuf>,
     ) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
         let unusable = |error: io::Error| Failure::Unwritten(cannot_write(path, &error));
+        refuse_what_is_no_results(path)?;
         let log = open_file(path).map_err(unusable)?;
         if !lock(&log).map_err(unusable)? {
             return Err(Failure::Usage(format!("another map writes the job log {}", path.display())));
@@ -173,7 +187,7 @@ impl JobLog {
         let results = open_file(&results_path(path)).map_err(unusable)?;
         let readable = (log.try_clone().map_err(unusable)?, results.try_clone().map_err(unusable)?);
         let mut done = DoneJobs::new(readable, mode, folder);
-        let lines_end = done.read((task, form), results.metadata().map_err(unusable)?.len())?;
+        let lines_end = done.read(&work, results.metadata().map_err(unusable)?.len())?;
         log.set_len(lines_end).map_err(unusable)?;
         results.set_len(done.results_end()).map_err(unusable)?;
         let (mut log, mut results) = (log, results);
@@ -184,7 +198,7 @@ impl JobLog {
             log,
             results_end: done.results_end(),
             results: BufWriter::with_capacity(256 << 10, results),
-            form,
+            work,
         };
         Ok((opened, Arc::new(done)))
     }
@@ -214,7 +228,7 @@ impl JobLog {
         self.results.get_ref().sync_data()?;
         let mut lines = Vec::new();
         for result in kept.iter().filter(|result| result.finished.report.outcome != OutcomeCode::Cancelled) {
-            serde_json::to_writer(&mut lines, &LogLine::of(result, self.form))?;
+            serde_json::to_writer(&mut lines, &LogLine::of(result, &self.work))?;
             lines.push(b'\n');
         }
         self.log.write_all(&lines)?;
@@ -226,6 +240,20 @@ fn results_path(log: &Path) -> PathBuf {
     let mut path = log.as_os_str().to_owned();
     path.push(".results");
     path.into()
+}
+
+/// What a log of ours has beside it was made together with it. What is there without one belongs to somebody else.
+fn refuse_what_is_no_results(log: &Path) -> Result<(), Failure> {
+    let results = results_path(log);
+    let is_taken = results.metadata().is_ok_and(|metadata| metadata.len() > 0);
+    match is_taken && log.symlink_metadata().is_err() {
+        true => Err(Failure::Usage(format!(
+            "{} is there already, without the job log {} to which it would belong: remove it, or name another log",
+            results.display(),
+            log.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 fn open_file(path: &Path) -> io::Result<File> {

@@ -3,8 +3,8 @@
 use crate::batch::Kept;
 use crate::batch_runner::Keeping;
 use crate::failure::Failure;
-use crate::keeper::{JobLog, Keeper, LogMode, OutputFolder};
-use crate::sink::{Form, Sink};
+use crate::keeper::{JobLog, Keeper, LogMode, LoggedWork, OutputFolder};
+use crate::sink::Sink;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -38,16 +38,19 @@ impl KeepFlags {
     }
 
     /// Opens what it takes, and the destination for results in this form.
-    pub(super) fn open(&self, task: &str, form: Form) -> Result<(Keeping, Sink), Failure> {
+    pub(super) fn open(&self, work: LoggedWork) -> Result<(Keeping, Sink), Failure> {
+        let form = work.form;
         let sink = Sink::new(form);
         let folder = self.output_dir.as_deref().map(OutputFolder::open).transpose()?;
         let Some(path) = &self.joblog else {
-            return Ok((Keeping { keeper: Keeper::new(folder, None, form), done_jobs: None }, sink));
+            let keeper = Keeper::new(folder, None, form);
+            return Ok((Keeping { keeper, done_jobs: None, output_dir: self.output_dir.clone() }, sink));
         };
-        let (log, done_jobs) = JobLog::open(path, self.mode(), (task, form), self.output_dir.clone())?;
+        let (log, done_jobs) = JobLog::open(path, self.mode(), work, self.output_dir.clone())?;
         let results = log.results().map_err(|error| Failure::internal("cannot read the job log", error))?;
         let keeper = Keeper::new(folder, Some(log), form);
-        Ok((Keeping { keeper, done_jobs: Some(done_jobs) }, sink.with_kept(results)))
+        let output_dir = self.output_dir.clone();
+        Ok((Keeping { keeper, done_jobs: Some(done_jobs), output_dir }, sink.with_kept(results)))
     }
 
     fn mode(&self) -> LogMode {

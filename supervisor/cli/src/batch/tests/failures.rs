@@ -42,7 +42,7 @@ fn a_batch_that_ends_early_tries_nothing_again() {
     let mut batch = retried(2, 5);
     batch.on_finished(0, ended(OutcomeCode::AppError));
     assert_eq!(steps(&mut batch), ["rest 0 for 100 ms"]);
-    batch.end_early(CancelledJobs::AreCounted);
+    batch.end_early(CancelledJobs::AreCounted, "interrupted");
     batch.on_rested(0);
     batch.on_finished(1, ended(OutcomeCode::AppError));
     assert_eq!(steps(&mut batch), ["write 0 1"]);
@@ -61,7 +61,7 @@ fn a_halt_counts_failures_in_whatever_order_they_come_and_is_asked_for_once() {
     assert!(steps(&mut batch).is_empty());
     batch.on_finished(2, ended(OutcomeCode::Timeout));
     assert_eq!(steps(&mut batch), ["halt now: false"]);
-    batch.end_early(CancelledJobs::AreCounted);
+    batch.end_early(CancelledJobs::AreCounted, "interrupted");
     batch.on_finished(0, ok("a"));
     assert_eq!(steps(&mut batch), ["write 0"]);
     batch.on_written();

@@ -1,7 +1,7 @@
 //! The jobs that are in a job log from earlier runs. Of each job only the place of its line is held in memory (some 30 bytes); the
 //! line is read again when its input has come.
 
-use super::{LogLine, LogMode, Printed, as_text, file_of};
+use super::{LogLine, LogMode, LoggedWork, Printed, as_text, file_of};
 use crate::batch::Notes;
 use crate::failure::Failure;
 use crate::limits::{LOG_LINE_MAX, PRINTED_MAX};
@@ -26,6 +26,9 @@ pub(crate) struct DoneJobs {
     /// Behind everything that is printed of the jobs that count.
     results_end: u64,
 }
+
+/// How each line begins, so also one that is torn.
+const LINE_BEGINS: &[u8] = b"{\"index\":";
 
 /// What becomes of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +55,30 @@ impl DoneJobs {
     ///
     /// # Errors
     /// [`Failure::Usage`] if the log is of another task or form, [`Failure::Unreadable`] if it cannot be read.
-    pub(super) fn read(&mut self, asked: (&str, Form), results_bytes: u64) -> Result<u64, Failure> {
+    pub(super) fn read(&mut self, work: &LoggedWork, results_bytes: u64) -> Result<u64, Failure> {
         let unreadable = |error| Failure::Unreadable(format!("cannot read the job log: {error}"));
         let log = self.log.try_clone().map_err(unreadable)?;
         let (mut log, mut line, mut end) = (BufReader::new(log), Vec::new(), 0);
+        let mut is_log = true;
         loop {
             line.clear();
             let read = log.by_ref().take(LOG_LINE_MAX).read_until(b'\n', &mut line).map_err(unreadable)?;
             if read == 0 || (line.last() != Some(&b'\n') && (read as u64) < LOG_LINE_MAX) {
-                return Ok(end);
+                is_log &= end > 0 || may_be_a_line(&line);
+                return match is_log {
+                    true => Ok(end),
+                    false => {
+                        let why = "the job log is something else, without a line of a job: name another file";
+                        Err(Failure::Usage(why.to_owned()))
+                    }
+                };
             }
             if let Ok(parsed) = serde_json::from_slice::<LogLine>(&line) {
-                check(&parsed, asked)?;
+                check(&parsed, work)?;
+                is_log = true;
                 self.take(&parsed, end, results_bytes);
             }
+            is_log &= end > 0 || may_be_a_line(&line);
             end += read as u64;
         }
     }
@@ -125,14 +138,21 @@ impl DoneJobs {
     }
 }
 
+/// Whether this, perhaps torn, may be the first line of a log.
+fn may_be_a_line(line: &[u8]) -> bool {
+    line.starts_with(LINE_BEGINS) || LINE_BEGINS.starts_with(line)
+}
+
 /// What is printed from the log has to be what would be printed without it.
-fn check(line: &LogLine, (task, form): (&str, Form)) -> Result<(), Failure> {
+fn check(line: &LogLine, work: &LoggedWork) -> Result<(), Failure> {
     let usage =
         |why: String| Err(Failure::Usage(format!("the job log has other work: {why}; name another log")));
+    let LoggedWork { task, form, command } = work;
     match &line.form {
-        _ if line.task != task => usage(format!("its task is {}, and not {task}", line.task)),
-        Some(Form::Raw) if form != Form::Raw => usage("it was written with --raw".to_owned()),
-        Some(other) if *other != form => usage("it was written without --raw".to_owned()),
+        _ if line.task != *task => usage(format!("its task is {}, and not {task}", line.task)),
+        _ if line.command != *command => usage("its jobs ran another command".to_owned()),
+        Some(Form::Raw) if *form != Form::Raw => usage("it was written with --raw".to_owned()),
+        Some(other) if other != form => usage("it was written without --raw".to_owned()),
         _ => Ok(()),
     }
 }
