@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const LIMITS: BatchLimits = BatchLimits {
     jobs: 4,
-    at_once: 4,
+    at_once: 1000,
     bytes: 1000,
     payload: 100,
     payload_setting: "--max-payload",

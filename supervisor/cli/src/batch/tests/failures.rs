@@ -71,3 +71,22 @@ fn a_halt_counts_failures_in_whatever_order_they_come_and_is_asked_for_once() {
     assert!(batch.is_complete());
     assert_eq!((batch.halted_after(), batch.tally().ok), (Some(2), 2));
 }
+
+#[test]
+fn no_more_than_at_once_are_with_the_workers() {
+    let mut batch = Batch::new("task", BatchLimits { at_once: 2, ..LIMITS });
+    assert_eq!(steps(&mut batch), ["read 4"]);
+    batch.on_read(literals(4), true);
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1"]);
+    batch.on_finished(1, ok("b"));
+    assert_eq!(steps(&mut batch), ["submit 2"]);
+    batch.on_finished(0, ok("a"));
+    assert_eq!(steps(&mut batch), ["write 0 1", "submit 3"]);
+}
+
+#[test]
+fn before_a_halt_soon_no_worker_has_a_second_job() {
+    let halt = |is_now| Some(Halt { failures: 1, is_now });
+    assert_eq!(jobs_at_once(halt(false), 3), 3);
+    assert!(jobs_at_once(halt(true), 3) > 3 && jobs_at_once(None, 3) > 3);
+}
