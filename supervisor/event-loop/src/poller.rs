@@ -86,6 +86,11 @@ impl Readiness {
         self.0.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP)
     }
 
+    /// Both directions are closed: what is sent reaches nobody.
+    pub fn is_closed(self) -> bool {
+        self.0.contains(epoll::EventFlags::HUP)
+    }
+
     /// The descriptor has an error to tell, e.g. a refused connection.
     pub fn is_error(self) -> bool {
         self.0.contains(epoll::EventFlags::ERR)

@@ -154,6 +154,7 @@ impl HyperService<http::Request<Incoming>> for Requests {
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let mark = Rc::new(self.line.patience().request_begins());
         let (mut head, incoming) = request.into_parts();
+        self.line.request_begins(head.version);
         if let Some(version) = self.line.tls_version() {
             head.extensions.insert(version);
         }
@@ -163,6 +164,7 @@ impl HyperService<http::Request<Incoming>> for Requests {
         Box::pin(poll_fn(move |context| {
             let response = ready!(answer.as_mut().poll(context));
             line.traffic().answer(response.status());
+            line.answer_begins(response.body());
             Poll::Ready(Ok(response.map(|body| body.marked(Rc::clone(&mark)))))
         }))
     }

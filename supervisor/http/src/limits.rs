@@ -87,6 +87,9 @@ pub const GUESS_DELAY: Duration = Duration::from_secs(1);
 /// How long the end of a connection is awaited after an answer that ends it, so that the client can read that.
 pub const LINGER_TIME: Duration = Duration::from_secs(2);
 
+/// A client that has shut down its writing side gets its answer. The system looks so often whether it is still there.
+pub(crate) const HALF_CLOSED_PROBE: Duration = Duration::from_secs(10);
+
 /// Bytes that are read from one connection, or written to it, before others have their turn.
 pub const TURN_BYTES: usize = 256 << 10;
 

@@ -9,6 +9,7 @@
 //! hyper sees a head only when all of it is there and sound. To hyper a violation is the end of what the client sends; the answer
 //! to it is written here, when hyper has written all others.
 
+mod half_closed;
 mod incoming;
 
 use crate::frames::Frames;
@@ -19,6 +20,7 @@ use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
 use crate::transport::{Security, Transport};
+use half_closed::Stage;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use incoming::Incoming;
 use offload_event_loop::LoopError;
@@ -56,6 +58,10 @@ pub(crate) struct Line {
     is_deaf: Cell<bool>,
     /// No further request is answered.
     is_ending: Cell<bool>,
+    /// Of the answer to the request under way, over HTTP/1.
+    stage: Cell<Stage>,
+    /// Whether somebody waits for it, once the client sends no more.
+    is_awaited: Cell<Option<bool>>,
 }
 
 impl Line {
@@ -78,6 +84,8 @@ impl Line {
             is_over: Cell::new(false),
             is_deaf: Cell::new(false),
             is_ending: Cell::new(false),
+            stage: Cell::default(),
+            is_awaited: Cell::new(None),
         });
         traffic.open();
         let me = Rc::downgrade(&line);
@@ -184,16 +192,22 @@ impl Line {
         self.is_ending.get()
     }
 
-    /// Whether the client has closed the connection, or it was cut.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.is_over.get() || self.is_deaf.get() || self.violation.get().is_some()
+    /// Whether nothing more is read, or what is read is not answered.
+    fn is_at_end(&self) -> bool {
+        self.is_over.get() || self.is_refusing()
+    }
+
+    /// Whether nothing that comes is answered any more.
+    fn is_refusing(&self) -> bool {
+        self.is_deaf.get() || self.violation.get().is_some()
     }
 
     /// Answers a connection for which there is no room, as far as the socket takes that at once. With TLS nothing can be told without
     /// a handshake.
     pub(crate) fn refuse(&self, violation: Violation) {
         if self.transport.can_answer() {
-            self.transport.socket().write_at_once(&crate::problem::raw(violation));
+            // If the client is gone, nobody misses the answer.
+            let _ = self.transport.socket().write_at_once(&crate::problem::raw(violation));
         }
     }
 
@@ -270,19 +284,22 @@ impl Line {
             }
             let length = incoming.length();
             drop(incoming);
-            if self.violation.get().is_some() || self.is_deaf.get() {
-                return self.poll_until_gone(context).map(drop);
-            }
             if self.is_over.get() {
-                return Poll::Ready(());
+                return self.poll_unawaited(context);
             }
-            if length >= HEAD_MAX {
+            let is_lost = if self.is_refusing() {
+                ready!(self.poll_until_gone(context)).is_err()
+            } else if length >= HEAD_MAX {
                 // The end of a client that has sent more than that may not be seen: it has limited time to hide in.
                 self.patience.much_is_ahead();
                 ready!(self.transport.socket().poll_hang_up(context));
+                return self.poll_unawaited(context);
+            } else {
+                ready!(self.poll_fill(context)).is_err()
+            };
+            if is_lost {
                 self.is_over.set(true);
-            } else if ready!(self.poll_fill(context)).is_err() {
-                self.is_over.set(true);
+                self.is_awaited.set(Some(false));
             }
         }
     }
@@ -323,12 +340,12 @@ impl Line {
                 incoming.hand_over(cursor);
                 return Poll::Ready(Ok(()));
             }
-            if (self.violation.get().is_some() || self.is_deaf.get()) && self.patience.owes_answer(context) {
+            if self.is_refusing() && self.patience.owes_answer(context) {
                 // What was passed on before is answered first.
                 drop(incoming);
                 return self.poll_until_gone(context);
             }
-            if self.is_at_end() {
+            if self.is_refusing() || (self.is_over.get() && incoming.is_empty()) {
                 return Poll::Ready(Ok(()));
             }
             if incoming.is_empty()
@@ -352,6 +369,8 @@ impl Line {
                 Err(violation) if is_head => self.violation.set(Some(violation)),
                 // The answer to this request is hyper's, if it is still to be given.
                 Err(violation) => return Poll::Ready(Err(io::Error::other(violation.reason))),
+                // The client has ended in the middle of a request.
+                Ok(false) if self.is_over.get() => return Poll::Ready(Ok(())),
                 Ok(false) => {
                     if is_head && !incoming.is_empty() {
                         self.patience.head_begins();

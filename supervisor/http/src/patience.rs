@@ -242,6 +242,11 @@ impl Patience {
         owes_answer
     }
 
+    /// Whether the end of an answer may still be with hyper.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.is_unwritten.get()
+    }
+
     fn wait_for_end(&self, context: &Context<'_>) {
         let before = self.waits_for_end.replace(Some(context.waker().clone()));
         drop(before);

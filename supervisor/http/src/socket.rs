@@ -18,6 +18,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// See the module's documentation. Dropping it closes the socket.
 pub(crate) struct Socket {
@@ -33,6 +34,8 @@ struct Sides {
     writing: Side,
     /// Why the socket is not used any more, though it may be in order.
     cut: Cell<bool>,
+    /// What is sent reaches nobody any more.
+    broken: Cell<bool>,
 }
 
 /// One direction.
@@ -150,6 +153,28 @@ impl Socket {
         Poll::Pending
     }
 
+    /// Waits until it shows that nothing that is sent reaches the client.
+    pub(crate) fn poll_broken(&self, context: &Context<'_>) -> Poll<()> {
+        if self.sides.broken.get() || self.sides.cut.get() {
+            return Poll::Ready(());
+        }
+        self.sides.reading.wait(context);
+        Poll::Pending
+    }
+
+    /// From now on the system itself looks now and then whether the other end is there. Over TCP only.
+    pub(crate) fn keep_asking(&self, every: Duration) {
+        use rustix::net::sockopt::{
+            set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+        };
+        let socket = self.as_fd();
+        // A Unix socket does not have all of this, and needs none of it.
+        let _ = set_socket_keepalive(socket, true)
+            .and_then(|()| set_tcp_keepidle(socket, every))
+            .and_then(|()| set_tcp_keepintvl(socket, every))
+            .and_then(|()| set_tcp_keepcnt(socket, 3));
+    }
+
     /// Writes the pieces as far as the socket takes them, and says how many bytes those were.
     pub(crate) fn poll_write(
         &self,
@@ -160,10 +185,9 @@ impl Socket {
         self.poll(Direction::Write, context, length, |socket| send(socket, pieces))
     }
 
-    /// Writes what the socket takes without waiting.
-    pub(crate) fn write_at_once(&self, bytes: &[u8]) {
-        // If the client is gone, nobody misses the answer.
-        let _ = send(self.as_fd(), &[IoSlice::new(bytes)]);
+    /// Writes what the socket takes without waiting. Whether that was all.
+    pub(crate) fn write_at_once(&self, bytes: &[u8]) -> bool {
+        send(self.as_fd(), &[IoSlice::new(bytes)]) == Ok(bytes.len())
     }
 
     /// Ends the writing side.
@@ -242,6 +266,9 @@ impl Sides {
     }
 
     fn happen(&self, readiness: Readiness) {
+        if readiness.is_closed() || readiness.is_error() {
+            self.broken.set(true);
+        }
         if readiness.is_readable() {
             self.reading.happen(readiness.is_hang_up() || readiness.is_error());
         }

@@ -13,6 +13,7 @@ mod endings;
 mod framing;
 mod going_away;
 mod guesses;
+mod half_closed;
 mod inherited;
 mod jobs;
 mod metrics;
