@@ -382,6 +382,14 @@ impl Core {
         share(kept.of(account).bytes, kept.all().bytes, more, self.config.max_kept_bytes).is_ok()
     }
 
+    /// Whether what is kept of this job would be let in now: with it its account has no more than is left free for the others.
+    pub fn is_within_its_share(&self, job: JobId) -> bool {
+        let Some(promise) = self.promises.by_job.get(&job) else { return true };
+        let (kept, bytes) = (&self.promises.kept, promise.bytes);
+        let (own, all) = (kept.of(&promise.account).bytes, kept.all().bytes);
+        share(own.saturating_sub(bytes), all.saturating_sub(bytes), bytes, self.config.max_kept_bytes).is_ok()
+    }
+
     /// Ends the promises whose time is over.
     pub(super) fn end_promises(&mut self, turn: &mut Turn<'_>) {
         while let Some(&(_, job)) = self.promises.ends.first().filter(|(when, _)| *when <= turn.now) {

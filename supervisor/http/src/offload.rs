@@ -20,7 +20,9 @@ use offload_protocol::nouns::MediaType;
 use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
 use offload_supervisor::pauses::RunningClock;
-use offload_supervisor::service::{Document, OnReply, Reply, Report, Service, Session, Submission, Ticket};
+use offload_supervisor::service::{
+    Collection, Document, OnReply, Reply, Report, Service, Session, Submission, Ticket,
+};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, poll_fn};
@@ -103,7 +105,8 @@ impl RequestContext {
     /// it is the response that its client should get.
     pub fn offload(&self, task: impl Into<String>, input: impl Into<Input>) -> Offload {
         let is_cancelled = self.cancels_on_disconnect;
-        Offload { context: self.clone(), job: Job::new(task), input: input.into(), key: None, is_cancelled }
+        let (job, input) = (Job::new(task), input.into());
+        Offload { context: self.clone(), job, input, key: None, is_cancelled, is_the_answer: false }
     }
 
     /// The loop on which the handler runs, for timers and other futures.
@@ -137,6 +140,8 @@ pub struct Offload {
     key: Option<String>,
     /// If the client goes away.
     is_cancelled: bool,
+    /// Its output is the answer to the client as it is.
+    is_the_answer: bool,
 }
 
 /// A job that was accepted, and where its answers arrive. Dropping it gives the job up: it is cancelled, unless it was detached or
@@ -165,6 +170,11 @@ impl Offload {
     /// is the server's ([`Server::set_cancel_on_disconnect`](crate::Server::set_cancel_on_disconnect)).
     pub fn cancel_on_disconnect(self, is_cancelled: bool) -> Offload {
         Offload { is_cancelled, ..self }
+    }
+
+    /// The output will be the answer as it is. If the job goes on without its client, the output stays until the client has it.
+    pub(crate) fn for_its_client(self) -> Offload {
+        Offload { is_the_answer: true, ..self }
     }
 
     /// Reads the input and submits the job.
@@ -197,15 +207,18 @@ impl Offload {
 
     /// Runs the job even if nobody waits for it any more.
     async fn run_to_its_end(self) -> Result<Output, Failure> {
+        let is_the_answer = self.is_the_answer;
         let mut accepted = self.submit(true).await?;
         // Nobody is told of the end of a detached job without asking for it.
         let mut reply = accepted.session.wait(TICKET, &accepted.job);
         loop {
             match reply {
                 Some(Reply::Report(mut report)) => {
-                    // Its client is there, and has asked for nothing to be kept: what it does not read now must not take the
-                    // memory of those that have.
-                    report.collection.take().into_iter().for_each(|collection| collection.complete());
+                    // Nobody has asked for it to be kept: if the client does not read it, it must not take the room of those
+                    // that have.
+                    let has_output = is_the_answer && report.finished.report.error.is_none();
+                    let gone = report.collection.take_if(|it| !(has_output && it.is_within_its_share()));
+                    gone.into_iter().for_each(Collection::complete);
                     return accepted.finished(*report);
                 }
                 Some(Reply::Refusal(error)) => return Err(Failure::refused(&error)),

@@ -87,6 +87,11 @@ impl Hub {
         self.core.promises().kept_until(job).is_some()
     }
 
+    /// Whether the result that is kept takes no more room than its client may have.
+    pub(crate) fn is_within_its_share(&self, job: JobId) -> bool {
+        self.core.is_within_its_share(job)
+    }
+
     /// Explains to a user why there is no job of this name: there never was one, it is forgotten, or its id is not
     /// from this process.
     pub(crate) fn why_unknown(&self, name: &str) -> String {

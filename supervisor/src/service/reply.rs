@@ -144,6 +144,12 @@ impl Collection {
     pub fn complete(self) {
         self.service.hub().borrow_mut().collected(self.job);
     }
+
+    /// Whether the result takes no more room than its client may have. A result that nobody has asked to keep need not stay
+    /// otherwise: the jobs of others would wait until it is gone.
+    pub fn is_within_its_share(&self) -> bool {
+        self.service.hub().borrow().is_within_its_share(self.job)
+    }
 }
 
 impl fmt::Debug for Collection {

@@ -74,3 +74,20 @@ fn an_output_that_nobody_asked_to_keep_takes_no_room_from_others_while_its_clien
     let again = http.ask("GET", &format!("/v1/jobs/{job}/output"), &[], b"");
     assert_eq!(again.status, 404, "it is not kept");
 }
+
+#[test]
+fn an_output_whose_client_left_while_it_was_sent_is_there_for_whoever_asks_again() {
+    let http = start(&["--http-cancel-on-disconnect=false"]);
+    let body = vec![b'x'; 30 << 20];
+    let whole = http.call("echo", &[], &body);
+    assert!(whole.status == 200 && whole.body == body);
+    until("who has all of it keeps nothing", || (http.daemon.status()["kept"]["jobs"] == 0).then_some(()));
+    let mut leaving = http.connect();
+    leaving.send("POST", "/v1/tasks/echo", &[], &body);
+    let (status, fields) = leaving.head_of_answer().expect("an answer");
+    assert_eq!(status, 200);
+    let job = fields.iter().find(|(name, _)| name == "offload-job").expect("its id").1.clone();
+    drop(leaving);
+    let again = http.ask("GET", &format!("/v1/jobs/{job}/output"), &[], b"");
+    assert!(again.status == 200 && again.body == body, "{} {}", again.status, again.body.len());
+}

@@ -1,6 +1,7 @@
 //! Jobs as resources.
 
 use serde_json::Value;
+use tests::harness::until;
 use tests::http::{Answer, HttpDaemon};
 
 fn accepted(answer: &Answer) -> String {
@@ -122,4 +123,34 @@ fn the_supervisor_says_what_it_offers_and_how_it_is() {
     assert_eq!(http.ask("GET", "/v1/status", &[], b"").json()["ledger"]["balanced"], true);
     assert_eq!(http.ask("GET", "/healthz", &[], b"").text(), "ok\n");
     assert_eq!(http.ask("GET", "/readyz", &[], b"").text(), "ready\n");
+}
+
+#[test]
+fn what_is_kept_exceeds_its_limit_at_most_by_the_outputs_of_jobs_that_ran_when_it_was_reached() {
+    const OUTPUT: usize = 6 << 20;
+    const LIMIT: u64 = 8 << 20;
+    let http = HttpDaemon::start(&["--workers", "1", "--max-kept-bytes", "8MiB"]);
+    let body = vec![b'x'; OUTPUT];
+    let submit = |client: &str| {
+        let fields = [("Prefer", "respond-async"), ("Offload-Client", client)];
+        accepted(&http.call("echo", &fields, &body))
+    };
+    let places: Vec<String> = ["ann", "bob", "cat", "dan", "eve"].map(submit).into();
+    let kept = || http.daemon.status()["kept"].clone();
+    let full = until("no more of them start", || Some(kept()).filter(|kept| kept["held"] == 3));
+    let bytes = full["bytes"].as_u64().expect("a number");
+    assert!(bytes > LIMIT && bytes < LIMIT + OUTPUT as u64 + (64 << 10), "{full}");
+    let refused = http.call("echo", &[("Prefer", "respond-async"), ("Offload-Client", "fay")], "hello");
+    assert_eq!(refused.problem(), (503, "overloaded".to_owned()), "what cannot be kept is not promised");
+    assert_eq!(http.call("echo", &[("Offload-Client", "fay")], "hello").text(), "hello");
+    // Nothing that was promised is lost, and each that is collected makes room for the next.
+    for place in &places {
+        let state = http.ask("GET", &format!("{place}?wait=60"), &[], b"").json();
+        assert_eq!(state["outcome"], "ok", "{state}");
+        assert!(http.ask("GET", &format!("{place}/output"), &[], b"").body == body);
+        let bytes = kept()["bytes"].as_u64().expect("a number");
+        assert!(bytes < LIMIT + OUTPUT as u64 + (64 << 10), "{bytes}");
+        assert_eq!(http.ask("DELETE", place, &[], b"").status, 200);
+    }
+    assert_eq!(kept()["jobs"], 0);
 }

@@ -90,7 +90,7 @@ pub(super) fn carry_out(order: Order, request: Request, context: RequestContext)
     let offload = if let Some(is) = is_cancelled { offload.cancel_on_disconnect(is) } else { offload };
     match preference {
         Preference { is_async: false, wait: None } => {
-            let output = offload.into_future();
+            let output = offload.for_its_client().into_future();
             Box::pin(async move { Ok(output.await?.into_response()) })
         }
         Preference { wait, .. } => Box::pin(later(offload, wait.unwrap_or_default(), context)),
