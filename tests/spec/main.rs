@@ -27,6 +27,7 @@ mod files;
 mod filters;
 mod http;
 mod http_workers;
+mod hung_files;
 mod idle;
 mod io_tasks;
 mod jsonl;
