@@ -1,147 +1,19 @@
 //! HTTP/2, frame by frame: what RFC 9113 wants done about frames that are wrong, in the order of its sections. The frames are written
 //! here, because no library would send them.
 
+mod conformance;
+mod peer;
+
+use peer::*;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use tests::harness::{PATIENCE, until};
+use tests::harness::until;
 use tests::http::HttpDaemon;
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const PRIORITY: u8 = 2;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PUSH_PROMISE: u8 = 5;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-const ACK: u8 = 1;
-
-const PROTOCOL_ERROR: u32 = 1;
-const FLOW_CONTROL_ERROR: u32 = 3;
-const STREAM_CLOSED: u32 = 5;
-const FRAME_SIZE_ERROR: u32 = 6;
-const COMPRESSION_ERROR: u32 = 9;
-const ENHANCE_YOUR_CALM: u32 = 11;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut frame = length[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
-}
-
-/// Fields as literals that are never indexed and not compressed.
-fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
-    let mut block = Vec::new();
-    for (name, value) in pairs {
-        block.push(0);
-        for text in [name, value] {
-            assert!(text.len() < 127);
-            block.push(u8::try_from(text.len()).unwrap());
-            block.extend(text.as_bytes());
-        }
-    }
-    block
-}
-
-struct Peer {
-    stream: TcpStream,
-    host: String,
-    token: String,
-}
-
-/// What the other end does about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Heard {
-    GoAway(u32),
-    Reset(u32, u32),
-    /// The status of a response begins like this in its block of fields.
-    Response(u32),
-    PingAck,
-    End,
-}
-
-impl Peer {
-    /// A connection with the preface and an empty SETTINGS frame.
-    fn greeted(http: &HttpDaemon) -> Peer {
-        let mut peer = Peer::silent(http);
-        peer.write(PREFACE);
-        peer.write(&frame(SETTINGS, 0, 0, &[]));
-        peer
-    }
-
-    fn silent(http: &HttpDaemon) -> Peer {
-        let stream = TcpStream::connect(&http.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Peer { stream, host: http.address.clone(), token: http.token.clone() }
-    }
-
-    /// The other end may have hung up.
-    fn write(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes);
-    }
-
-    /// The fields of a request, and these.
-    fn request(&self, method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-        let authorization = format!("Bearer {}", self.token);
-        let mut all =
-            vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", &self.host)];
-        all.push(("authorization", &authorization));
-        all.extend(more);
-        fields(&all)
-    }
-
-    fn read(&mut self, length: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        match self.stream.read_exact(&mut bytes) {
-            Ok(()) => Some(bytes),
-            Err(error) => {
-                let is_over = error.kind() != std::io::ErrorKind::WouldBlock;
-                assert!(is_over, "nothing comes: {error}");
-                None
-            }
-        }
-    }
-
-    /// The next thing that says something.
-    fn hear(&mut self) -> Heard {
-        loop {
-            let Some(head) = self.read(9) else { return Heard::End };
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let (kind, flags) = (head[3], head[4]);
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            let Some(payload) = self.read(length) else { return Heard::End };
-            let number = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
-            match kind {
-                GOAWAY => return Heard::GoAway(number(4)),
-                RST_STREAM => return Heard::Reset(stream, number(0)),
-                PING if flags & ACK != 0 => return Heard::PingAck,
-                HEADERS => return Heard::Response(stream),
-                _ => {}
-            }
-        }
-    }
-}
 
 /// What is wrong, the frames, and the codes of which one has to be told: for the connection, or for its one stream.
 type Case = (&'static str, Box<dyn Fn(&Peer) -> Vec<u8>>, Vec<u32>);
 
 fn case(what: &'static str, codes: &[u32], frames: impl Fn(&Peer) -> Vec<u8> + 'static) -> Case {
     (what, Box::new(frames), codes.to_vec())
-}
-
-fn setting(identifier: u16, value: u32) -> Vec<u8> {
-    let payload = [identifier.to_be_bytes().as_slice(), &value.to_be_bytes()].concat();
-    frame(SETTINGS, 0, 0, &payload)
 }
 
 fn open(peer: &Peer, flags: u8, more: &[(&str, &str)]) -> Vec<u8> {
