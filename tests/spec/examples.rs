@@ -141,6 +141,20 @@ fn thumbnail_service() {
 }
 
 #[test]
+fn http_service_is_a_compute_heavy_service_in_30_lines() {
+    let lines =
+        std::fs::read_to_string(workspace().join("examples/http_service.rs")).unwrap().lines().count();
+    assert!(lines <= 30, "{lines} lines");
+    let service = Listening::start("http_service");
+    assert_eq!(service.ask("GET", "/hello", b"").2, b"hello\n");
+    let (status, head, primes) = service.ask("POST", "/primes", b"1000");
+    assert!(status == 200 && head.contains("offload-job: "), "{head}");
+    assert_eq!(String::from_utf8(primes).unwrap(), r#"{"count":168,"largest":997}"#);
+    assert_eq!(service.ask("POST", "/primes", b"many").0, 422);
+    assert_eq!(service.ask("POST", "/v1/tasks/echo", b"the interface").2, b"the interface");
+}
+
+#[test]
 fn mandelbrot_tiles() {
     let map = Listening::start("mandelbrot_tiles");
     let (status, head, page) = map.ask("GET", "/", b"");

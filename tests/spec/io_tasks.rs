@@ -96,6 +96,12 @@ fn bad_paths(tree: &Path) -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
+    for within in ["", "./", "inner/", "inner/./", "inner//", "inner/../", "link/../"] {
+        for up in ["../", "../../", "..//", ".././", "../../../../../../../../", "./../", "inner/../../"] {
+            let targets = ["secret", "root/../secret", "etc/passwd", "proc/self/environ"];
+            paths.extend(targets.map(|target| format!("{within}{up}{target}")));
+        }
+    }
     paths.extend([
         outside,
         inside,
@@ -165,7 +171,9 @@ fn no_path_leads_out_by_the_command_line_or_over_http() {
     let http = HttpDaemon::of(daemon(&tree, &["--http", "127.0.0.1:0"]));
     let mut connection = http.connect();
     let mut refused = 0;
-    for bad in bad_paths(tree.path()) {
+    let bad_paths = bad_paths(tree.path());
+    assert!(bad_paths.len() > 200, "{}", bad_paths.len());
+    for bad in bad_paths {
         for task in ["fs.read", "fs.stat"] {
             connection.send("POST", &format!("/v1/tasks/{task}"), &[], path(&bad).as_bytes());
             let answer = connection.answer().expect("an answer");

@@ -46,6 +46,90 @@ fn a_page_of_another_site_reaches_nothing() {
     assert_eq!(connection.answer().expect("an answer").problem(), (403, "forbidden".to_owned()));
 }
 
+/// What a page can make a browser send without asking first, and what it cannot: each with a mark by which it is known, or without.
+fn requests_of_pages(host: &str, token: &str) -> Vec<(u16, &'static str, Vec<(&'static str, String)>)> {
+    let kinds = [
+        ("GET", "no-cors", "image", None),
+        ("GET", "navigate", "document", None),
+        ("GET", "no-cors", "script", None),
+        ("POST", "navigate", "document", Some("application/x-www-form-urlencoded")),
+        ("POST", "navigate", "iframe", Some("multipart/form-data; boundary=x")),
+        ("POST", "no-cors", "empty", Some("text/plain")),
+        ("POST", "cors", "empty", Some("application/json")),
+        ("DELETE", "cors", "empty", None),
+    ];
+    let marks: [(u16, &[(&str, &str)]); 6] = [
+        (403, &[("Origin", "http://evil.example"), ("Sec-Fetch-Site", "cross-site")]),
+        (403, &[("Origin", "http://evil.example")]),
+        (403, &[("Origin", "null"), ("Sec-Fetch-Site", "cross-site")]),
+        (403, &[("Sec-Fetch-Site", "cross-site")]),
+        (403, &[("Sec-Fetch-Site", "same-site")]),
+        // An old browser that says nothing, or a page of our own: it has to show the token, which no page can make a browser do.
+        (401, &[]),
+    ];
+    let mut requests = Vec::new();
+    for (method, mode, destination, media_type) in kinds {
+        for (status, mark) in marks {
+            let mut fields: Vec<(&str, String)> =
+                mark.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            fields.push(("Host", host.to_owned()));
+            fields.push(("Sec-Fetch-Mode", mode.to_owned()));
+            fields.push(("Sec-Fetch-Dest", destination.to_owned()));
+            fields.push(("Cookie", format!("token={token}")));
+            fields.extend(media_type.map(|it| ("Content-Type", it.to_owned())));
+            if status == 403 {
+                fields.push(("Authorization", format!("Bearer {token}")));
+            }
+            requests.push((status, method, fields));
+        }
+    }
+    requests
+}
+
+#[test]
+fn nothing_that_a_page_can_send_has_an_effect_or_an_answer_that_it_may_read() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let requests = requests_of_pages(&http.address, &http.token);
+    assert!(requests.len() >= 30, "{}", requests.len());
+    for (status, method, fields) in requests {
+        for path in ["/v1/tasks/echo", "/v1/jobs/x", "/v1/status"] {
+            let mut connection = http.connect();
+            let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            connection
+                .write(format!("{method} {path} HTTP/1.1\r\n{lines}Content-Length: 0\r\n\r\n").as_bytes());
+            let answer = connection.answer().expect("an answer");
+            assert_eq!(answer.problem().0, status, "{method} {path} {fields:?}");
+            assert_eq!(answer.field("access-control-allow-origin"), None);
+        }
+    }
+    assert_eq!(http.daemon.status()["jobs"]["accepted"], 0);
+}
+
+#[test]
+fn no_protocol_is_switched_to() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for (protocol, origin, status) in [
+        ("websocket", "http://evil.example".to_owned(), 403),
+        ("websocket", format!("http://{}", http.address), 200),
+        ("h2c", format!("http://{}", http.address), 200),
+    ] {
+        let fields = [
+            ("Connection", "Upgrade, HTTP2-Settings"),
+            ("Upgrade", protocol),
+            ("Origin", &origin),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+        ];
+        let mut connection = http.connect();
+        connection.send("GET", "/v1/status", &fields, b"");
+        let answer = connection.answer().expect("an answer");
+        assert_eq!((answer.status, answer.field("upgrade")), (status, None), "{protocol} {origin}");
+        connection.send("GET", "/healthz", &[], b"");
+        assert_eq!(connection.answer().expect("it still speaks HTTP/1.1").status, 200);
+    }
+}
+
 #[test]
 fn a_unix_socket_is_for_its_owner_and_needs_no_token() {
     let folder = tests::harness::private_folder();
