@@ -4,6 +4,7 @@ mod auto;
 mod axum_service;
 mod ends;
 mod runtimes;
+mod server;
 mod threads;
 
 use offload_supervisor::event_loop::Remote;

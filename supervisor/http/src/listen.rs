@@ -292,8 +292,11 @@ fn remote(connection: BorrowedFd<'_>) -> Remote {
             Remote::Address(address)
         }
         None => {
-            let process = sockopt::socket_peercred(connection).ok();
-            Remote::Process(process.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok()))
+            let Ok(peer) = sockopt::socket_peercred(connection) else { return Remote::Stranger(None) };
+            let process = u32::try_from(peer.pid.as_raw_nonzero().get()).ok();
+            // Whoever has made the socket may have let others in.
+            let is_ours = peer.uid == rustix::process::geteuid();
+            if is_ours { Remote::Process(process) } else { Remote::Stranger(process) }
         }
     }
 }

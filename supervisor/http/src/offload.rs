@@ -124,8 +124,7 @@ impl RequestContext {
         let answers = Rc::new(Answers::default());
         let told = Rc::clone(&answers);
         let on_reply: OnReply = Rc::new(move |_: Ticket, reply| told.put(reply));
-        let process = if let Remote::Process(process) = self.remote { process } else { None };
-        let session = self.service.open(process, on_reply);
+        let session = self.service.open(self.remote.process(), on_reply);
         session.introduce(&self.client);
         (session, answers)
     }

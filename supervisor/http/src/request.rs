@@ -14,8 +14,20 @@ use std::net::{IpAddr, SocketAddr};
 pub enum Remote {
     /// A connection over TCP from this address.
     Address(SocketAddr),
-    /// A process of this machine over a Unix socket; None if it cannot be told which.
+    /// A process of the same user over a Unix socket; None if it cannot be told which.
     Process(Option<u32>),
+    /// A process of another user, or of nobody knows whom, over a Unix socket.
+    Stranger(Option<u32>),
+}
+
+impl Remote {
+    /// The process at the other end, if it is known.
+    pub(crate) fn process(self) -> Option<u32> {
+        match self {
+            Remote::Address(_) => None,
+            Remote::Process(process) | Remote::Stranger(process) => process,
+        }
+    }
 }
 
 impl fmt::Display for Remote {
@@ -24,6 +36,8 @@ impl fmt::Display for Remote {
             Remote::Address(address) => write!(formatter, "{}", address.ip()),
             Remote::Process(Some(process)) => write!(formatter, "process {process}"),
             Remote::Process(None) => formatter.write_str("a process"),
+            Remote::Stranger(Some(process)) => write!(formatter, "process {process} of another user"),
+            Remote::Stranger(None) => formatter.write_str("a process of another user"),
         }
     }
 }

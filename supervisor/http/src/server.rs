@@ -421,7 +421,7 @@ type ClientKey = Result<IpAddr, Option<u32>>;
 fn client_key(remote: Remote) -> ClientKey {
     match remote {
         Remote::Address(address) => Ok(address.ip()),
-        Remote::Process(process) => Err(process),
+        Remote::Process(process) | Remote::Stranger(process) => Err(process),
     }
 }
 

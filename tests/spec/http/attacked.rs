@@ -1,6 +1,8 @@
 //! What was broken once, by somebody who tried.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use tests::harness::{Daemon, private_folder, run_offload, until};
 use tests::http::{HttpConnection, HttpDaemon};
 
@@ -156,4 +158,29 @@ fn who_shows_no_token_has_neither_the_keys_nor_the_share_of_those_who_do() {
     assert_ne!(same.field("offload-job"), real.field("offload-job"));
     let listed = http.ask("GET", "/v1/jobs", &[], b"").text();
     assert!(listed.contains("anonymous 127.0.0.1"), "{listed}");
+}
+
+#[test]
+fn descriptors_that_a_client_sends_along_are_not_kept() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    const MOST: usize = 253;
+    let folder = private_folder();
+    let file = folder.path().join("http.sock");
+    let http = HttpDaemon::start(&["--workers", "1", "--http", &format!("unix:{}", file.display())]);
+    http.daemon.wait_until_whole();
+    let mut stream = std::os::unix::net::UnixStream::connect(&file).expect("it listens");
+    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("it listens");
+    let mut answer = [0; 1 << 10];
+    assert_ne!(stream.read(&mut answer).expect("an answer"), 0);
+    let before = tests::harness::descriptors_of(http.daemon.pid());
+    let ours = std::fs::File::open("/dev/null").expect("it is there");
+    let all = vec![ours.as_fd(); MOST];
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut along = SendAncillaryBuffer::new(&mut space);
+    assert!(along.push(SendAncillaryMessage::ScmRights(&all)));
+    let bytes = [std::io::IoSlice::new(request.as_bytes())];
+    sendmsg(&stream, &bytes, &mut along, SendFlags::empty()).expect("it is sent");
+    assert_ne!(stream.read(&mut answer).expect("an answer"), 0);
+    assert_eq!(tests::harness::descriptors_of(http.daemon.pid()), before);
 }

@@ -1,9 +1,11 @@
 //! Clients that go away, workers that die, a supervisor that ends.
 
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tests::harness::{signal, until};
 use tests::http::HttpDaemon;
 
@@ -50,7 +52,7 @@ fn storms_of_clients_that_go_away_leave_nothing_behind() {
         for client in 0..8 {
             let http = &http;
             scope.spawn(move || {
-                for number in 0..40 {
+                for number in 0..200 {
                     let mut connection = http.connect();
                     let body = vec![b'x'; 1 << (number % 17)];
                     let head = connection.head(
@@ -62,8 +64,11 @@ fn storms_of_clients_that_go_away_leave_nothing_behind() {
                     let request = [head.as_bytes(), &body].concat();
                     let sent = (client * 131 + number * 977) % (request.len() + 1);
                     let _ = connection.try_write(&request[..sent]);
-                    if number % 3 == 0 {
-                        let _ = connection.socket().shutdown(Shutdown::Both);
+                    match number % 3 {
+                        0 => drop(connection.socket().shutdown(Shutdown::Both)),
+                        // With a reset, perhaps before the connection was accepted.
+                        1 => set_socket_linger(connection.socket(), Some(Duration::ZERO)).expect("a socket"),
+                        _ => {}
                     }
                 }
             });

@@ -1,16 +1,25 @@
 //! Sockets that somebody else has opened for the supervisor.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use tests::harness::{Ran, command, private_folder, run};
 
-/// Opens a listening socket at the address that is its first argument as descriptor 3, sets the variables that follow (`OWN` stands
+/// Opens a listening socket at the address or path that is its first argument as descriptor 3, sets the variables that follow (`OWN` stands
 /// for its own process ID), and becomes the program behind `--`.
 const SERVICE_MANAGER: &str = r#"
 import os, socket, sys
 address, rest = sys.argv[1], sys.argv[2:]
 variables, program = rest[:rest.index("--")], rest[rest.index("--") + 1:]
-listener = socket.create_server((address, 0))
+if address.startswith("/"):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    os.chmod(address, 0o666)
+    listener.listen()
+else:
+    listener = socket.create_server((address, 0))
 os.dup2(listener.fileno(), 3)
 os.set_inheritable(3, True)  # which dup2 leaves alone if it is number 3 already
 for variable in variables:
@@ -33,6 +42,8 @@ fn refused(address: &str, variables: &[&str], arguments: &[&str]) -> Ran {
     let mut service = service(address, variables, arguments);
     run(service.arg("--socket").arg(socket), b"").code(2)
 }
+
+const NOBODY: u32 = 65534;
 
 const PASSED: &[&str] = &["LISTEN_PID=OWN", "LISTEN_FDS=1"];
 
@@ -70,6 +81,39 @@ fn a_socket_that_was_passed_is_answered_at() {
         running.kill().expect("it runs");
         running.wait().expect("our own child");
     }
+}
+
+#[test]
+fn another_user_shows_the_token_also_over_a_unix_socket_that_lets_everybody_in() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let (folder, open) = (private_folder(), tempfile::tempdir().expect("a folder"));
+    std::fs::set_permissions(open.path(), Permissions::from_mode(0o755)).expect("our own");
+    let path = open.path().join("http.sock");
+    let mut service = service(path.to_str().expect("ours"), PASSED, &[]);
+    service.arg("--socket").arg(folder.path().join("o.sock")).stdout(Stdio::piped());
+    let mut running = service.spawn().expect("python3");
+    let mut lines = BufReader::new(running.stdout.take().expect("piped")).lines();
+    let ready = lines.next().expect("it is ready").expect("a line");
+    let ready: serde_json::Value = serde_json::from_str(&ready).expect("a document");
+    let token_file = ready["http_token_file"].as_str().expect("there is a token");
+    let token = std::fs::read_to_string(token_file).expect("our own file");
+    let status = |user: u32, arguments: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", "--unix-socket"]);
+        curl.arg(&path).args(arguments).uid(user).gid(user).current_dir("/");
+        run(&mut curl, b"").ok().text()
+    };
+    let task = ["-d", "1000", "http://here/v1/tasks/primes"];
+    let shown = format!("Authorization: Bearer {}", token.trim());
+    assert_eq!(status(NOBODY, &task), "401");
+    assert_eq!(status(NOBODY, &["http://here/v1/status"]), "401");
+    assert_eq!(status(NOBODY, &["http://here/healthz"]), "200");
+    assert_eq!(status(NOBODY, &[&["-H", &shown], &task[..]].concat()), "200");
+    assert_eq!(status(0, &task), "200");
+    running.kill().expect("it runs");
+    running.wait().expect("our own child");
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod paused;
 mod pressure;
 mod proxies;
 mod routes;
+mod rules;
 mod tls;
 mod verdicts;
 mod version2;

@@ -137,3 +137,26 @@ fn a_client_that_sends_thousands_of_requests_at_once_does_not_keep_the_loop() {
     let turns = iterations() - before;
     assert!(turns > REQUESTS as u64 / 64, "{REQUESTS} requests were handled in {turns} turns of the loop");
 }
+
+#[test]
+fn a_body_beyond_all_bounds_is_refused_before_it_comes_or_when_it_is_too_much() {
+    let http = HttpDaemon::start(&["--workers", "1", "--max-payload", "1MiB"]);
+    let mut announced = http.connect();
+    let head = announced.head("POST", "/v1/tasks/echo", &[("Content-Length", "10737418240")]);
+    announced.write(head.as_bytes());
+    assert_eq!(announced.answer().expect("an answer").problem(), (413, "too_large".to_owned()));
+    assert_eq!(announced.ends(), b"");
+    let mut endless = http.connect();
+    let head = endless.head("POST", "/v1/tasks/echo", &[("Transfer-Encoding", "chunked")]);
+    endless.write(head.as_bytes());
+    let chunk = ["10000\r\n".as_bytes(), &[b'x'; 1 << 16], b"\r\n"].concat();
+    // What comes behind the answer is thrown away for a while, so that the client can read that.
+    let sent = std::iter::repeat_with(|| endless.try_write(&chunk)).take(48).take_while(Result::is_ok);
+    assert!(sent.count() > 16, "as much as may be is read");
+    let answer = endless.answer();
+    assert!(answer.is_none_or(|answer| answer.status == 413));
+    until("both are refused, and nothing is held", || {
+        let status = http.daemon.status();
+        (status["jobs"]["rejected"] == 2 && status["queue"]["bytes"] == 0).then_some(())
+    });
+}

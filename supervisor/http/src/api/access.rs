@@ -112,16 +112,22 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
 }
 
 impl Access {
-    /// Whether this request may be answered. One that came over a Unix socket always may: the file's directory decides who
-    /// connects. Over TCP it has to name this server, come from no page of another site that is not in `cors`, and show a token; `/healthz` and
+    /// Whether this request may be answered. One of a process of the same user over a Unix socket always may; one of another user,
+    /// whom the socket's mode lets in, has to show a token. Over TCP it has to name this server, come from no page of another site that is not in `cors`, and show a token; `/healthz` and
     /// `/readyz` need none, and neither do routes with [`RouteAuth::None`](crate::RouteAuth::None).
     ///
     /// # Errors
     /// What its client is told: status 400, 401 or 403.
     pub fn check(&self, head: &Parts, remote: Remote) -> Result<(), Problem> {
-        let Remote::Address(_) = remote else { return Ok(()) };
-        let host = self.check_host(head)?;
-        self.check_origin(head, &host)?;
+        match remote {
+            Remote::Process(_) => return Ok(()),
+            // No page reaches a Unix socket.
+            Remote::Stranger(_) => {}
+            Remote::Address(_) => {
+                let host = self.check_host(head)?;
+                self.check_origin(head, &host)?;
+            }
+        }
         let is_open = head.extensions.get::<NeedsNoToken>().is_some();
         // A browser asks what a page may do before it sends what the page has.
         let is_preflight = head.extensions.get::<Preflight>().is_some();
@@ -242,6 +248,8 @@ mod tests {
             "127.0.0.1.evil.example",
             "10.0.0.1",
             "localhost:80:80",
+            "localhost.",
+            "localhost6",
             "0.0.0.0",
         ] {
             assert_eq!(status(&access(), &[("host", host), BEARER]), 403, "{host}");

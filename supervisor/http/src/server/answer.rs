@@ -40,7 +40,7 @@ impl Answer for Inner {
         let edge = Rc::clone(&self.edge.borrow());
         let client = match remote {
             Remote::Address(peer) => Some(edge.proxies.client(&head.headers, peer.ip()).unwrap_or(peer.ip())),
-            Remote::Process(_) => None,
+            Remote::Process(_) | Remote::Stranger(_) => None,
         };
         mark_preflight(&mut head);
         let found = self.find(&mut head);
@@ -185,10 +185,10 @@ fn out_of_bounds(head: &Parts) -> Option<Problem> {
 
 /// The client as the access log has it: one word.
 fn name_in_log(client: Option<IpAddr>, remote: Remote) -> String {
-    match (client, remote) {
+    match (client, remote.process()) {
         (Some(address), _) => address.to_string(),
-        (None, Remote::Process(Some(process))) => format!("unix:{process}"),
-        (None, _) => "unix".to_owned(),
+        (None, Some(process)) => format!("unix:{process}"),
+        (None, None) => "unix".to_owned(),
     }
 }
 

@@ -1,0 +1,132 @@
+//! A server of one's own on the loop: handlers, callbacks, and what becomes of those that fail.
+
+use super::config;
+use offload_http::{Address, Method, Problem, Replier, Request, RequestContext, Server};
+use offload_supervisor::EventLoop;
+use offload_supervisor::event_loop::{Context, Remote};
+use offload_supervisor::protocol::nouns::OutcomeCode;
+use offload_supervisor::service::{Service, ServiceConfig};
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tests::harness::PATIENCE;
+
+thread_local! {
+    /// Of callbacks that have not replied yet.
+    static KEPT: RefCell<Vec<Replier>> = const { RefCell::new(Vec::new()) };
+}
+
+fn add_routes(server: &Server) {
+    server.get("/hello/{name}", |request, _| async move {
+        format!("hello {}", request.parameter("name").unwrap_or_default())
+    });
+    server.post("/hash", |request, cx| async move { cx.offload("sha256", request.body()).await });
+    server.get("/later", |_: Request, cx: RequestContext| async move {
+        cx.event_loop().sleep(Duration::from_millis(5)).await;
+        "later"
+    });
+    server.get("/panic", |request, _| async move {
+        assert!(request.query("calm").is_some(), "not calm");
+        "calm"
+    });
+    server.get("/panic/at-once", |request: Request, _| {
+        assert!(request.query("calm").is_some(), "not calm");
+        async { "calm" }
+    });
+    let callback = |path: &str, callback: fn(Request, Replier, &mut Context)| {
+        server.on(Method::GET, path, callback);
+    };
+    callback("/callback", |_, replier, cx| {
+        cx.set_timeout(Duration::from_millis(5), |_| replier.send("called back"));
+    });
+    callback("/callback/nothing", |_, replier, _| drop(replier));
+    callback("/callback/never", |_, replier, _| KEPT.with_borrow_mut(|kept| kept.push(replier)));
+    callback("/callback/all", |_, replier, _| {
+        KEPT.take().into_iter().for_each(|kept| kept.send("at last"));
+        replier.send("all of them");
+    });
+}
+
+struct Served {
+    address: String,
+    remote: Remote,
+    thread: JoinHandle<()>,
+}
+
+impl Served {
+    fn start() -> Served {
+        let (send, receive) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut event_loop = EventLoop::new().unwrap();
+            let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
+            let server = Server::new(&service, &event_loop);
+            add_routes(&server);
+            server.check(|head, _| match head.headers.contains_key("x-banned") {
+                true => Err(Problem::new(OutcomeCode::Forbidden, "no")),
+                false => Ok(()),
+            });
+            let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+            send.send((address.to_string(), event_loop.remote())).unwrap();
+            event_loop.run().unwrap();
+        });
+        let (address, remote) = receive.recv_timeout(PATIENCE).expect("it listens");
+        Served { address, remote, thread }
+    }
+
+    fn send(&self, method: &str, path: &str, more: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        let fields = format!("Host: x\r\nContent-Length: {length}\r\nConnection: close\r\n{more}");
+        write!(stream, "{method} {path} HTTP/1.1\r\n{fields}\r\n{body}").unwrap();
+        stream
+    }
+
+    fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
+        answer(self.send(method, path, more, body))
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        self.ask("GET", path, "", "")
+    }
+}
+
+fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn handlers_and_callbacks_answer_at_once_and_later_and_a_failing_one_costs_its_own_request() {
+    let served = Served::start();
+    let ok = |text: &str| (200, text.to_owned());
+    assert_eq!(served.get("/hello/world"), ok("hello world"));
+    assert_eq!(served.get("/later"), ok("later"));
+    assert_eq!(served.get("/callback"), ok("called back"));
+    let (status, hash) = served.ask("POST", "/hash", "", "abc");
+    assert!(status == 200 && hash.contains("ba7816bf"), "{status} {hash}");
+    let waiting = served.send("GET", "/callback/never", "", "");
+    for path in ["/panic", "/panic/at-once", "/callback/nothing"] {
+        let (status, problem) = served.get(path);
+        assert!(status == 500 && problem.contains("\"code\":\"panic\""), "{path}: {status} {problem}");
+    }
+    assert_eq!(served.get("/panic?calm"), ok("calm"));
+    for (method, path, more, status) in [
+        ("GET", "/nowhere", "", 404),
+        ("DELETE", "/hash", "", 405),
+        ("GET", "/hello/world", "X-Banned: yes\r\n", 403),
+        ("GET", "/nowhere", "X-Banned: yes\r\n", 403),
+    ] {
+        assert_eq!(served.ask(method, path, more, "").0, status, "{method} {path} {more}");
+    }
+    // Its connection was accepted before those that came later, and its callback is a tick.
+    assert_eq!(served.get("/callback/all"), ok("all of them"));
+    assert_eq!(answer(waiting), ok("at last"));
+    served.remote.stop();
+    served.thread.join().expect("the loop ends");
+}
