@@ -46,8 +46,11 @@ fn a_page_of_another_site_reaches_nothing() {
     assert_eq!(connection.answer().expect("an answer").problem(), (403, "forbidden".to_owned()));
 }
 
+/// The status that it has to have, its method, and its fields.
+type RequestOfPage = (u16, &'static str, Vec<(&'static str, String)>);
+
 /// What a page can make a browser send without asking first, and what it cannot: each with a mark by which it is known, or without.
-fn requests_of_pages(host: &str, token: &str) -> Vec<(u16, &'static str, Vec<(&'static str, String)>)> {
+fn requests_of_pages(host: &str, token: &str) -> Vec<RequestOfPage> {
     let kinds = [
         ("GET", "no-cors", "image", None),
         ("GET", "navigate", "document", None),

@@ -216,7 +216,7 @@ fn wrong_frames() -> Vec<Question> {
             behind_get(peer, &frame(CONTINUATION, END_HEADERS, 1, &fields(&[("x", "y")])));
         }),
         ("5.1: DATA behind RST_STREAM", Stream(CLOSED), |peer| {
-            after_reset(peer, &frame(DATA, END_STREAM, 1, b"x"))
+            after_reset(peer, &frame(DATA, END_STREAM, 1, b"x"));
         }),
         ("5.1: HEADERS behind RST_STREAM", OVER, |peer| {
             let again = get(peer, 1, WHOLE);
@@ -226,7 +226,7 @@ fn wrong_frames() -> Vec<Question> {
             after_reset(peer, &frame(CONTINUATION, END_HEADERS, 1, &fields(&[("x", "y")])));
         }),
         ("5.1: DATA on a closed stream", Stream(CLOSED), |peer| {
-            after_get(peer, &frame(DATA, END_STREAM, 1, b"x"))
+            after_get(peer, &frame(DATA, END_STREAM, 1, b"x"));
         }),
         ("5.1: HEADERS on a closed stream", Connection(&[STREAM_CLOSED, PROTOCOL_ERROR]), |peer| {
             let again = get(peer, 1, WHOLE);
@@ -251,7 +251,7 @@ fn wrong_frames() -> Vec<Question> {
             peer.write(&frame(HEADERS, WHOLE | PADDED, 1, &fields[..100]));
         }),
         ("6.9: the window of a stream grows by nothing", Stream(PROTOCOL), |peer| {
-            behind_post(peer, &window(1, 0))
+            behind_post(peer, &window(1, 0));
         }),
         ("6.9.1: the window of a stream over the largest", Stream(FLOW), |peer| {
             behind_post(peer, &[window(1, 0x7fff_ffff), window(1, 0x7fff_ffff)].concat());
@@ -290,7 +290,7 @@ fn wrong_messages() -> Vec<Question> {
             only(peer, &[(":method", "GET"), (":scheme", "http"), (":path", "")]);
         }),
         ("8.3.1: no scheme", Stream(PROTOCOL), |peer| {
-            only(peer, &[(":method", "GET"), (":path", "/healthz")])
+            only(peer, &[(":method", "GET"), (":path", "/healthz")]);
         }),
         ("8.3.1: two schemes", Stream(PROTOCOL), |peer| {
             let twice = [(":method", "GET"), (":scheme", "http"), (":scheme", "http"), (":path", "/healthz")];
