@@ -10,6 +10,8 @@ mod batches;
 mod bench;
 mod bench_advise;
 mod bench_own_work;
+mod bench_peers;
+mod bench_report;
 mod blame;
 mod blocked_output;
 mod bounds;

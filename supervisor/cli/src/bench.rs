@@ -14,29 +14,43 @@
 //! | `bench/strategy.rs` | the strategies, and how a sample of one is taken |
 //! | `bench/statistics.rs` | what several samples say, and when a difference is one |
 //! | `bench/jobs.rs` | runs one job after another until the time is up, and checks each answer |
+//! | `bench/bench_task.rs` | the built-in tasks |
 //! | `bench/workload.rs`, `bench/array.rs` | what a job computes: at once, in steps, or by a worker |
 //! | `bench/own_work.rs` | jobs of which only somebody's own workers know what they are |
+//! | `bench/peers.rs`, `bench/peers/` | the same jobs in Node.js and Python |
 //! | `bench/prober.rs` | measures how long other users of the loop wait meanwhile |
+//! | `bench/lag.rs` | how late a timer of the loop is meanwhile, and when |
 //! | `bench/machine.rs` | the cores, and what else they do meanwhile |
+//! | `bench/conditions.rs` | what held the cores back meanwhile |
 //! | `bench/baseline.rs` | the result beside that of an earlier run |
 //! | `bench/advise.rs`, `bench/advice.rs` | from which size on to offload: the verb, and the model behind it |
-//! | `bench/report.rs` | the result, as a table and as a JSON document |
+//! | `bench/report.rs`, `bench/rows.rs` | the result, as a table and as a JSON document |
+//! | `bench/page.rs`, `bench/page/` | the result as a page with plots |
 
 mod advice;
 mod advise;
 mod array;
 mod baseline;
+mod bench_task;
 mod compare;
 mod comparison;
+mod conditions;
+mod folder;
 mod jobs;
+mod lag;
 mod machine;
+mod memory;
 mod own_work;
+mod page;
+mod peers;
 pub(crate) mod pool;
 mod prober;
 mod report;
+mod rows;
 mod seeds;
 mod statistics;
 mod strategy;
+mod synthetic;
 mod workload;
 
 use super::failure::VerbResult;

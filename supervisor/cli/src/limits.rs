@@ -175,6 +175,18 @@ pub(crate) const BENCH_WARM_UP: Duration = Duration::from_millis(50);
 /// How long `bench` waits until all workers are ready.
 pub(crate) const BENCH_READY_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a process of another runtime may take to be ready, and to answer after the time of a sample.
+pub(crate) const BENCH_PEER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long it may take to end, when it has nothing more to do.
+pub(crate) const BENCH_PEER_END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest line that is read of it, in bytes.
+pub(crate) const BENCH_PEER_LINE_MAX: u64 = 1 << 20;
+
+/// How much is kept of what it says to people, in bytes.
+pub(crate) const BENCH_PEER_WORDS_MAX: u64 = 4 << 10;
+
 /// How long a part of a scenario of `bench seeds` may take.
 pub(crate) const BENCH_SCENARIO_MAX: Duration = Duration::from_secs(60);
 

@@ -54,6 +54,13 @@ pub(crate) fn count(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// A share of 0 to 1 as a bar of at most so many columns, exact to an eighth of one.
+pub(crate) fn bar(share: f64, columns: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * columns as f64 * 8.0).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +83,14 @@ mod tests {
         ] {
             assert_eq!(time(microseconds), text);
         }
+    }
+
+    #[test]
+    fn a_bar_is_as_long_as_its_share() {
+        assert_eq!(
+            [0.0, 0.5, 0.55, 1.0, 7.0, f64::NAN].map(|share| bar(share, 2)),
+            ["", "█", "█▏", "██", "██", ""]
+        );
     }
 
     #[test]

@@ -9,10 +9,15 @@ use super::super::output_file::OutputFile;
 use super::super::table::Table;
 use super::super::text;
 use super::advice::{self, Crossing, Point, median};
-use super::compare::{BenchTask, parse_seconds, pool_config};
+use super::bench_task::BenchTask;
+use super::compare::{parse_seconds, pool_config};
+use super::conditions::ConditionsMeter;
 use super::jobs::Exercise;
-use super::machine::{NoiseMeter, cores};
+use super::machine::{Machine, NoiseMeter, cores};
+use super::memory::Memory;
+use super::page::{self, Page};
 use super::strategy::{Setup, Strategy, measure};
+use super::synthetic::Synthetic;
 use super::workload::{Cut, Documents, Numbers, OnePiece, PrimesUpTo, Workload};
 use crate::configuration::Settings;
 use crate::configuration::arguments::{KeyFlags, NumberOfWorkers};
@@ -30,6 +35,7 @@ const EXAMPLES: &str = "\
 Examples:
   offload bench advise                                   from which n on should `average` be offloaded?
   offload bench advise --task json --lag-slo 2ms         and from which size on would it make the loop late by 2 ms?
+  offload bench advise --report page.html                and a plot of it, for a browser
   offload bench advise --task primes --write policy.json keep the advice; `ComputePool::auto` of the library follows it";
 
 /// Say from which size on a task is better offloaded, and how many workers pay off on this machine
@@ -51,6 +57,14 @@ pub(super) struct Advise {
     /// Write the advice to this file, for programs; what it says of other tasks stays
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+
+    /// Write the result to this file as a page with a plot, for a browser. It needs nothing else, so it can be sent to others
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Measure a task of which is known that workers do more jobs from this size on: is that found?
+    #[arg(long, value_name = "SIZE", hide = true, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    synthetic: Option<u64>,
 
     #[command(flatten)]
     workers: KeyFlags<NumberOfWorkers>,
@@ -83,6 +97,8 @@ struct Advice {
     sizes: Vec<SizeRow>,
     foreign: f64,
     stolen: f64,
+    /// What makes the figures worth less, in sentences.
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -99,6 +115,7 @@ struct WorkerCounts {
     cores: usize,
     /// Cores that the control group allows; none if it does not say.
     quota: Option<f64>,
+    memory: Memory,
     /// Jobs per second of one worker, of two and so on: medians.
     jobs_per_s: Vec<f64>,
 }
@@ -117,12 +134,15 @@ impl Advise {
         let settings = globals.settings(self.workers.layer())?;
         let policy = self.write.as_deref().map(policy_to_change).transpose()?;
         let output = self.write.as_deref().map(OutputFile::open).transpose()?;
-        let noise = NoiseMeter::start();
+        let page = self.report.as_deref().map(OutputFile::open).transpose()?;
+        let (noise, conditions, begun) = (NoiseMeter::start(), ConditionsMeter::start(), Instant::now());
         let mut advice = Measurer::new(&self, &settings, globals).advice()?;
         let noise = noise.stop();
         (advice.foreign, advice.stolen) = (noise.foreign(), noise.stolen());
+        advice.warnings.extend(noise.warning());
+        advice.warnings.extend(conditions.stop(begun.elapsed()).warnings());
         if !globals.quiet {
-            noise.warning().iter().for_each(|warning| say(warning));
+            advice.warnings.iter().for_each(|warning| say(warning));
         }
         if let (Some(mut policy), Some(output)) = (policy, output) {
             policy.tasks.insert(advice.task.to_owned(), advice.policy());
@@ -134,6 +154,7 @@ impl Advise {
             true => print_line(serde_json::to_string(&advice).expect("numbers and names can be written"))?,
             false => print(advice.text().as_bytes())?,
         }
+        page.map_or(Ok(()), |page| page.write(advice.page().as_bytes()))?;
         Ok(OK)
     }
 }
@@ -164,7 +185,8 @@ impl Measurer<'_> {
 
     fn advice(&self) -> Result<Advice, Failure> {
         let slo_us = self.verb.lag_slo.as_micros() as f64;
-        let (first, last, cut) = self.verb.task.sizes();
+        let synthetic = |from: u64| (from / 16, from * 64, Cut::OnePiece);
+        let (first, last, cut) = self.verb.synthetic.map_or_else(|| self.verb.task.sizes(), synthetic);
         let is_enough = |point: &Point| {
             let (on_loop, lag) = (median(&point.on_loop_us), median(&point.lag_us));
             let is_decided = on_loop > 2.0 * median(&point.offloaded_us) || on_loop > LARGE_US;
@@ -186,6 +208,7 @@ impl Measurer<'_> {
             sizes: points.iter().map(SizeRow::of).collect(),
             foreign: 0.0,
             stolen: 0.0,
+            warnings: Vec::new(),
         })
     }
 
@@ -193,6 +216,9 @@ impl Measurer<'_> {
     fn point(&self, size: u64, rounds: u32) -> Result<Option<Point>, Failure> {
         if Instant::now() >= self.give_up_at {
             return Ok(None);
+        }
+        if let Some(from) = self.verb.synthetic {
+            return self.synthetic_point(from, size, rounds).map(Some);
         }
         match self.verb.task {
             BenchTask::Average => self.point_of(Numbers::new(size)?, rounds),
@@ -218,13 +244,29 @@ impl Measurer<'_> {
             let offloaded = measure(Strategy::Offloaded, &exercise, &setup)?;
             point.on_loop_us.push(1e6 / on_loop.jobs_per_s);
             point.offloaded_us.push(1e6 / offloaded.jobs_per_s);
-            point.lag_us.push(inline.loop_lag_us.p99 as f64);
+            point.lag_us.push(inline.loop_lag_us.map_or(0, |lag| lag.p99) as f64);
+        }
+        Ok(point)
+    }
+
+    /// Both kinds of jobs are done in this process, and each takes as long as it says.
+    fn synthetic_point(&self, from: u64, size: u64, rounds: u32) -> Result<Point, Failure> {
+        let [on_loop, offloaded] = Synthetic::both(from, size);
+        let setup = self.setup(&on_loop);
+        let (on_loop, offloaded) = (Rc::new(Exercise::new(on_loop)?), Rc::new(Exercise::new(offloaded)?));
+        let mut point = Point { size, ..Point::default() };
+        for _ in 0..rounds {
+            let inline = measure(Strategy::Inline, &on_loop, &setup)?;
+            let elsewhere = measure(Strategy::Inline, &offloaded, &setup)?;
+            point.on_loop_us.push(1e6 / inline.jobs_per_s);
+            point.offloaded_us.push(1e6 / elsewhere.jobs_per_s);
+            point.lag_us.push(inline.loop_lag_us.map_or(0, |lag| lag.p99) as f64);
         }
         Ok(point)
     }
 
     fn setup(&self, workload: &impl Workload) -> Setup {
-        Setup { window: self.window, pool: pool_config(workload, self.settings, self.globals) }
+        Setup::new(self.window, pool_config(workload, self.settings, self.globals))
     }
 
     /// One worker, two and so on, until there is one more than cores.
@@ -240,9 +282,9 @@ impl Measurer<'_> {
             BenchTask::Regex => self.rates_of(OnePiece::regex(size)?, most),
             BenchTask::Thumbnail => self.rates_of(OnePiece::thumbnail(size)?, most),
         }?;
-        let (pay_off, jobs_per_s) =
-            (advice::workers_that_pay(&rates), rates.iter().map(|rates| median(rates)));
-        Ok(WorkerCounts { pay_off, cores, quota, jobs_per_s: jobs_per_s.collect() })
+        let (memory, jobs_per_s) = (Memory::now(), rates.iter().map(|rates| median(rates)));
+        let pay_off = advice::workers_that_pay(&rates).min(memory.workers().max(1));
+        Ok(WorkerCounts { pay_off, cores, quota, memory, jobs_per_s: jobs_per_s.collect() })
     }
 
     fn rates_of<W: Workload>(&self, workload: W, most: usize) -> Result<Vec<Vec<f64>>, Failure> {
@@ -303,12 +345,32 @@ impl Advice {
         let mut table = Table::new(&["#SIZE", "#ON THE LOOP", "#OFFLOADED", "#GAIN", "#LAG IF WHOLE"]);
         self.sizes.iter().for_each(|row| table.row(row.cells()));
         let (task, workers) = (self.task, text::count(self.workers as u64, "worker"));
-        let sentences = [self.where_to_offload(), self.below_that(), self.how_late(), self.how_many()];
         format!(
             "{task}, {workers}; the times are those of a job\n\n{}\n{}\n",
             table.render(),
-            sentences.join("\n")
+            self.sentences().join("\n")
         )
+    }
+
+    fn sentences(&self) -> [String; 4] {
+        [self.where_to_offload(), self.below_that(), self.how_late(), self.how_many()]
+    }
+
+    /// With the plot, for a browser.
+    fn page(&self) -> String {
+        #[derive(Serialize)]
+        struct Content<'a> {
+            advice: &'a Advice,
+            sentences: [String; 4],
+        }
+        let page = Page {
+            title: format!("From which size on should {} be offloaded?", self.task),
+            about: format!("{}.", page::measured_with(&Machine::describe().line())),
+            warnings: &self.warnings,
+            content: Content { advice: self, sentences: self.sentences() },
+            text: self.text(),
+        };
+        page.html()
     }
 
     fn where_to_offload(&self) -> String {
@@ -360,13 +422,14 @@ impl Advice {
     }
 
     fn how_many(&self) -> String {
-        let WorkerCounts { pay_off, cores, quota, jobs_per_s } = &self.worker_counts;
+        let WorkerCounts { pay_off, cores, quota, memory, jobs_per_s } = &self.worker_counts;
         let rates = jobs_per_s.iter().enumerate().map(|(at, rate)| format!("{} {rate:.0}", at + 1));
         let rates = rates.collect::<Vec<_>>().join(", ");
         let quota =
             quota.map_or_else(String::new, |quota| format!(" of which the control group allows {quota:.1}"));
         let (workers, cores) = (text::count(*pay_off as u64, "worker"), text::count(*cores as u64, "core"));
-        format!("{workers} pay off on {cores}{quota}; jobs/s by the number of workers: {rates}.")
+        let memory = memory.words();
+        format!("{workers} pay off on {cores}{quota}; jobs/s by the number of workers: {rates}; {memory}.")
     }
 }
 
@@ -388,11 +451,13 @@ mod tests {
                 pay_off: 2,
                 cores: 2,
                 quota: Some(1.5),
+                memory: Memory { available_bytes: 100 << 20, worker_bytes: 10 << 20 },
                 jobs_per_s: vec![10.0, 19.0, 18.0],
             },
             sizes: vec![SizeRow { size: 1000, on_loop_us: 50.0, offloaded_us: 25.0, lag_us: 60.0 }],
             foreign: 0.0,
             stolen: 0.0,
+            warnings: Vec::new(),
         }
     }
 

@@ -4,7 +4,8 @@
 //! differ by more than their rounds do: a tolerance allows for that, and for what others use of the machine now.
 
 use super::super::failure::Failure;
-use super::report::{BenchReport, BesideBaseline, NoiseRow, Row, SLOWER, Subject};
+use super::report::{BenchReport, Subject};
+use super::rows::{BesideBaseline, NoiseRow, Row, SLOWER};
 use super::statistics::{Ratio, Verdict};
 use crate::limits::BASELINE_BYTES_MAX;
 use serde::Deserialize;

@@ -11,18 +11,21 @@ use super::super::failure::{Failure, OK, VerbResult};
 use super::super::flags::{Globals, PoolFlags};
 use super::super::input::Input;
 use super::super::output::{print, print_line, say};
+use super::super::output_file::OutputFile;
 use super::baseline::{Baseline, Judge};
+use super::bench_task::BenchTask;
 use super::comparison::{self, Comparison, Plan, Summary};
 use super::jobs::Exercise;
 use super::own_work::OwnWork;
-use super::report::{BenchReport, Measured, Subject};
+use super::peers::{self, Peer, Runtime, Work};
+use super::report::{self, BenchReport, Measured, Missing, Subject};
 use super::strategy::{Setup, Strategy};
-use super::workload::{Cut, Documents, Numbers, OnePiece, PrimesUpTo, Workload};
+use super::workload::{Documents, Numbers, OnePiece, PrimesUpTo, Workload};
 use crate::configuration::Settings;
-use crate::limits::{BENCH_ELEMENTS_MAX, BENCH_SIDE_MAX, BENCH_TEXT_MAX, BENCH_TIME_MAX, BENCH_TIME_MIN};
-use clap::{Args, ValueEnum};
+use crate::limits::{BENCH_TIME_MAX, BENCH_TIME_MIN};
+use clap::Args;
 use offload_supervisor::units::{parse_duration, show_duration};
-use offload_supervisor::{PoolConfig, Program};
+use offload_supervisor::{Policy, PoolConfig, Program};
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +39,8 @@ Examples:
   offload bench compare --size 1000,10000,100000 --json
   offload bench compare --strategies threads,offloaded   the second beside the first
   offload bench compare --strategies inline,inline       the same beside itself: how sure is this machine?
+  offload bench compare --with-node --with-python        beside Node.js and Python, in the same rounds
+  offload bench compare --report page.html               and plots of it, for a browser
   offload bench compare --json > before.json             keep it, and after a change:
   offload bench compare --baseline before.json           exit code 1 if anything became slower
 
@@ -76,6 +81,28 @@ pub(super) struct Compare {
     #[arg(long, value_name = "S,S", value_enum, value_delimiter = ',')]
     strategies: Vec<Strategy>,
 
+    /// Write the result to this file as a page with plots, for a browser. It needs nothing else, so it can be sent to others
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Measure the same jobs in Node.js, too: on its loop, in steps between immediates, and in threads of piscina if it is
+    /// installed; for average, json, primes and pbkdf2
+    #[arg(long, conflicts_with_all = ["exec", "worker", "worker-jsonl", "worker-http", "input"])]
+    with_node: bool,
+
+    /// Measure the same jobs in Python, too: on the loop of asyncio, and in a ProcessPoolExecutor; for average, json, primes and
+    /// pbkdf2
+    #[arg(long, conflicts_with_all = ["exec", "worker", "worker-jsonl", "worker-http", "input"])]
+    with_python: bool,
+
+    /// Add the strategy `auto`: each job is done where this file says, as `ComputePool::auto` does it (`bench advise --write`)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["exec", "worker", "worker-jsonl", "worker-http", "input"])]
+    policy: Option<PathBuf>,
+
+    /// Let the last strategy, which must be inline, take so many percent longer for each job: is that found?
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    handicap: u32,
+
     /// A report of an earlier run (--json): exit with 1 if a strategy does fewer jobs a second than it, by more than the noise of
     /// both runs, and by more than --tolerance plus what others use of the machine meanwhile
     #[arg(long, value_name = "FILE")]
@@ -92,93 +119,27 @@ pub(super) struct Compare {
     pool: PoolFlags,
 }
 
-/// A built-in task that can be done in this process, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum BenchTask {
-    /// Add up the numbers 1 to N: a step is one addition
-    Average,
-    /// Measure a JSON document, an array of N elements: a step is one element
-    Json,
-    /// Count the primes up to N: a step is 65,536 numbers
-    Primes,
-    /// Derive a key with N iterations, in one piece
-    Pbkdf2,
-    /// Look for a pattern in a text of N bytes, in one piece
-    Regex,
-    /// Shrink a picture of N x N pixels, in one piece
-    Thumbnail,
-}
-
-impl BenchTask {
-    fn named(name: &str) -> Result<BenchTask, Failure> {
-        let unknown = |_| {
-            let names: Vec<_> =
-                BenchTask::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
-            let names: Vec<_> = names.iter().map(|name| name.get_name()).collect();
-            Failure::Usage(format!(
-                "--task: this process cannot do {name:?} itself, only {}; for any other task of workers say --input, and \
-                 --worker, --worker-jsonl or --worker-http if they are yours",
-                names.join(", ")
-            ))
-        };
-        BenchTask::from_str(name, false).map_err(unknown)
-    }
-
-    /// Its name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            BenchTask::Average => "average",
-            BenchTask::Json => "json",
-            BenchTask::Primes => "primes",
-            BenchTask::Pbkdf2 => "pbkdf2",
-            BenchTask::Regex => "regex",
-            BenchTask::Thumbnail => "thumbnail",
-        }
-    }
-
-    /// The smallest and the largest size that say something, and how it can be cut.
-    pub(super) fn sizes(self) -> (u64, u64, Cut) {
-        match self {
-            BenchTask::Average => (1000, 1_000_000_000, Numbers::CUT),
-            BenchTask::Json => (8, BENCH_ELEMENTS_MAX, Documents::CUT),
-            BenchTask::Primes => (1000, 1_000_000_000, PrimesUpTo::CUT),
-            BenchTask::Pbkdf2 => (4, 1_000_000, OnePiece::CUT),
-            BenchTask::Regex => (128, BENCH_TEXT_MAX, OnePiece::CUT),
-            BenchTask::Thumbnail => (8, BENCH_SIDE_MAX, OnePiece::CUT),
-        }
-    }
-
-    fn usual_size(self) -> u64 {
-        match self {
-            BenchTask::Average | BenchTask::Primes => 1_000_000,
-            BenchTask::Json => 20_000,
-            BenchTask::Pbkdf2 => 2_000,
-            BenchTask::Regex => 100_000,
-            BenchTask::Thumbnail => 256,
-        }
-    }
-}
-
 impl Compare {
     /// Runs the verb.
     pub(super) fn run(mut self, globals: &Globals) -> VerbResult {
         let settings = globals.settings(self.pool.layer())?;
         let baseline = self.baseline.as_deref().map(Baseline::read).transpose()?;
         let judge = Judge { baseline, tolerance: f64::from(self.tolerance) / 100.0 };
+        let page = self.report.as_deref().map(OutputFile::open).transpose()?;
+        let mut reports = Vec::new();
         if self.is_own_work() {
-            let report = self.compare_own_work(&settings, &judge, globals)?;
-            print_report(&report, true, globals)?;
-            return Ok(exit_code(report.is_slower()));
+            reports.push(self.compare_own_work(&settings, &judge, globals)?);
+            print_report(&reports[0], true, globals)?;
+        } else {
+            let task = self.task.as_deref().map_or(Ok(BenchTask::Average), BenchTask::named)?;
+            let sizes = if self.size.is_empty() { vec![task.usual_size()] } else { self.size.clone() };
+            for size in sizes {
+                reports.push(self.compare_size(task, size, &settings, &judge, globals)?);
+                print_report(&reports[reports.len() - 1], reports.len() == 1, globals)?;
+            }
         }
-        let task = self.task.as_deref().map_or(Ok(BenchTask::Average), BenchTask::named)?;
-        let sizes = if self.size.is_empty() { &[task.usual_size()][..] } else { &self.size };
-        let mut is_slower = false;
-        for (at, size) in sizes.iter().enumerate() {
-            let report = self.compare_size(task, *size, &settings, &judge, globals)?;
-            print_report(&report, at == 0, globals)?;
-            is_slower |= report.is_slower();
-        }
-        Ok(exit_code(is_slower))
+        page.map_or(Ok(()), |page| page.write(report::page(&reports).as_bytes()))?;
+        Ok(exit_code(reports.iter().any(BenchReport::is_slower)))
     }
 
     /// Whether the jobs are somebody's own, so that nothing but a worker can do them.
@@ -207,7 +168,7 @@ impl Compare {
         self.check_strategies(&work)?;
         judge.check(&Subject::new(&work, pool.core.workers))?;
         let outputs = work.first_outputs(&pool)?;
-        self.compare(Exercise::with_answers(work, outputs), pool, judge, globals)
+        self.compare(Exercise::with_answers(work, outputs), pool, &[], judge, globals)
     }
 
     fn compare_size(
@@ -240,22 +201,33 @@ impl Compare {
         self.check_strategies(&workload)?;
         let pool = pool_config(&workload, settings, globals);
         judge.check(&Subject::new(&workload, pool.core.workers))?;
-        self.compare(Exercise::new(workload)?, pool, judge, globals)
+        let runtimes = [(self.with_node, Runtime::Node), (self.with_python, Runtime::Python)];
+        let runtimes = runtimes.into_iter().filter_map(|(is_wanted, runtime)| is_wanted.then_some(runtime));
+        let runtimes: Vec<Runtime> = runtimes.collect();
+        runtimes.iter().try_for_each(|runtime| runtime.check(workload.task()))?;
+        self.compare(Exercise::new(workload)?, pool, &runtimes, judge, globals)
     }
 
     fn compare<W: Workload>(
         &self,
         exercise: Exercise<W>,
         pool: PoolConfig,
+        runtimes: &[Runtime],
         judge: &Judge,
         globals: &Globals,
     ) -> Result<BenchReport, Failure> {
         let (strategies, left_out) = self.strategies_for::<W>();
-        let plan = Plan { strategies, rounds: self.rounds, setup: Setup { window: self.window(), pool } };
+        let mut setup = Setup::new(self.window(), pool);
+        setup.policy = Rc::new(self.policy()?);
+        let plan =
+            Plan { strategies, rounds: self.rounds, setup, handicap: f64::from(self.handicap) / 100.0 };
         let exercise = Rc::new(exercise);
-        let found = comparison::compare(&plan, &exercise, |round| self.tell(round, &plan, globals))?;
+        let (peers, missing) = start_peers(runtimes, &exercise, plan.setup.pool.core.workers)?;
+        let count = plan.strategies.len() + peers.len();
+        let found = comparison::compare(&plan, &exercise, peers, |round| self.tell(round, count, globals))?;
+        let warnings = self.warnings(&found);
         if !globals.quiet {
-            self.warnings(&found).iter().for_each(|warning| say(warning));
+            warnings.iter().for_each(|warning| say(warning));
         }
         let workload = &*exercise.workload;
         let left_out = left_out.iter().map(|strategy| strategy.name()).collect();
@@ -264,6 +236,8 @@ impl Compare {
             seconds: self.seconds.as_secs_f64(),
             rounds: self.rounds,
             left_out: (left_out, W::CUT.why_not(workload.task())),
+            missing,
+            warnings,
         };
         let mut report = BenchReport::new(measured, &found);
         judge.judge(&mut report);
@@ -273,13 +247,27 @@ impl Compare {
     /// Those that are possible for such a workload, and those that are not.
     fn strategies_for<W: Workload>(&self) -> (Vec<Strategy>, Vec<Strategy>) {
         let wanted = match self.strategies.is_empty() {
-            true => Strategy::usual(W::CUT),
+            true => Strategy::usual(W::CUT, self.policy.is_some()),
             false => self.strategies.clone(),
         };
         wanted.into_iter().partition(|strategy| strategy.is_possible(W::CUT))
     }
 
+    fn policy(&self) -> Result<Policy, Failure> {
+        let Some(file) = &self.policy else { return Ok(Policy::default()) };
+        Policy::read(file).map_err(|error| {
+            Failure::Unreadable(format!("--policy: cannot read {}: {error}", file.display()))
+        })
+    }
+
     fn check_strategies<W: Workload>(&self, workload: &W) -> Result<(), Failure> {
+        if self.strategies.contains(&Strategy::Auto) && self.policy.is_none() {
+            return Err(Failure::Usage("--strategies: auto needs --policy FILE".to_owned()));
+        }
+        if self.handicap > 0 && self.strategies.last() != Some(&Strategy::Inline) {
+            return Err(Failure::Usage("--handicap: the last strategy must be inline".to_owned()));
+        }
+        self.policy()?;
         match self.strategies_for::<W>().0.is_empty() {
             true => {
                 let why = W::CUT.why_not(workload.task());
@@ -295,10 +283,9 @@ impl Compare {
     }
 
     /// Says how far it is, because nothing else is printed until all is measured, which may take minutes.
-    fn tell(&self, round: u32, plan: &Plan, globals: &Globals) {
+    fn tell(&self, round: u32, count: usize, globals: &Globals) {
         if !globals.quiet && stderr().is_terminal() {
             let (rounds, window) = (self.rounds, show_duration(self.window()));
-            let count = plan.strategies.len();
             say(&format!("round {round} of {rounds}: {window} for each of {count} strategies"));
         }
     }
@@ -306,13 +293,30 @@ impl Compare {
     /// What makes the figures worth less.
     fn warnings(&self, found: &Comparison) -> Vec<String> {
         let few = |row: &&Summary| row.jobs < u64::from(self.rounds) * JOBS_OF_A_SAMPLE;
-        let few: Vec<&str> = found.rows.iter().filter(few).map(|row| row.strategy.name()).collect();
+        let few: Vec<&str> = found.rows.iter().filter(few).map(|row| row.strategy).collect();
         let few = (!few.is_empty()).then(|| {
             let (names, window) = (few.join(", "), show_duration(self.window()));
             format!("{names}: hardly a job ends in {window}, so the figures are rough; more --seconds help")
         });
-        few.into_iter().chain(found.noise.warning()).collect()
+        few.into_iter().chain(found.noise.warning()).chain(found.conditions.warnings()).collect()
     }
+}
+
+fn start_peers<W: Workload>(
+    runtimes: &[Runtime],
+    exercise: &Exercise<W>,
+    workers: usize,
+) -> Result<(Vec<Peer>, Vec<Missing>), Failure> {
+    let workload = &exercise.workload;
+    let input = workload.input(0);
+    let work = Work { task: workload.task(), input: &input, output: exercise.output(), workers };
+    let (mut peers, mut missing) = (Vec::new(), Vec::new());
+    for runtime in runtimes {
+        let (started, absent) = peers::start(*runtime, &work)?;
+        peers.extend(started);
+        missing.extend(absent);
+    }
+    Ok((peers, missing))
 }
 
 fn exit_code(is_slower: bool) -> ExitCode {

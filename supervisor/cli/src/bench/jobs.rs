@@ -12,6 +12,7 @@
 use super::super::failure::Failure;
 use super::super::render;
 use super::workload::Workload;
+use bytes::Bytes;
 use offload_protocol::nouns::{OutcomeCode, Receipt};
 use offload_supervisor::{Context, Finished};
 use offload_worker::TaskError;
@@ -26,6 +27,8 @@ pub(super) struct Exercise<W: Workload> {
     pub(super) workload: Arc<W>,
     /// One for each of its inputs.
     answers: Vec<W::Answer>,
+    /// What a worker gives for each of them.
+    outputs: Vec<Bytes>,
     /// Whether another answer is a mistake. Nobody knows that of somebody's own work, so there it is counted.
     is_strict: bool,
 }
@@ -38,12 +41,19 @@ impl<W: Workload> Exercise<W> {
     pub(super) fn new(workload: W) -> Result<Exercise<W>, Failure> {
         let answer =
             workload.in_one_go().map_err(|error| Failure::internal("the workload has no answer", error))?;
-        Ok(Exercise { workload: Arc::new(workload), answers: vec![answer], is_strict: true })
+        let outputs = vec![W::output(&answer)];
+        Ok(Exercise { workload: Arc::new(workload), answers: vec![answer], outputs, is_strict: true })
     }
 
     /// With answers that were seen before, one for each input. Others are no mistakes, but counted.
     pub(super) fn with_answers(workload: W, answers: Vec<W::Answer>) -> Exercise<W> {
-        Exercise { workload: Arc::new(workload), answers, is_strict: false }
+        let outputs = answers.iter().map(W::output).collect();
+        Exercise { workload: Arc::new(workload), answers, outputs, is_strict: false }
+    }
+
+    /// The output that is expected for the first input.
+    pub(super) fn output(&self) -> &Bytes {
+        &self.outputs[0]
     }
 }
 
@@ -124,6 +134,17 @@ impl<W: Workload> StrategyJobs<W> {
         }
     }
 
+    /// A job was done wherever a policy has put it; so many bytes went to a worker and back.
+    pub(super) fn on_output(&self, output: Result<Bytes, String>, bytes: u64, cx: &mut Context) {
+        match output {
+            Ok(output) if output == *self.exercise.output() => {
+                self.count(true, Sent { bytes, ..Sent::default() }, cx);
+            }
+            Ok(_) => self.fail(wrong(self.workload().task()), cx),
+            Err(error) => self.fail(Failure::internal(self.workload().task(), error), cx),
+        }
+    }
+
     /// A worker has finished a job with this input, or failed.
     pub(super) fn on_finished(
         &self,
@@ -133,7 +154,7 @@ impl<W: Workload> StrategyJobs<W> {
         cx: &mut Context,
     ) {
         let report = &finished.report;
-        let is_expected = W::is_output(&self.exercise.answers[input], &finished.output);
+        let is_expected = self.exercise.outputs[input] == finished.output;
         if report.outcome != OutcomeCode::Ok {
             let failure = Failure::outcome(report.outcome, render::message(report));
             self.fail(failure, cx);

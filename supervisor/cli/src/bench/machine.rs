@@ -46,12 +46,11 @@ pub(super) struct Machine {
 impl Machine {
     /// The machine now.
     pub(super) fn describe() -> Machine {
-        let load = first_line("/proc/loadavg");
         Machine {
             cores: cores().len(),
             model: model(),
             kernel: first_line("/proc/sys/kernel/osrelease"),
-            load: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            load: load(),
         }
     }
 
@@ -94,6 +93,11 @@ pub(super) struct MachineId {
     pub(super) model: String,
     /// How many of them we may use.
     pub(super) cores: usize,
+}
+
+/// The load of the machine, of one minute.
+pub(super) fn load() -> f64 {
+    first_line("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
 fn model() -> String {

@@ -138,7 +138,7 @@ impl Workload for OwnWork {
         self.inputs[number].1.clone()
     }
 
-    fn is_output(answer: &Bytes, output: &[u8]) -> bool {
-        answer == output
+    fn output(answer: &Bytes) -> Bytes {
+        answer.clone()
     }
 }

@@ -23,18 +23,33 @@ pub(super) struct Prober {
     waits: WaitHistogram,
 }
 
-/// The replies that the prober received: how late each came, in microseconds, exact to 0.1 %.
+/// How late each of many things was, in microseconds, exact to 0.1 %: the replies that the prober received, or a timer.
 #[derive(Clone, Debug)]
-pub(super) struct Probed(Histogram<u64>);
+pub(super) struct Waits(Histogram<u64>);
 
-impl Probed {
+impl Waits {
+    /// Of nothing yet.
+    pub(super) fn new() -> Waits {
+        Waits(histogram())
+    }
+
     /// Those of several samples.
-    pub(super) fn together<'a>(all: impl Iterator<Item = &'a Probed>) -> Probed {
+    pub(super) fn together<'a>(all: impl Iterator<Item = &'a Waits>) -> Waits {
         let mut together = histogram();
-        for Probed(one) in all {
+        for Waits(one) in all {
             together.add(one).expect("all have the same bounds");
         }
-        Probed(together)
+        Waits(together)
+    }
+
+    /// One more.
+    pub(super) fn note(&mut self, wait: Duration) {
+        self.note_many(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX), 1);
+    }
+
+    /// So many that were all as late, in microseconds.
+    pub(super) fn note_many(&mut self, wait_us: u64, count: u64) {
+        self.0.saturating_record_n(wait_us, count);
     }
 
     /// How many there are.
@@ -47,7 +62,21 @@ impl Probed {
         let at = |quantile| self.0.value_at_quantile(quantile);
         Percentiles { p50: at(0.5), p99: at(0.99), max: self.0.max() }
     }
+
+    /// The shape of the whole distribution: shares, each with the time within which so many were. The shares come closer to each
+    /// other towards 1, up to where one is left.
+    pub(super) fn distribution_us(&self) -> Vec<(f64, u64)> {
+        let missing = |step: i32| 10_f64.powf(-f64::from(step) / STEPS_OF_A_TENTH);
+        let count = self.count() as f64;
+        let shares =
+            (0..).map(missing).take_while(|missing| missing * count >= 1.0).map(|missing| 1.0 - missing);
+        let shares = shares.chain((count > 0.0).then_some(1.0));
+        shares.map(|share| (share, self.0.value_at_quantile(share))).collect()
+    }
 }
+
+/// From 90 to 99 % there are so many steps, and as many from there to 99.9 %.
+const STEPS_OF_A_TENTH: f64 = 6.0;
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, PROBE_WAIT_MAX_US, 3).expect("the bounds are constants that fit together")
@@ -75,7 +104,7 @@ impl Prober {
     }
 
     /// What was seen, once all probes are sent.
-    pub(super) fn finish(self) -> Probed {
+    pub(super) fn finish(self) -> Waits {
         self.thread.join().expect("the prober has nothing to panic about");
         self.waits.probed()
     }
@@ -100,23 +129,23 @@ fn probe(
 
 /// The waits so far, in bounded memory. The loop writes and the prober's owner reads, so the lock is never contended.
 #[derive(Clone)]
-struct WaitHistogram(Arc<Mutex<Histogram<u64>>>);
+struct WaitHistogram(Arc<Mutex<Waits>>);
 
 impl WaitHistogram {
     fn new() -> WaitHistogram {
-        WaitHistogram(Arc::new(Mutex::new(histogram())))
+        WaitHistogram(Arc::new(Mutex::new(Waits::new())))
     }
 
     /// All that a reply does; it takes constant time.
     fn note(&self, wait: Duration) {
-        self.lock().saturating_record(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
+        self.lock().note(wait);
     }
 
-    fn probed(&self) -> Probed {
-        Probed(self.lock().clone())
+    fn probed(&self) -> Waits {
+        self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
+    fn lock(&self) -> MutexGuard<'_, Waits> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,8 +186,22 @@ mod tests {
         let (some, more) = (WaitHistogram::new(), WaitHistogram::new());
         some.note(Duration::from_micros(10));
         [20, 30].into_iter().for_each(|wait| more.note(Duration::from_micros(wait)));
-        let together = Probed::together([some.probed(), more.probed()].iter());
+        let together = Waits::together([some.probed(), more.probed()].iter());
         assert_eq!((together.count(), together.latency_us()), (3, Percentiles { p50: 20, p99: 30, max: 30 }));
+    }
+
+    #[test]
+    fn the_distribution_rises_to_the_longest_wait() {
+        let mut waits = Waits::new();
+        assert_eq!(waits.distribution_us(), []);
+        waits.note_many(10, 989);
+        waits.note_many(500, 10);
+        waits.note_many(900, 1);
+        let shape = waits.distribution_us();
+        assert!(shape.is_sorted() && shape.len() == 20, "{shape:?}");
+        assert_eq!((shape[0], shape[19]), ((0.0, 10), (1.0, 900)));
+        let at = |share: f64| shape.iter().find(|(least, _)| *least >= share - 1e-9).map(|(_, wait)| *wait);
+        assert_eq!([0.9, 0.99, 0.999].map(at), [Some(10), Some(500), Some(500)]);
     }
 
     #[test]

@@ -2,20 +2,18 @@
 
 use super::super::table::Table;
 use super::super::text;
-use super::comparison::{Comparison, Summary};
+use super::comparison::Comparison;
+use super::conditions::Conditions;
 use super::machine::{Machine, MachineId};
-use super::statistics::{Ratio, Spread, Verdict};
+use super::page::{self, Page};
+use super::rows::{NoiseRow, ProberRow, Row, SLOWER};
 use super::workload::{Inputs, Workload};
-use offload_supervisor::views::Percentiles;
 use serde::{Deserialize, Serialize};
 
 const READING_HELP: &str = "\
 A probe asks the loop for a reply each millisecond: its p99 and max are what clients wait while jobs/s are done.
 BESIDE is jobs/s beside the first line, with the interval that holds 95 times of 100; ON THE WAY is the share of a job's
 time in which no worker computed.";
-
-/// The verdict on a strategy that does fewer jobs a second than it did in an earlier run.
-pub(super) const SLOWER: &str = "slower";
 
 /// See the module's documentation.
 #[derive(Debug, Serialize)]
@@ -32,43 +30,15 @@ pub(super) struct BenchReport {
     pub(super) left_out: Vec<&'static str>,
     /// Why they are not; none if there is none.
     pub(super) left_out_because: Option<String>,
+    /// Strategies of other runtimes that were asked for, and are not there.
+    pub(super) missing: Vec<Missing>,
     /// What the measurement itself costs.
     pub(super) prober: ProberRow,
     /// The shares of the machine that other processes, and other machines on the same host, had meanwhile.
     pub(super) noise: NoiseRow,
-}
-
-/// What was measured of one strategy.
-#[derive(Debug, Serialize)]
-pub(super) struct Row {
-    /// Its name.
-    pub(super) strategy: &'static str,
-    /// Jobs that were done.
-    pub(super) jobs: u64,
-    /// Finished jobs per second: the median of the rounds.
-    pub(super) jobs_per_s: f64,
-    /// The same of each round.
-    pub(super) jobs_per_s_of_rounds: Vec<f64>,
-    /// How far the rounds lie apart, as a share of the median.
-    pub(super) spread: f64,
-    /// Beside the first strategy; none for that one, and if one of them finished nothing.
-    pub(super) beside: Option<Beside>,
-    /// Beside an earlier run; none if it was not asked for, or that run knows nothing of this strategy.
-    pub(super) baseline: Option<BesideBaseline>,
-    /// Probes that were answered.
-    pub(super) probes: u64,
-    /// Time from when a probe was due to its reply.
-    pub(super) probe_latency_us: Percentiles,
-    /// How long the loop was busy without a break.
-    pub(super) loop_lag_us: Percentiles,
-    /// CPU time of this process and of the workers.
-    pub(super) cpu_s: f64,
-    /// Bytes of inputs and outputs that went to another process and back.
-    pub(super) bytes_serialized: u64,
-    /// The share of the jobs' time in which no worker computed; none for what does not go to workers.
-    pub(super) on_the_way: Option<f64>,
-    /// Jobs whose output was another one than the first with the same input.
-    pub(super) outputs_differ: u64,
+    pub(super) conditions: Conditions,
+    /// What makes the figures worth less, in sentences.
+    pub(super) warnings: Vec<String>,
 }
 
 /// What was measured, and where: figures can be compared with those of another run only if all of this is the same.
@@ -121,124 +91,42 @@ pub(super) struct Measured {
     pub(super) rounds: u32,
     /// Strategies that are not possible, and why.
     pub(super) left_out: (Vec<&'static str>, String),
+    pub(super) missing: Vec<Missing>,
+    pub(super) warnings: Vec<String>,
 }
 
-/// Jobs per second beside those of the first strategy.
-#[derive(Debug, Serialize)]
-pub(super) struct Beside {
+/// A strategy that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Missing {
     pub(super) strategy: &'static str,
-    pub(super) ratio: f64,
-    /// With 95 % certainty it lies between these two; none if there were too few rounds.
-    pub(super) low: Option<f64>,
-    pub(super) high: Option<f64>,
-    /// `more`, `less`, `no_difference`, `unclear`, or `too_few_rounds`.
-    pub(super) verdict: &'static str,
+    /// Why, and what to do.
+    pub(super) because: String,
 }
 
-/// Jobs per second beside those of an earlier run.
-#[derive(Debug, Serialize)]
-pub(super) struct BesideBaseline {
-    /// Those of the earlier run.
-    pub(super) jobs_per_s: f64,
-    pub(super) ratio: f64,
-    pub(super) low: Option<f64>,
-    pub(super) high: Option<f64>,
-    /// How much less counts as no difference.
-    pub(super) allowed: f64,
-    /// `faster`, `slower`, `no_difference`, `unclear`, or `too_few_rounds`.
-    pub(super) verdict: &'static str,
-}
-
-/// The prober on a loop that has nothing else to do.
-#[derive(Debug, Serialize)]
-pub(super) struct ProberRow {
-    pub(super) probe_latency_us: Percentiles,
-    /// Share of a core.
-    pub(super) cpu: f64,
-}
-
-/// See [`BenchReport::noise`].
-#[derive(Debug, Serialize)]
-pub(super) struct NoiseRow {
-    pub(super) foreign: f64,
-    pub(super) stolen: f64,
-}
-
-impl Beside {
-    fn new(strategy: &'static str, ratio: Ratio) -> Beside {
-        let verdict = match ratio.verdict() {
-            Verdict::More => "more",
-            Verdict::Less => "less",
-            Verdict::NoDifference => "no_difference",
-            Verdict::Unclear => "unclear",
-            Verdict::TooFewRounds => "too_few_rounds",
-        };
-        let (low, high) = ratio.interval.unzip();
-        Beside { strategy, ratio: ratio.ratio, low, high, verdict }
+/// The page with these reports.
+pub(super) fn page(reports: &[BenchReport]) -> String {
+    #[derive(Serialize)]
+    struct Content<'a> {
+        reports: &'a [BenchReport],
     }
-
-    fn cell(&self) -> String {
-        match (self.verdict, self.low, self.high) {
-            ("no_difference", ..) => "the same".to_owned(),
-            (_, Some(low), Some(high)) => format!("{:.2} ({low:.2} to {high:.2})", self.ratio),
-            _ => format!("{:.2} (?)", self.ratio),
-        }
-    }
-}
-
-impl BesideBaseline {
-    /// For people.
-    pub(super) fn sentence(&self) -> String {
-        let verdict = self.verdict.replace('_', " ");
-        match (self.low, self.high) {
-            (Some(low), Some(high)) => format!("{:.2} ({low:.2} to {high:.2}), {verdict}", self.ratio),
-            _ => format!("{:.2}, {verdict}", self.ratio),
-        }
-    }
-}
-
-impl Row {
-    fn new(summary: &Summary, first: &'static str) -> Row {
-        Row {
-            strategy: summary.strategy.name(),
-            jobs: summary.jobs,
-            jobs_per_s: summary.jobs_per_s.median,
-            jobs_per_s_of_rounds: summary.rates.clone(),
-            spread: Spread::width(summary.jobs_per_s),
-            beside: summary.beside_first.map(|ratio| Beside::new(first, ratio)),
-            baseline: None,
-            probes: summary.probed.count(),
-            probe_latency_us: summary.probed.latency_us(),
-            loop_lag_us: summary.loop_lag_us.clone(),
-            cpu_s: summary.cpu_s,
-            bytes_serialized: summary.bytes,
-            on_the_way: summary.on_the_way,
-            outputs_differ: summary.differing,
-        }
-    }
-
-    fn cells(&self) -> [String; 11] {
-        let share = |share: f64| format!("{:.0} %", share * 100.0);
-        [
-            self.strategy.to_owned(),
-            self.jobs.to_string(),
-            format!("{:.1}", self.jobs_per_s),
-            self.beside.as_ref().map_or_else(|| "-".to_owned(), Beside::cell),
-            text::time(self.probe_latency_us.p50),
-            text::time(self.probe_latency_us.p99),
-            text::time(self.probe_latency_us.max),
-            text::time(self.loop_lag_us.p99),
-            format!("{:.2} s", self.cpu_s),
-            text::bytes(self.bytes_serialized),
-            self.on_the_way.map_or_else(|| "-".to_owned(), share),
-        ]
-    }
+    let mut warnings: Vec<String> = reports.iter().flat_map(|report| report.warnings.clone()).collect();
+    warnings.dedup();
+    let work = reports.iter().map(|report| report.subject.work()).collect::<Vec<_>>().join("; ");
+    let how = reports.first().map_or_else(String::new, BenchReport::how);
+    let page = Page {
+        title: format!("Partition or offload? {work}"),
+        about: format!("{how}. {}.", page::measured_with(&Machine::describe().line())),
+        warnings: &warnings,
+        content: Content { reports },
+        text: reports.iter().map(BenchReport::text).collect::<Vec<_>>().join("\n"),
+    };
+    page.html()
 }
 
 impl BenchReport {
     /// The report on a comparison.
     pub(super) fn new(measured: Measured, found: &Comparison) -> BenchReport {
-        let first = found.rows.first().map_or("", |row| row.strategy.name());
+        let first = found.rows.first().map_or("", |row| row.strategy);
         let (left_out, why) = measured.left_out;
         BenchReport {
             subject: measured.subject,
@@ -247,8 +135,11 @@ impl BenchReport {
             strategies: found.rows.iter().map(|summary| Row::new(summary, first)).collect(),
             left_out_because: (!left_out.is_empty()).then_some(why),
             left_out,
+            missing: measured.missing,
             prober: ProberRow { probe_latency_us: found.prober.probed.latency_us(), cpu: found.prober.cpu },
             noise: NoiseRow { foreign: found.noise.foreign(), stolen: found.noise.stolen() },
+            conditions: found.conditions.clone(),
+            warnings: measured.warnings,
         }
     }
 
@@ -279,6 +170,7 @@ impl BenchReport {
             "STRATEGY",
             "#JOBS",
             "#JOBS/S",
+            "",
             "BESIDE",
             "#PROBE P50",
             "#PROBE P99",
@@ -288,7 +180,8 @@ impl BenchReport {
             "#SERIALIZED",
             "#ON THE WAY",
         ]);
-        self.strategies.iter().for_each(|row| table.row(row.cells()));
+        let fastest = self.strategies.iter().map(|row| row.jobs_per_s).fold(0.0, f64::max);
+        self.strategies.iter().for_each(|row| table.row(row.cells(fastest)));
         let alone = format!(
             "The prober alone: p99 {}, {:.0} % of a core.",
             text::time(self.prober.probe_latency_us.p99),
@@ -301,14 +194,24 @@ impl BenchReport {
     }
 
     fn title(&self) -> String {
+        format!("{}, {}", self.subject.work(), self.how())
+    }
+
+    fn how(&self) -> String {
         let BenchReport { subject, seconds, rounds, .. } = self;
-        let (work, rounds) = (subject.work(), text::count(u64::from(*rounds), "round"));
-        format!("{work}, {seconds} s each in {rounds}, {}", text::count(subject.workers as u64, "worker"))
+        let (rounds, workers) =
+            (text::count(u64::from(*rounds), "round"), text::count(subject.workers as u64, "worker"));
+        format!("{seconds} s each in {rounds}, {workers}")
     }
 
     fn what_is_left_out(&self) -> String {
         let (names, because) = (self.left_out.join(", "), self.left_out_because.as_ref());
-        because.map_or_else(String::new, |because| format!("Not possible, because {because}: {names}.\n"))
+        let left_out = because.map(|because| format!("Not possible, because {because}: {names}.\n"));
+        let missing = self
+            .missing
+            .iter()
+            .map(|Missing { strategy, because }| format!("Not measured: {strategy}, because {because}.\n"));
+        left_out.into_iter().chain(missing).collect()
     }
 
     fn beside_baseline(&self) -> String {
@@ -333,21 +236,28 @@ impl BenchReport {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::rows::Beside;
+    use super::super::statistics::Ratio;
     use super::*;
+    use offload_supervisor::views::Percentiles;
     use serde_json::{Value, json};
 
     pub(in super::super) fn report() -> BenchReport {
         let row = |strategy, beside, on_the_way| Row {
             strategy,
             jobs: 7,
-            jobs_per_s: 23.25,
+            jobs_per_s: if strategy == "inline" { 11.625 } else { 23.25 },
+            jobs_per_s_interval: Some((23.0, 24.0)),
             jobs_per_s_of_rounds: vec![23.25],
             spread: 0.125,
             beside,
             baseline: None,
             probes: 300,
             probe_latency_us: Percentiles { p50: 80, p99: 5210, max: 1_300_000 },
-            loop_lag_us: Percentiles { p50: 1, p99: 900, max: 1000 },
+            probe_latency_distribution_us: vec![(0.0, 40), (1.0, 1_300_000)],
+            timer_lag_us: Percentiles { p50: 2, p99: 700, max: 1100 },
+            timer_lag_over_time_us: vec![9, 1100],
+            loop_lag_us: Some(Percentiles { p50: 1, p99: 900, max: 1000 }),
             cpu_s: 0.5,
             bytes_serialized: 0,
             on_the_way,
@@ -371,8 +281,11 @@ pub(super) mod tests {
             ],
             left_out: vec!["partitioned_step"],
             left_out_because: Some("average computes in one piece".to_owned()),
+            missing: vec![Missing { strategy: "node_piscina", because: "it is not there".to_owned() }],
             prober: ProberRow { probe_latency_us: Percentiles { p50: 50, p99: 90, max: 100 }, cpu: 0.03125 },
             noise: NoiseRow { foreign: 0.0, stolen: 0.5 },
+            conditions: Conditions { load: 0.5, cores: 4, ..Conditions::default() },
+            warnings: vec!["the machine was busy".to_owned()],
         }
     }
 
@@ -380,10 +293,13 @@ pub(super) mod tests {
     fn the_document_has_the_fields_that_users_rely_on() {
         let document: Value = serde_json::from_str(&report().json()).unwrap();
         let row = json!({
-            "strategy": "offloaded", "jobs": 7, "jobs_per_s": 23.25, "jobs_per_s_of_rounds": [23.25], "spread": 0.125, "probes": 300,
+            "strategy": "offloaded", "jobs": 7, "jobs_per_s": 23.25,
+            "jobs_per_s_interval": [23.0, 24.0], "jobs_per_s_of_rounds": [23.25], "spread": 0.125, "probes": 300,
             "beside": {"strategy": "inline", "ratio": 2.0, "low": 1.75, "high": 2.25, "verdict": "more"},
             "baseline": null,
             "probe_latency_us": {"p50": 80, "p99": 5210, "max": 1_300_000},
+            "probe_latency_distribution_us": [[0.0, 40], [1.0, 1_300_000]],
+            "timer_lag_us": {"p50": 2, "p99": 700, "max": 1100}, "timer_lag_over_time_us": [9, 1100],
             "loop_lag_us": {"p50": 1, "p99": 900, "max": 1000},
             "cpu_s": 0.5, "bytes_serialized": 0, "on_the_way": 0.25, "outputs_differ": 0,
         });
@@ -395,8 +311,11 @@ pub(super) mod tests {
             "task": "average", "size": 20_000, "seconds": 0.3, "rounds": 10, "workers": 2,
             "inputs": {"count": 1, "bytes": 5}, "inputs_digest": null, "machine": {"model": "M", "cores": 4},
             "left_out": ["partitioned_step"], "left_out_because": "average computes in one piece",
+            "missing": [{"strategy": "node_piscina", "because": "it is not there"}],
             "prober": {"probe_latency_us": {"p50": 50, "p99": 90, "max": 100}, "cpu": 0.03125},
             "noise": {"foreign": 0.0, "stolen": 0.5},
+            "conditions": {"load": 0.5, "cores": 4, "throttled": null, "overheated": null, "frequency": null},
+            "warnings": ["the machine was busy"],
         });
         assert_eq!(rest, expected);
     }
@@ -419,13 +338,5 @@ pub(super) mod tests {
         let text = report.text();
         assert!(text.starts_with("average, 2 inputs (1.5 KiB), 0.3 s"), "{text}");
         assert!(text.contains("Outputs differ: 3 of 7 jobs of offloaded gave"), "{text}");
-    }
-
-    #[test]
-    fn a_difference_that_nobody_can_be_sure_of_is_not_told_as_one() {
-        let cell = |interval| Beside::new("inline", Ratio { ratio: 1.01, interval }).cell();
-        assert_eq!(cell(Some((0.99, 1.03))), "the same");
-        assert_eq!(cell(Some((0.7, 1.4))), "1.01 (0.70 to 1.40)");
-        assert_eq!(cell(None), "1.01 (?)");
     }
 }

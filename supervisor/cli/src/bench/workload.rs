@@ -60,8 +60,8 @@ pub(super) trait Workload: Send + Sync + 'static {
         MediaType::JSON
     }
 
-    /// Whether this is the output that a worker gives for the answer.
-    fn is_output(answer: &Self::Answer, output: &[u8]) -> bool;
+    /// The output that a worker gives for the answer.
+    fn output(answer: &Self::Answer) -> Bytes;
 }
 
 /// How far a workload can be cut.
@@ -94,8 +94,8 @@ pub(super) struct Inputs {
 }
 
 /// For answers that a worker gives as JSON.
-fn is_json(answer: &impl Serialize, output: &[u8]) -> bool {
-    serde_json::to_vec(answer).is_ok_and(|written| written == output)
+fn json_of(answer: &impl Serialize) -> Bytes {
+    serde_json::to_vec(answer).expect("numbers and names can always be written").into()
 }
 
 /// The average of the numbers 1 to n.
@@ -135,6 +135,8 @@ impl Workload for Numbers {
         self.average.clone()
     }
 
+    // A call would cost more than the addition.
+    #[inline]
     fn step(average: &mut Average) -> ControlFlow<Result<f64, TaskError>> {
         average.step().map_break(Ok)
     }
@@ -143,8 +145,8 @@ impl Workload for Numbers {
         self.input.clone()
     }
 
-    fn is_output(answer: &Self::Answer, output: &[u8]) -> bool {
-        is_json(answer, output)
+    fn output(answer: &Self::Answer) -> Bytes {
+        json_of(answer)
     }
 }
 
@@ -196,8 +198,8 @@ impl Workload for Documents {
         self.document.clone()
     }
 
-    fn is_output(answer: &Self::Answer, output: &[u8]) -> bool {
-        is_json(answer, output)
+    fn output(answer: &Self::Answer) -> Bytes {
+        json_of(answer)
     }
 }
 
@@ -248,8 +250,8 @@ impl Workload for PrimesUpTo {
         self.input.clone()
     }
 
-    fn is_output(answer: &Primes, output: &[u8]) -> bool {
-        is_json(answer, output)
+    fn output(answer: &Primes) -> Bytes {
+        json_of(answer)
     }
 }
 
@@ -350,8 +352,8 @@ impl Workload for OnePiece {
         self.input.media_type.clone()
     }
 
-    fn is_output(answer: &Bytes, output: &[u8]) -> bool {
-        answer == output
+    fn output(answer: &Bytes) -> Bytes {
+        answer.clone()
     }
 }
 

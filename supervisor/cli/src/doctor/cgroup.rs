@@ -2,6 +2,7 @@
 //! smallest limit counts. Both versions of control groups are read.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What may be used. None: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,6 +34,27 @@ impl Limits {
             processes: least(&folders("pids"), ["pids.max", "pids.max"]),
         }
     }
+}
+
+/// For how long these groups have kept their processes from running, because their quota of cores was used up. None: no group
+/// has counted.
+pub(crate) fn throttled_of_this_process() -> Option<Duration> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    throttled(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// The largest of all groups: what holds a group back holds those below it back.
+fn throttled(groups: &str, root: &Path) -> Option<Duration> {
+    let time = |folder: &PathBuf| {
+        let text = std::fs::read_to_string(folder.join("cpu.stat")).ok()?;
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line?.trim().parse::<u64>().ok()
+        };
+        let v2 = field("throttled_usec").map(Duration::from_micros);
+        v2.or_else(|| field("throttled_time").map(Duration::from_nanos))
+    };
+    folders_of(groups, "cpu", root).iter().filter_map(time).max()
 }
 
 /// The folders of the group that has this controller, and of those above it. Within a container, the path may be that of the

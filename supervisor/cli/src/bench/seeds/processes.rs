@@ -18,7 +18,7 @@ pub(super) fn one_worker_more(extent: &Extent) -> Result<Found, Failure> {
     let window = extent.choose(Duration::from_millis(400), Duration::from_millis(20));
     let cores = extent.cores();
     let rate = |workers: usize| {
-        let setup = Setup { window, pool: extent.workers(workers) };
+        let setup = Setup::new(window, extent.workers(workers));
         measure(Strategy::Offloaded, &exercise, &setup).map(|sample| sample.jobs_per_s)
     };
     let mut pairs = Vec::new();

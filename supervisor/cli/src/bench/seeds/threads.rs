@@ -3,6 +3,7 @@
 
 use super::super::super::failure::Failure;
 use super::super::super::text;
+use super::super::folder::Folder;
 use super::rig::{Looks, Rig, Supply, flag, micros};
 use super::{Extent, Figure, Found, Verdict};
 use offload_event_loop::io_pool::{IoHandle, IoPoolConfig};
@@ -10,11 +11,9 @@ use offload_supervisor::views::Percentiles;
 use offload_worker::builtin::average::Average;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::cell::Cell;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
 use std::ops::ControlFlow;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -175,7 +174,7 @@ fn beside_all_of(
 pub(super) fn whole_files(extent: &Extent) -> Result<Found, Failure> {
     let folder = Folder::new()?;
     let length = extent.choose(48 << 20, 1 << 20);
-    let file = folder.0.join("large");
+    let file = folder.path().join("large");
     fs::write(&file, vec![7; length]).map_err(|error| Failure::writing("a large file", &error))?;
     let (whole, whole_took) = beside_readers(&file, length, length)?;
     let part = IoPoolConfig::default().part_bytes;
@@ -242,7 +241,7 @@ fn look_beside_stuck(
     deadline: Duration,
 ) -> Result<Duration, Failure> {
     let folder = Folder::new()?;
-    let fifo = folder.0.join("fifo");
+    let fifo = folder.path().join("fifo");
     mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
         .map_err(|error| Failure::internal("cannot make a FIFO", error))?;
     let mut rig = Rig::new()?;
@@ -261,33 +260,4 @@ fn look_beside_stuck(
     let _writer = OpenOptions::new().read(true).write(true).open(&fifo);
     rig.run_until(|| took.get().is_some() && answered.get() == THREADS)?;
     Ok(took.get().unwrap_or_default())
-}
-
-/// Folders that an earlier process of the same number may have left.
-const FOLDERS_MAX: u32 = 100;
-
-/// A folder that is removed with everything in it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder, Failure> {
-        let (folder, process) = (std::env::temp_dir(), std::process::id());
-        let paths = (0..FOLDERS_MAX).map(|number| folder.join(format!("offload-seeds-{process}-{number}")));
-        let mut failure = None;
-        for path in paths {
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) => failure = Some(error),
-            }
-        }
-        let error = failure.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into());
-        Err(Failure::writing(&folder.display().to_string(), &error))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // If it cannot be removed, it is in the folder for what may be.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
