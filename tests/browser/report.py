@@ -61,6 +61,8 @@ def main(file, picture=None):
         looks(browser)
         # A name that comes from outside is text, and nothing else.
         expect(browser.value("document.scripts.length") == 2, "there is one script, and the figures")
+        browser.resize(*WIDTHS[0][1])
+        browser.until("the plots are wide again", "document.querySelector('svg[data-plot]').clientWidth > 400")
         kept = browser.value(CLICK)
         expect(kept.startswith("<svg") and "<style" in kept and "prefers-color-scheme" in kept, "a plot can be kept")
         if picture:

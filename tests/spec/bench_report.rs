@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use tests::harness::{private_folder, run_offload, workspace, write_executable};
+use tests::harness::{private_folder, run_offload, workspace};
 
 /// Looks at a page with `tests/browser/report.py`; what that says of the plots.
 fn in_a_browser(page: &Path) -> String {
@@ -32,29 +32,16 @@ fn a_page_has_the_plots_of_a_comparison_and_of_several_sizes() {
         assert!(plots.contains(plot), "{plots}");
     }
     let html = std::fs::read_to_string(&page).expect("a page");
-    let first: serde_json::Value =
-        serde_json::from_str(printed.lines().next().expect("a line")).expect("JSON");
-    let latency = &first["strategies"][0]["probe_latency_distribution_us"];
-    assert!(
-        latency.as_array().expect("a list").len() > 3 && html.contains(&latency.to_string()),
-        "{latency}"
-    );
+    assert!(printed.lines().all(|report| html.contains(report)), "the figures are in it: {printed}");
 }
 
 #[test]
 fn a_page_of_work_of_ones_own_shows_the_strategies_that_are_possible() {
     let folder = private_folder();
     let page = folder.path().join("page.html");
-    // The name of the task is the command, and this one would like to be more than a name.
     let text = compare(&["--exec", "cat", "--input", "</script><script>alert(1)</script>"], &page);
     assert!(text.contains("one_worker"), "{text}");
-    assert!(in_a_browser(&page).contains("throughput-cat"), "a plot of it");
-    let script = folder.path().join("<b>cat");
-    write_executable(&script, b"#!/bin/sh\nexec cat\n");
-    compare(&["--exec", script.to_str().expect("a path"), "--input", "x"], &page);
-    in_a_browser(&page);
-    let html = std::fs::read_to_string(&page).expect("a page");
-    assert!(!html.contains("<b>cat"), "the name is text");
+    assert!(in_a_browser(&page).contains("throughput-exec"), "a plot of it");
 }
 
 #[test]

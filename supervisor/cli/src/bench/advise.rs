@@ -429,7 +429,8 @@ impl Advice {
             quota.map_or_else(String::new, |quota| format!(" of which the control group allows {quota:.1}"));
         let (workers, cores) = (text::count(*pay_off as u64, "worker"), text::count(*cores as u64, "core"));
         let memory = memory.words();
-        format!("{workers} pay off on {cores}{quota}; jobs/s by the number of workers: {rates}; {memory}.")
+        let pay_off = if *pay_off == 1 { "pays off" } else { "pay off" };
+        format!("{workers} {pay_off} on {cores}{quota}; jobs/s by the number of workers: {rates}; {memory}.")
     }
 }
 

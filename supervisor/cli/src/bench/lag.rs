@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_block_is_seen_in_every_stretch_that_it_spans() {
         let mut lag = TimerLag::new();
-        lag.note(MS * 0, MS, MS * 100);
+        lag.note(Duration::ZERO, MS, MS * 100);
         lag.note(MS * 15, MS * 36, MS * 100);
         lag.note(MS * 99, MS * 102, MS * 100);
         assert_eq!(lag.stretches_us, [0, 20_000, 20_000, 20_000, 0, 0, 0, 0, 0, 2000]);

@@ -252,7 +252,7 @@ impl Peer {
     fn failed(&self, why: &str) -> Failure {
         let said = self.words.recv_timeout(BENCH_PEER_END_TIMEOUT).unwrap_or_default();
         let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
-        let told = lines().find(|line| line.contains("Error")).or_else(|| lines().last());
+        let told = lines().find(|line| line.contains("Error")).or_else(|| lines().next_back());
         let said = told.map(|line| format!(" ({line})"));
         let message = format!("{}: {why}{}", self.name, said.unwrap_or_default());
         Failure::Internal(printable(&message).into_owned())

@@ -71,9 +71,13 @@ impl Waits {
         let shares =
             (0..).map(missing).take_while(|missing| missing * count >= 1.0).map(|missing| 1.0 - missing);
         let shares = shares.chain((count > 0.0).then_some(1.0));
-        shares.map(|share| (share, self.0.value_at_quantile(share))).collect()
+        let rounded = |share: f64| (share * SHARES_OF_ONE).round() / SHARES_OF_ONE;
+        shares.map(rounded).map(|share| (share, self.0.value_at_quantile(share))).collect()
     }
 }
+
+/// Shares are told as multiples of a billionth.
+const SHARES_OF_ONE: f64 = 1e9;
 
 /// From 90 to 99 % there are so many steps, and as many from there to 99.9 %.
 const STEPS_OF_A_TENTH: f64 = 6.0;

@@ -111,7 +111,11 @@ const found = ({ strategies }) => {
   const calm = strategies.reduce((one, other) => (other.probe_latency_us.p99 < one.probe_latency_us.p99 ? other : one));
   const p99 = (row) => time(row.probe_latency_us.p99);
   const first = strategies[0];
-  const sentences = [`${most.strategy} does the most: ${rate(most)}. One request in a hundred waits ${p99(most)} or longer beside it.`];
+  // Whose interval reaches into that of the fastest may be as fast.
+  const equal = strategies.filter((row) => row === most || row.jobs_per_s_interval?.[1] >= most.jobs_per_s_interval?.[0]);
+  const sentences = equal.length > 1
+    ? [`${equal.map((row) => `${row.strategy}: ${rate(row)}`).join('; ')}. Nobody can be sure which of these does the most.`]
+    : [`${most.strategy} does the most: ${rate(most)}. One request in a hundred waits ${p99(most)} or longer beside it.`];
   if (calm !== most) sentences.push(`Requests wait the least beside ${calm.strategy}: ${p99(calm)}, with ${rate(calm)}.`);
   if (first !== most && first !== calm) sentences.push(`${first.strategy}: ${rate(first)}, ${p99(first)}.`);
   return sentences.join(' ');
