@@ -77,7 +77,7 @@ pub(super) struct Compare {
     rounds: u32,
 
     /// Only these, in this order; the others are compared with the first. One may be there twice [default: all that are
-    /// possible; one_worker only for work of your own]
+    /// possible; one_worker only for work of your own, auto with --policy]
     #[arg(long, value_name = "S,S", value_enum, value_delimiter = ',')]
     strategies: Vec<Strategy>,
 
