@@ -7,7 +7,7 @@ import { HEADER_MAX, INLINE_PAYLOAD_MAX, PREFIX_BYTES } from './limits.js';
 import {
   batching, labels, lane, mediaType, metadata, outcome, report, taskDescription, taskOffer, usage,
 } from './nouns.js';
-import { bool, enumeration, i8, magic, Malformed, option, Reader, struct, text, u16, u32, u64, u128, Writer } from './wire.js';
+import { bool, enumeration, i8, i32, magic, Malformed, option, Reader, struct, text, u16, u32, u64, u128, variants, Writer } from './wire.js';
 
 export const WORKER_MAGIC = 'OFFLOADW';
 export const CLIENT_MAGIC = 'OFFLOADC';
@@ -18,12 +18,17 @@ export const VERSION_MINOR = 0;
 export const PARTS = 1;
 /** The capability of tasks that take several jobs at once. */
 export const BATCHES = 1 << 5;
+/** The capability of failures that say how a program ended. */
+export const ENDS = 1 << 6;
 /** Those of a worker of this package. */
-export const WORKER_CAPABILITIES = PARTS | BATCHES;
+export const WORKER_CAPABILITIES = PARTS | BATCHES | ENDS;
 
 /** Whether `capabilities` has the bit `bit`. @param {number | bigint} capabilities @param {number} bit */
 export const hasCapability = (capabilities, bit) => (BigInt(capabilities) & BigInt(bit)) !== 0n;
 
+const failureKind = variants({
+  app_error: null, panic: null, exited: { code: i32 }, signalled: { signal: i32 }, timed_out: null, out_of_memory: null,
+});
 const view = enumeration(['status', 'workers', 'jobs', 'tasks', 'dead']);
 const submitOptions = struct({
   timeout_ms: option(u64), deadline_ms: option(u64), attempts: option(u32), lane: option(lane), priority: i8,
@@ -52,7 +57,7 @@ export const FROM_WORKER = direction({
   Ready: {},
   Started: { job: u64, attempt: u32 },
   Finished: { job: u64, attempt: u32, run_ns: u64, media_type: mediaType, usage },
-  Failed: { job: u64, attempt: u32, run_ns: u64, kind: enumeration(['app_error', 'panic']), message: text, usage },
+  Failed: { job: u64, attempt: u32, run_ns: u64, kind: failureKind, message: text, usage },
   Skipped: { job: u64 },
   Progress: { job: u64, attempt: u32, done: u64, total: u64 },
   Checkpoint: { job: u64, attempt: u32 },

@@ -193,6 +193,28 @@ export function enumeration(words) {
 }
 
 /**
+ * One of several words, some with a number: the word itself, or `{ [word]: { [name]: number } }`.
+ * @param {Record<string, Record<string, Type<any>> | null>} forms
+ * @returns {Type<string | Record<string, any>>}
+ */
+export function variants(forms) {
+  const words = Object.keys(forms);
+  const word = enumeration(words);
+  const numbers = Object.fromEntries(Object.entries(forms).map(([name, fields]) => [name, fields && struct(fields)]));
+  return {
+    read(reader) {
+      const name = word.read(reader);
+      return numbers[name] ? { [name]: numbers[name].read(reader) } : name;
+    },
+    write(writer, value) {
+      const [name, fields] = typeof value === 'string' ? [value, undefined] : Object.entries(value)[0];
+      word.write(writer, name);
+      if (fields) numbers[name]?.write(writer, fields);
+    },
+  };
+}
+
+/**
  * A value, or nothing, which is `null`.
  * @template T
  * @param {Type<T>} type

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { ENDS, PARTS } from '../src/messages.js';
 import { FakeSupervisor } from './fake_supervisor.js';
 
 const CREDIT = 262_144;
@@ -29,7 +30,7 @@ const said = ({ type, kind, message, media_type: mediaType, payload }) =>
 test('a worker offers its tasks with what they say of themselves and is ready after setUp', async () => {
   const supervisor = await FakeSupervisor.start('tasks.mjs');
   const [hello, ...offers] = (await supervisor.introduced()).slice(0, -1);
-  assert.deepEqual([hello.type, hello.magic, hello.major, hello.capabilities], ['Hello', 'OFFLOADW', 3, 33]);
+  assert.deepEqual([hello.type, hello.magic, hello.major, hello.capabilities], ['Hello', 'OFFLOADW', 3, 97]);
   const double = offers.find((offer) => offer.task.name === 'double');
   const { task, about, example_length: example, schema_length: schema, payload } = double;
   assert.deepEqual([task.idempotent, task.stepped, task.checkpoints, task.lane], [true, false, false, 'cpu']);
@@ -43,6 +44,26 @@ test('a worker offers its tasks with what they say of themselves and is ready af
     hasTime: true, isFinite: true, cancelled: false,
   });
   assert.equal(await supervisor.leave(), 0);
+});
+
+test('how a program of a task ended is said if the supervisor understands it', async () => {
+  const cases = [
+    ['program', 'exit 3', { exited: { code: 3 } }],
+    ['programAtOnce', 'exit 4', { exited: { code: 4 } }],
+    ['program', 'kill -9 $$', { signalled: { signal: 9 } }],
+    ['programAtOnce', 'kill -9 $$', { signalled: { signal: 9 } }],
+    ['refuse', 5, { exited: { code: 5 } }],
+    ['refuse', 300, 'app_error'],
+    ['fail', 'no luck', 'app_error'],
+  ];
+  for (const capabilities of [PARTS | ENDS, PARTS]) {
+    const supervisor = await started({ capabilities });
+    for (const [index, [task, input, kind]] of cases.entries()) {
+      supervisor.run(index, task, input);
+      assert.deepEqual((await answerTo(supervisor, index)).kind, capabilities & ENDS ? kind : 'app_error', `${task} ${input}`);
+    }
+    assert.equal(await supervisor.leave(), 0);
+  }
 });
 
 test('what a task gets and what becomes of its result follow the media types', async () => {

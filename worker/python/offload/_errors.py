@@ -82,4 +82,16 @@ class ConnectionLost(JobError, ConnectionError):
 
 
 class TaskError(OffloadError):
-    """For tasks to raise: the job ends as `app_error` with exactly this message, and no traceback is logged."""
+    """For tasks to raise: the job ends as `app_error` with exactly this message, and no traceback is logged.
+
+    If a program that the task ran has failed, `exit_code` (0 to 255) or `signal` says how; whoever submitted the job reads it there.
+    """
+
+    def __init__(self, *message: object, exit_code: Optional[int] = None, signal: Optional[int] = None) -> None:
+        super().__init__(*message)
+        if exit_code is not None and not 0 <= exit_code <= 255:
+            raise ValueError(f"an exit code of {exit_code}; 0 to 255 are possible")
+        if signal is not None and not 1 <= signal <= 64:
+            raise ValueError(f"signal {signal}; 1 to 64 are possible")
+        self.exit_code = exit_code
+        self.signal = signal

@@ -23,6 +23,7 @@ from ._wire import (
     Maybe,
     Metadata,
     Record,
+    Variants,
 )
 
 WORKER_MAGIC = b"OFFLOADW"
@@ -32,6 +33,7 @@ VERSION_MAJOR, VERSION_MINOR = 3, 0
 # Capabilities: one bit each, used only if both ends state it.
 PARTS = 1
 LINGERING = 1 << 4
+ENDS = 1 << 6
 
 # Limits of the protocol that this package has to keep, in bytes.
 MESSAGE_MAX = 1024
@@ -47,7 +49,7 @@ OUTCOME = Choice(
     "no_such_job",
 )  # fmt: skip
 LANE = Choice("cpu", "io")
-FAILURE_KIND = Choice("app_error", "panic")
+FAILURE_KIND = Variants(app_error=None, panic=None, exited=I32, signalled=I32, timed_out=None, out_of_memory=None)
 VIEW = Choice("status", "workers", "jobs", "tasks", "dead")
 
 Usage = Record("Usage", cpu_user_us=U64, cpu_system_us=U64, peak_rss_bytes=U64)

@@ -66,7 +66,7 @@ class Session:
     def _greet(self, set_ups: Iterable[Callable[[], Any]]) -> None:
         channel = self._channel
         version = (messages.VERSION_MAJOR, messages.VERSION_MINOR)
-        capabilities = messages.PARTS | messages.LINGERING
+        capabilities = messages.PARTS | messages.LINGERING | messages.ENDS
         channel.queue(messages.WorkerHello(messages.WORKER_MAGIC, *version, capabilities, f"offload-python {VERSION}"))
         channel.flush()
         for set_up in set_ups:
@@ -107,8 +107,8 @@ class Session:
         self._channel.job_ended(job)
         self._answer((job, attempt, run_ns), kind, message, output, media_type)
 
-    def _outcome(self, task: Task, given: Given) -> Tuple[str, str, bytes, str]:
-        """How the task ended: `app_error` or `panic` with a message, or an empty word with the output."""
+    def _outcome(self, task: Task, given: Given) -> Tuple[Any, str, bytes, str]:
+        """How the task ended: a kind of failure with a message, or an empty word with the output."""
         enter(Context(self._channel, given))
         try:
             value = task.run(given.input, given.run.media_type)
@@ -116,17 +116,21 @@ class Session:
         except SupervisorGone:
             raise
         except TaskError as error:
-            return "app_error", str(error), b"", BYTES
+            return self._kind(error), str(error), b"", BYTES
         except BaseException as error:
             log_traceback(error)
-            # sys.exit and an interrupt are no way for a task to fail: nobody who calls it meant to end the worker.
-            return ("app_error" if isinstance(error, Exception) else "panic"), summary_of(error), b"", BYTES
+            return self._kind(error), summary_of(error), b"", BYTES
         finally:
             enter(None)
         most = self._inbox.payload_max
         if len(output) > most:
             return "app_error", f"the output has {len(output)} bytes, at most {most} can be sent", b"", BYTES
         return "", "", output, media_type
+
+    def _kind(self, error: BaseException) -> Any:
+        """The kind of a failure. Only a supervisor that understands it is told how a program ended."""
+        kind = kind_of(error)
+        return kind if isinstance(kind, str) or self._inbox.capabilities & messages.ENDS else "app_error"
 
     def _stream(self, given: Given, parts: Iterable[Any]) -> Tuple[bytes, str]:
         """Sends what a generator yields. Returns the rest of the output and the media type of the whole."""
@@ -153,7 +157,7 @@ class Session:
                 raise TaskError("cancelled")
             self._channel.send(messages.Part(job, attempt), part)
 
-    def _answer(self, start: Tuple[int, int, int], kind: str, message: str, output: bytes, media_type: str) -> None:
+    def _answer(self, start: Tuple[int, int, int], kind: Any, message: str, output: bytes, media_type: str) -> None:
         before, self._used = self._used, _usage()
         used = self._used
         usage = (used[0] - before[0], used[1] - before[1], used[2])
@@ -215,6 +219,22 @@ def _part(value: Any) -> Tuple[bytes, str]:
 def _usage() -> Tuple[int, int, int]:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), used.ru_maxrss * 1024
+
+
+def kind_of(error: BaseException) -> Any:
+    """What is said of an exception: how a program ended, if a task ran one that failed."""
+    # sys.exit and an interrupt are no way for a task to fail: nobody who calls it meant to end the worker.
+    if not isinstance(error, Exception):
+        return "panic"
+    code, signal = None, None
+    if isinstance(error, TaskError):
+        code, signal = error.exit_code, error.signal
+    elif isinstance(error, getattr(sys.modules.get("subprocess"), "CalledProcessError", ())):
+        code = error.returncode
+        code, signal = (None, -code) if code < 0 else (code, None)
+    if signal is not None:
+        return "signalled", signal
+    return "app_error" if code is None else ("exited", code)
 
 
 def summary_of(error: BaseException) -> str:

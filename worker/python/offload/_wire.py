@@ -207,6 +207,32 @@ class Choice:
         return self.words[position], at + 4
 
 
+class Variants:
+    """One of several words, some with a number: the word itself, or `(word, number)`."""
+
+    def __init__(self, **numbers: Optional[Fixed]) -> None:
+        self._numbers = list(numbers.items())
+        self._positions = {word: position for position, word in enumerate(numbers)}
+
+    def write(self, value: Any, out: bytearray) -> None:
+        word, number = (value, None) if isinstance(value, str) else value
+        position = self._positions[word]
+        out += _NUMBER.pack(position)
+        kind = self._numbers[position][1]
+        if kind is not None:
+            kind.write(number, out)
+
+    def read(self, data: bytes, at: int) -> Tuple[Any, int]:
+        (position,) = _NUMBER.unpack_from(data, at)
+        if position >= len(self._numbers):
+            raise malformed(f"{position} is none of {', '.join(self._positions)}")
+        word, kind = self._numbers[position]
+        if kind is None:
+            return word, at + 4
+        number, at = kind.read(data, at + 4)
+        return (word, number), at
+
+
 class Record:
     """Several fields in a row, as a named tuple."""
 

@@ -3,6 +3,7 @@
 import json
 import unittest
 
+from offload import TaskError
 from offload import _messages as messages
 from offload._linger import Linger
 
@@ -161,6 +162,33 @@ class Jobs(unittest.TestCase):
         self.assertIn('in inner\n    def inner(): raise ValueError("bad häuser")', errors)
         self.assertNotIn("only this", errors)
         self.assertNotIn("_session.py", errors)
+
+    def test_how_a_program_of_a_task_ended_is_said_if_the_supervisor_understands_it(self):
+        script = """
+        import signal, subprocess
+        @task
+        def code(_): subprocess.run(["sh", "-c", "exit 3"], check=True)
+        @task
+        def killed(_): subprocess.run(["sh", "-c", "kill -9 $$"], check=True)
+        @task
+        def said(_): raise TaskError("it refused", exit_code=5)
+        @task
+        def leaves(_): sys.exit(3)
+        serve()
+        """
+        expected = [("code", ("exited", 3)), ("killed", ("signalled", 9)), ("said", ("exited", 5)), ("leaves", "panic")]
+        for capabilities in (messages.PARTS | messages.ENDS, messages.PARTS):
+            with FakeSupervisor(script, capabilities=capabilities) as supervisor:
+                self.assertTrue(supervisor.hello.capabilities & messages.ENDS)
+                for name, ended in expected:
+                    message, _ = supervisor.answer_of(name, b"1")
+                    plain = ended if isinstance(ended, str) else "app_error"
+                    self.assertEqual(message.kind, ended if capabilities & messages.ENDS else plain, name)
+
+    def test_no_program_ends_in_a_way_that_no_program_can(self):
+        for wrong in ({"exit_code": 256}, {"exit_code": -9}, {"signal": 0}, {"signal": 65}):
+            with self.assertRaises(ValueError):
+                TaskError("why", **wrong)
 
     def test_a_child_that_returns_from_its_task_is_no_second_worker(self):
         script = "@task\ndef fork(_):\n    return os.fork() and os.wait()[1]\nserve()"

@@ -17,10 +17,11 @@
  */
 
 import { readFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { inspect } from 'node:util';
 import { MESSAGE_MAX, PAYLOAD_MAX_CEILING } from '../limits.js';
 import {
-  BATCHES, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
+  BATCHES, ENDS, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
 import { cut } from '../nouns.js';
 import { encodePayload, Payload } from '../payload.js';
@@ -54,6 +55,8 @@ export class Session {
   /** Whether the supervisor takes outputs in parts. */
   sendsParts = false;
   #takesBatches = false;
+  /** Whether the supervisor understands how a program ended. */
+  #saysEnds = false;
   #tasks;
   #link;
   #payloadMax = PAYLOAD_MAX_CEILING;
@@ -152,6 +155,7 @@ export class Session {
     }
     this.sendsParts = hasCapability(capabilities, PARTS);
     this.#takesBatches = hasCapability(capabilities, BATCHES);
+    this.#saysEnds = hasCapability(capabilities, ENDS);
     this.#payloadMax = Number(payloadMax);
     this.#welcomed();
   }
@@ -270,7 +274,8 @@ export class Session {
 
   /** The task threw, or rejected its promise: an error of the application. */
   #failed(running, member, error) {
-    this.#answer(running, member, 'Failed', { kind: 'app_error', message: cut(messageOf(error), MESSAGE_MAX) });
+    const kind = this.#saysEnds ? kindOf(error) : 'app_error';
+    this.#answer(running, member, 'Failed', { kind, message: cut(messageOf(error), MESSAGE_MAX) });
   }
 
   /** @param {Running} running @param {Member} member @param {string} name @param {Record<string, any>} fields @param {Uint8Array} [payload] */
@@ -324,6 +329,20 @@ function usageOf({ usage: before, members }) {
     cpu_system_us: Math.floor((now.systemCPUTime - before.systemCPUTime) / members.length),
     peak_rss_bytes: now.maxRSS * 1024,
   };
+}
+
+/**
+ * How a program ended that the task has run, if that is what the error says. Those of `node:child_process` have an exit code in
+ * `status`, or in `code` beside `cmd`; others may say `exitCode`. A signal is a name.
+ * @param {any} error
+ */
+function kindOf(error) {
+  if (!(error instanceof Error)) return 'app_error';
+  const { signal, exitCode, status, code, cmd } = /** @type {any} */ (error);
+  const number = typeof signal === 'string' ? constants.signals[signal] : undefined;
+  if (number !== undefined) return { signalled: { signal: number } };
+  const exit = [exitCode, signal === null ? status : undefined, cmd === undefined ? undefined : code].find(Number.isInteger);
+  return exit >= 0 && exit <= 255 ? { exited: { code: exit } } : 'app_error';
 }
 
 /** The reason for people: with the name of the error, unless that is `Error`. @param {any} error */

@@ -1,6 +1,8 @@
 /** The tasks that most tests run. */
 
+import { execFile, execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { Payload, serve } from '../../index.js';
 
 /** Resolved when nobody wants the output any more. */
@@ -28,6 +30,9 @@ serve({
       job: ctx.job, attempt: ctx.attempt, metadata: ctx.metadata, state: ctx.state, contentType: ctx.contentType,
       hasTime: ctx.remaining > 1000, isFinite: Number.isFinite(ctx.remaining), cancelled: ctx.cancelled,
     }),
+    program: (script) => promisify(execFile)('sh', ['-c', script]),
+    programAtOnce: (script) => execFileSync('sh', ['-c', script]),
+    refuse: (exitCode) => { throw Object.assign(new Error('it refused'), { exitCode }); },
     fail: (message) => { throw new Error(message); },
     typeError: (input) => input.no.such.field,
     circular: () => {
