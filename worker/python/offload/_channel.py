@@ -16,7 +16,7 @@ from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple
 
 from . import _messages as messages
 from ._linger import LINGER, Linger
-from ._wire import PAYLOAD_MAX_CEILING, Decoder, frame, frame_start
+from ._wire import PAYLOAD_MAX_CEILING, Decoder, frame
 
 _READ_MAX = 64 << 10
 # A payload of at least so many bytes is not copied behind its header.
@@ -125,13 +125,12 @@ class Channel:
         """Sends the bytes of a frame with whatever is sent next."""
         self._unsent += data
 
-    def queue_with(self, message: Any, payload: bytes) -> None:
-        """As `queue`, with a payload. A long one is sent at once, because it is not copied."""
-        header = messages.FROM_WORKER.encode(message)
+    def queue_with(self, start: bytes, payload: bytes) -> None:
+        """As `queue_frame`, with the payload apart. A long one is sent at once, because it is not copied."""
+        self._unsent += start
         if len(payload) < _COPIED_MAX:
-            self._unsent += frame(header, payload)
+            self._unsent += payload
             return
-        self._unsent += frame_start(header, len(payload))
         self.flush()
         self._send_all(payload)
 

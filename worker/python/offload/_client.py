@@ -34,7 +34,7 @@ class Job:
         self._check_process()
         request = self._request
         if request.job is None and not request.is_done:
-            self._connection.wait(request.waiter, lambda: request.job is not None or request.is_done)
+            self._connection.wait(request.waiters, lambda: request.job is not None or request.is_done)
         if request.job is None and request.error is not None:
             raise request.error
         return request.job or request.report.job
@@ -183,7 +183,7 @@ class Client:
                         yield request.parts.popleft()
                     if request.is_done:
                         break
-                    connection.wait(request.waiter, lambda: bool(request.parts) or request.is_done)
+                    connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
             except GeneratorExit:
                 self._cancel_unless_done(running)
                 raise

@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable, List, Optional
 
 from ._address import connect
 from ._dialogue import Dialogue, Request
@@ -23,24 +23,19 @@ _COPIED_MAX = 32 << 10
 
 
 class Waiter:
-    """A thread that waits for something that an answer brings."""
+    """A thread that sleeps until there is something to look at."""
 
-    __slots__ = ("waits", "_asleep")
+    __slots__ = ("_asleep",)
 
     def __init__(self) -> None:
-        self.waits = False
         self._asleep = threading.Lock()
         self._asleep.acquire()
 
     def wake(self) -> None:
         try:
             self._asleep.release()
-        except RuntimeError:  # it is awake, or was told already
+        except RuntimeError:  # it was told already
             pass
-
-    def stay_awake(self) -> None:
-        """Forgets that it was woken."""
-        self._asleep.acquire(blocking=False)
 
     def sleep(self) -> None:
         self._asleep.acquire()
@@ -49,15 +44,19 @@ class Waiter:
 class WaitedRequest(Request):
     """A request that threads wait for, or whose end is told to `on_end`, by the thread that reads."""
 
-    __slots__ = ("waiter", "_on_end")
+    __slots__ = ("waiters", "_on_end")
 
     def __init__(self, on_end: "OnEnd" = None) -> None:
-        self.waiter = Waiter()
+        # Threads that sleep until it changes.
+        self.waiters: List[Waiter] = []
         self._on_end = on_end
-        super().__init__(self.waiter.wake if on_end is None else self._tell)
+        super().__init__(self._tell)
 
     def _tell(self) -> None:
-        if self.is_done and self._on_end is not None:
+        # A copy: whoever wakes leaves the list.
+        for waiter in tuple(self.waiters):
+            waiter.wake()
+        if self._on_end is not None and self.is_done:
             self._on_end(self)
 
 
@@ -74,7 +73,7 @@ class Connection:
         self._dialogue = Dialogue(path)
         self._reading = threading.Lock()
         self._sending = threading.Lock()
-        self._for_room: Set[Waiter] = set()
+        self._for_room: List[Waiter] = []
         self._is_lost = False
         self._used = time.monotonic()
         self._socket = connect(path)
@@ -119,24 +118,32 @@ class Connection:
         self._used = time.monotonic()
         return request
 
-    def wait(self, waiter: Waiter, is_there: Callable[[], bool]) -> None:
-        """Returns when `is_there()`, which answers bring about that wake the waiter."""
+    def wait(self, waiters: List[Waiter], is_there: Callable[[], bool]) -> None:
+        """Returns when `is_there()`, which answers bring about that wake the waiters."""
         try:
             while not is_there():
-                waiter.stay_awake()
-                waiter.waits = True
                 if self._reading.acquire(blocking=False):
                     self._read_until(is_there)
-                elif not is_there():
-                    waiter.sleep()
+                else:
+                    self._sleep(waiters, is_there)
         finally:
-            waiter.waits = False
             self._pass_on()
+
+    def _sleep(self, waiters: List[Waiter], is_there: Callable[[], bool]) -> None:
+        """Sleeps until an answer wakes the waiters, or nobody reads any more."""
+        waiter = Waiter()
+        waiters.append(waiter)
+        try:
+            # Whoever reads wakes a waiter when it stops. It may have stopped before this one was there.
+            if not is_there() and self._reading.locked():
+                waiter.sleep()
+        finally:
+            waiters.remove(waiter)
 
     def wait_for_end(self, request: WaitedRequest) -> None:
         """Returns when the request is answered. Raises what it was answered with, if that is an error."""
         if not request.is_done:
-            self.wait(request.waiter, lambda: request.is_done)
+            self.wait(request.waiters, lambda: request.is_done)
         if request.error is not None:
             raise request.error
 
@@ -161,12 +168,7 @@ class Connection:
         self._socket.close()
 
     def _wait_for_room(self) -> None:
-        waiter = Waiter()
-        self._for_room.add(waiter)
-        try:
-            self.wait(waiter, lambda: len(self._dialogue.requests) < self._max_in_flight)
-        finally:
-            self._for_room.discard(waiter)
+        self.wait(self._for_room, lambda: len(self._dialogue.requests) < self._max_in_flight)
 
     def _read_until(self, is_there: Callable[[], bool]) -> None:
         """Reads for all. The lock for that is held, and is given up."""
@@ -178,11 +180,11 @@ class Connection:
 
     def _pass_on(self) -> None:
         """Wakes a thread that waits, if one does and nobody reads."""
-        if not (self._dialogue.requests or self._for_room) or self._reading.locked():
+        requests: Any = self._dialogue.requests
+        if not (requests or self._for_room) or self._reading.locked():
             return
-        requests: List[Any] = list(self._dialogue.requests.values())
-        for waiter in [*self._for_room, *(request.waiter for request in requests)]:
-            if waiter.waits:
+        for waiters in (self._for_room, *(request.waiters for request in list(requests.values()))):
+            for waiter in waiters:
                 waiter.wake()
                 return
 
@@ -248,5 +250,5 @@ class Connection:
         return f"the supervisor at {self.path} is gone"
 
     def _wake_for_room(self) -> None:
-        for waiter in list(self._for_room):
+        for waiter in tuple(self._for_room):
             waiter.wake()

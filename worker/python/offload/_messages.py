@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 from ._wire import (
     BOOL,
@@ -137,6 +137,23 @@ def greeting_of(header: bytes) -> Optional[Greeting]:
     if len(header) < 16 or header[:4] != bytes(4):
         return None
     return Greeting(header[4:12], int.from_bytes(header[12:14], "little"), int.from_bytes(header[14:16], "little"))
+
+
+# Numbers of the answers to nearly every job. Their frames are made by hand, because that is most of what a short job costs.
+_STARTED, _FINISHED = FROM_WORKER.number_of(Started), FROM_WORKER.number_of(Finished)
+_STARTED_FRAME, _FINISHED_START, _USAGE = Struct("<IIIQI"), Struct("<IIIQIQ"), Struct("<QQQ")
+
+
+def started_frame(job: int, attempt: int) -> bytes:
+    """The frame of a `Started`."""
+    return _STARTED_FRAME.pack(_STARTED_FRAME.size - 8, 0, _STARTED, job, attempt)
+
+
+def finished_start(start: Tuple[int, int, int], media_type: str, usage: Tuple[int, int, int], payload_length: int) -> bytes:
+    """The frame of a `Finished` without its payload; `start` is job, attempt and run time."""
+    written = MEDIA_TYPE.written(media_type)
+    header_length = _FINISHED_START.size - 8 + len(written) + _USAGE.size
+    return _FINISHED_START.pack(header_length, payload_length, _FINISHED, *start) + written + _USAGE.pack(*usage)
 
 
 _TEXT_LENGTH = Struct("<Q")

@@ -19,7 +19,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import threading
 import time
@@ -30,6 +29,7 @@ from . import _messages as messages
 from ._channel import Channel, Given, ProtocolError, SupervisorGone, job_of
 from ._context import Context, enter
 from ._errors import TaskError
+from ._meter import Meter
 from ._payload import BYTES, JSON_LINES, TEXT, Payload, to_json, to_payload
 from ._tasks import Task, cut
 from ._version import VERSION
@@ -48,7 +48,7 @@ class Session:
         self._inbox = channel.inbox
         self._tasks = tasks
         self._process = os.getpid()
-        self._used = _usage()
+        self._meter = Meter()
         self._listener = Listener(channel)
 
     def run(self, set_ups: Iterable[Callable[[], Any]] = ()) -> None:
@@ -95,11 +95,12 @@ class Session:
         task = self._tasks.get(given.run.task)
         if task is None:
             raise ProtocolError(f"a job of the task {given.run.task!r}, which was not offered")
-        self._channel.queue(messages.Started(job, attempt))
+        self._channel.queue_frame(messages.started_frame(job, attempt))
         self._channel.job_began(job)
         self._channel.flush()
         self._listener.job_began()
         began = time.perf_counter_ns()
+        self._meter.start(began)
         kind, message, output, media_type = self._outcome(task, given)
         run_ns = time.perf_counter_ns() - began
         if os.getpid() != self._process:  # the task has forked, and this is the child
@@ -158,14 +159,12 @@ class Session:
             self._channel.send(messages.Part(job, attempt), part)
 
     def _answer(self, start: Tuple[int, int, int], kind: Any, message: str, output: bytes, media_type: str) -> None:
-        before, self._used = self._used, _usage()
-        used = self._used
-        usage = (used[0] - before[0], used[1] - before[1], used[2])
+        usage = self._meter.stop(start[2])
         if kind:
             text = cut(message, messages.MESSAGE_MAX)
             self._channel.queue(messages.Failed(*start, kind, text, usage))
         else:
-            self._channel.queue_with(messages.Finished(*start, media_type, usage), output)
+            self._channel.queue_with(messages.finished_start(start, media_type, usage, len(output)), output)
 
 
 class Listener:
@@ -214,11 +213,6 @@ def _part(value: Any) -> Tuple[bytes, str]:
     if isinstance(value, (bytes, bytearray, memoryview, str, Payload)):
         return to_payload(value)
     return to_json(value) + b"\n", JSON_LINES
-
-
-def _usage() -> Tuple[int, int, int]:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return int(used.ru_utime * 1e6), int(used.ru_stime * 1e6), used.ru_maxrss * 1024
 
 
 def kind_of(error: BaseException) -> Any:

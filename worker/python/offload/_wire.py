@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import namedtuple
 from struct import Struct
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 HEADER_MAX = 16 << 10
 PAYLOAD_MAX_CEILING = 1 << 30
@@ -104,12 +104,16 @@ class MediaType(Text):
         self._written: Dict[str, bytes] = {}
 
     def write(self, value: str, out: bytearray) -> None:
+        out += self.written(value)
+
+    def written(self, value: str) -> bytes:
+        """Its bytes on the wire."""
         written = self._written.get(value)
         if written is None:
             written = _LENGTH.pack(len(value)) + value.encode()
             if value in _KNOWN_MEDIA_TYPES:
                 self._written[value] = written
-        out += written
+        return written
 
     def read(self, data: bytes, at: int) -> Tuple[str, int]:
         value, at = super().read(data, at)
@@ -339,13 +343,6 @@ class Direction:
         return message
 
 
-class Frame(NamedTuple):
-    """A header with its payload."""
-
-    header: bytes
-    payload: bytes
-
-
 def frame(header: bytes, payload: Any = b"") -> bytes:
     """The bytes of a frame."""
     return b"".join((_PREFIX.pack(len(header), len(payload)), header, payload))
@@ -364,8 +361,8 @@ class Decoder:
         self._unread = bytearray()
         self._wanted = _PREFIX.size
 
-    def feed(self, data: bytes) -> List[Frame]:
-        """The frames that are complete with these bytes. Raises `WireError` for a length over its limit."""
+    def feed(self, data: bytes) -> List[Tuple[bytes, bytes]]:
+        """The frames, each a header with its payload, that are complete with these bytes. Raises `WireError` for a length over its limit."""
         unread = self._unread
         if unread:
             unread += data
@@ -373,36 +370,28 @@ class Decoder:
                 return []
             data = bytes(unread)
             unread.clear()
-        frames, at = [], 0
-        while True:
-            end = self._end_of_frame(data, at)
-            if end is None:
-                break
-            header_length, start = self._header_length, at + 8
+        frames, at, length = [], 0, len(data)
+        self._wanted = _PREFIX.size
+        while length - at >= _PREFIX.size:
+            header_length, payload_length = _PREFIX.unpack_from(data, at)
+            if not (1 <= header_length <= HEADER_MAX and payload_length <= self.payload_max):
+                raise self._too_long(header_length, payload_length)
+            start = at + 8
             header_end = start + header_length
-            frames.append(Frame(data[start:header_end], data[header_end:end]))
+            end = header_end + payload_length
+            if end > length:
+                self._wanted = end - at
+                break
+            frames.append((data[start:header_end], data[header_end:end]))
             at = end
-        if at < len(data):
+        if at < length:
             unread += data[at:]
         return frames
 
-    def _end_of_frame(self, data: bytes, at: int) -> Optional[int]:
-        """Where the frame at `at` ends, if it is complete."""
-        left = len(data) - at
-        if left < 8:
-            self._wanted = 8
-            return None
-        header_length, payload_length = _PREFIX.unpack_from(data, at)
+    def _too_long(self, header_length: int, payload_length: int) -> WireError:
         if not 1 <= header_length <= HEADER_MAX:
-            raise WireError("header_length", f"a header of {header_length} bytes")
-        if payload_length > self.payload_max:
-            raise WireError("payload_length", f"a payload of {payload_length} bytes, at most {self.payload_max}")
-        self._header_length = header_length
-        length = 8 + header_length + payload_length
-        if left < length:
-            self._wanted = length
-            return None
-        return at + length
+            return WireError("header_length", f"a header of {header_length} bytes")
+        return WireError("payload_length", f"a payload of {payload_length} bytes, at most {self.payload_max}")
 
 
 def check_media_type(text: str) -> str:

@@ -72,6 +72,18 @@ class Calls(WithPool):
             thread.join(PATIENCE)
         self.assertEqual(results, {number: number * number for number in range(1000)})
 
+    def test_several_threads_wait_for_one_job(self):
+        job, results = self.pool.submit("wait", str(self.file)), []
+        threads = [threading.Thread(target=lambda: results.append(job.result())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        self.running()
+        eventually(lambda: len(job._request.waiters) == 3, "one reads, the others sleep")
+        self.file.unlink()
+        for thread in threads:
+            thread.join(PATIENCE)
+        self.assertEqual(results, [None] * 4)
+
     def test_more_jobs_than_may_be_in_flight_are_all_done(self):
         with Client(self.pool.socket, max_in_flight=7) as client:
             self.assertEqual(client.map("square", range(300)), [n * n for n in range(300)])
