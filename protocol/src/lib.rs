@@ -170,8 +170,8 @@
 //! | Started, from Run or from the answer to the job before | 10 s | as below; no job is blamed |
 //! | the rest of a frame | 2 s | SIGKILL |
 //! | an answer, from Cancel | 100 ms | SIGTERM to the process group, and SIGKILL 500 ms later |
-//! | an answer, from Started | the job's timeout | the same; the job ends as `timeout` |
-//! | Progress, where it is promised | the promised time and 1 s more | the same; `timeout` |
+//! | an answer, from Started | the job's timeout | the job ends as `timeout`; Cancel, and then as above |
+//! | Progress, where it is promised | the promised time and 1 s more | SIGKILL; `timeout` |
 //! | the end of a process that has closed its socket | 500 ms | SIGKILL |
 //!
 //! ## Versions and capabilities

@@ -122,6 +122,21 @@ fn a_cancelled_program_ends_and_its_worker_lives_on() {
     assert_eq!(daemon.submit(&["fine"])["receipt"]["worker_pid"], worker);
 }
 
+/// Where the machine has no time for it within the grace, another worker takes over, as ever; so it is tried a few times.
+#[test]
+fn the_time_limit_of_a_job_ends_its_program_and_not_its_worker() {
+    let (daemon, _folder) =
+        supervisor("[task.wait]\nexec = \"sleep 1000\"\n[task.fine]\nexec = \"echo fine\"\n");
+    let worker = || daemon.submit(&["fine"])["receipt"]["worker_pid"].clone();
+    let lived_on = (0..20).any(|_| {
+        let before = worker();
+        let job = daemon.submit(&["wait", "--timeout", "100ms"]);
+        assert_eq!(said(&job), ("timeout", "ran longer than 100 ms"), "{job}");
+        worker() == before
+    });
+    assert!(lived_on, "each time limit has cost a worker");
+}
+
 #[test]
 fn a_reload_takes_the_new_program_of_a_task() {
     let (daemon, folder) = supervisor("[task.word]\nexec = \"echo old\"\n");

@@ -97,7 +97,7 @@ impl<'a> TaskContext<'a> {
         }
     }
 
-    /// Whether nobody wants the output any more, because the job was cancelled or the supervisor is gone. A long task may
+    /// Whether nobody wants the output any more, because the job was cancelled, its time is over, or the supervisor is gone. A long task may
     /// ask now and then, and return early with any result.
     ///
     /// It takes one system call: ask about every millisecond, not in the innermost loop. A task need not ask, because the

@@ -64,7 +64,7 @@ pub struct CoreConfig {
     pub hello_timeout: Duration,
     /// Longest time from giving a job to an idle worker until the worker reports that it has started.
     pub start_timeout: Duration,
-    /// Time from telling a running job that it is cancelled to SIGTERM.
+    /// Time from telling a running job that nobody wants it any more, because it is cancelled or its time is over, to SIGTERM.
     pub cancel_grace: Duration,
     /// Time from SIGTERM to SIGKILL.
     pub kill_grace: Duration,

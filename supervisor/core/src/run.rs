@@ -316,7 +316,7 @@ impl Core {
             Some(job) => {
                 let message = format!("ran longer than {}", human(job.run_timeout()));
                 self.lose_to_time(turn.now, slot, id, message.clone());
-                self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
+                self.end_gently(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
                 self.note_proof(turn, slot, true);
             }
             None => {

@@ -262,7 +262,10 @@ impl Core {
         for running in load.into_iter().flat_map(|load| load.with_its_batch_mut(id)) {
             running.paid = paid.filter(|_| running.job == id);
             // The clocks of a suspended job stand still: its grace starts when it goes on.
-            running.finish_by = running.finish_by.min(running.suspended_at.unwrap_or(turn.now) + grace);
+            let over_at = running.suspended_at.unwrap_or(turn.now) + grace;
+            // If its own time is up, that is why it ends: the grace comes on top.
+            running.finish_by =
+                if running.finish_by > turn.now { running.finish_by.min(over_at) } else { over_at };
             running.progress_by = None;
         }
     }
@@ -326,7 +329,7 @@ impl Core {
                 JobState::Here { .. } => format!("the deadline passed while it ran, after {waited}"),
                 _ => format!("the deadline passed before it was started, after {waited}"),
             };
-            self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
+            self.end_gently(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
         }
     }
 }

@@ -129,6 +129,7 @@ fn a_job_that_is_blamed_names_the_attempt_in_which_it_ran() {
     let lost = &pool.ended[&slow].lost;
     assert_eq!((lost.len(), lost[0].attempt, lost[0].is_blamed, lost[0].code), (1, 1, true, Timeout));
     assert_eq!(lost[0].place, pool.ended[&slow].place);
+    pool.wait(pool.core.config().cancel_grace);
     pool.run(other);
     assert_eq!((pool.outcome(other), pool.ended[&other].attempts), (Some(Ok), 1));
 }

@@ -71,6 +71,7 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
     pool.event(Event::Cancel { job: second });
     pool.wait(Duration::from_millis(2));
     assert_eq!(pool.outcome(first), Some(Timeout));
+    pool.wait(pool.core.config().cancel_grace);
     pool.event(Event::Skipped { worker, job: second });
     pool.start(third);
     pool.exit(worker, Exit::Signal(9));

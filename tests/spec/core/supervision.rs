@@ -97,6 +97,7 @@ fn a_killed_worker_that_is_slow_to_die_does_not_hold_the_queue_up_where_a_spare_
     pool.start(slow);
     pool.wait(10 * MS);
     assert_eq!(pool.outcome(slow), Some(Timeout));
+    pool.wait(pool.core.config().cancel_grace);
     pool.run(next);
     assert_eq!(pool.outcome(next), Some(Ok));
     assert_eq!(pool.most_processes, 2);
@@ -117,7 +118,7 @@ fn there_are_never_more_processes_than_slots_and_spare() {
 }
 
 #[test]
-fn a_run_that_takes_too_long_is_answered_at_its_limit_and_its_worker_is_ended() {
+fn a_run_that_takes_too_long_is_answered_at_its_limit_and_its_worker_is_asked_and_then_ended() {
     let mut pool = PoolUnderTest::slots(1);
     pool.workers_ignore_term();
     let job = pool.submit_with("sum", |request| request.timeout = Some(300 * MS));
@@ -127,9 +128,36 @@ fn a_run_that_takes_too_long_is_answered_at_its_limit_and_its_worker_is_ended() 
     pool.wait(MS);
     assert_eq!(pool.outcome(job), Some(Timeout));
     assert_eq!(pool.message(job), "ran longer than 300 ms");
+    assert_eq!(
+        (pool.cancelled.as_slice(), pool.workers[&worker].signals.as_slice()),
+        (&[(worker, job)][..], &[][..])
+    );
+    pool.wait(pool.core.config().cancel_grace);
     assert_eq!(pool.workers[&worker].signals, [Kill::Term]);
     pool.wait(pool.core.config().kill_grace);
     assert!(!pool.workers.contains_key(&worker), "it was killed after the grace");
+}
+
+/// A task that is told in time that nobody wants its output any more need not cost its worker.
+#[test]
+fn a_worker_whose_job_ends_soon_after_its_time_is_up_lives_on() {
+    for limit in ["timeout", "deadline"] {
+        let mut pool = PoolUnderTest::slots(1);
+        let job = pool.submit_with("sum", |request| match limit {
+            "timeout" => request.timeout = Some(300 * MS),
+            _ => request.deadline = Some(300 * MS),
+        });
+        let worker = pool.start(job);
+        pool.wait(300 * MS);
+        assert_eq!(pool.outcome(job), Some(Timeout));
+        assert_eq!(pool.cancelled, [(worker, job)]);
+        pool.wait(pool.core.config().cancel_grace - MS);
+        pool.finish(job);
+        pool.wait(1000 * MS);
+        assert_eq!(pool.workers[&worker].signals, []);
+        let next = pool.submit("sum");
+        assert_eq!(pool.start(next), worker);
+    }
 }
 
 #[test]

@@ -121,6 +121,7 @@ fn a_version_whose_first_jobs_all_hang_is_taken_back() {
         let job = pool.submit_with("charge", |request| request.timeout = Some(MS));
         assert!(!before.contains(&pool.start(job)));
         pool.wait(2 * MS);
+        pool.wait(pool.core.config().cancel_grace);
     }
     pool.wait(MS);
     assert_eq!(pool.reloads, [ReloadEnd::OldStay("its first 3 jobs all failed".to_owned())]);
