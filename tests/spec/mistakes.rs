@@ -176,8 +176,18 @@ fn a_program_for_another_processor_is_named_as_one() {
     let program = folder.path().join("foreign");
     write_executable(&program, &head);
     let program = program.to_str().unwrap();
-    for (flag, codes) in [("--exec", [1, 2]), ("--worker", [2, 4])] {
-        let ran = run(&mut command(&["run", flag, program, "echo", "x"]), b"");
+    let application = format!("{program} {{port}}");
+    for (flag, what, codes) in [
+        ("--exec", program, [1, 2]),
+        ("--worker", program, [2, 4]),
+        ("--worker-jsonl", program, [2, 4]),
+        ("--worker-http", &application, [2, 4]),
+    ] {
+        let mut words = vec!["run", flag, what, "echo", "x"];
+        if flag == "--worker-http" {
+            words.extend(["--tasks", "echo"]);
+        }
+        let ran = run(&mut command(&words), b"");
         assert!(codes.contains(&ran.code), "{ran:#?}");
         let expected = "64 bits); this system runs programs for";
         assert!(ran.stderr.contains(expected), "{flag}: {}", ran.stderr);

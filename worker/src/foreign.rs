@@ -53,6 +53,7 @@ impl Foreign {
         command.args(arguments).stdin(Stdio::null());
         prepare(&mut command)?;
         sys::end_with_this_thread(&mut command);
+        sys::without_a_shell(&mut command)?;
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(ErrorKind::InvalidData)?;
         Ok(Foreign { process: pidfd_open(pid, PidfdFlags::empty())?, child })

@@ -2,9 +2,15 @@
 #![expect(unsafe_code, reason = "see each use")]
 
 use libc::c_int;
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+use std::collections::BTreeMap;
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+use std::ffi::{CString, OsString, c_char};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+use std::os::unix::ffi::OsStrExt;
 #[cfg(any(feature = "http-app", feature = "jsonl"))]
 use std::os::unix::process::CommandExt;
 #[cfg(any(feature = "http-app", feature = "jsonl"))]
@@ -127,6 +133,71 @@ pub(crate) fn end_with_this_thread(command: &mut Command) {
     // SAFETY: between fork and exec, it makes two system calls and allocates nothing.
     unsafe { command.pre_exec(prepare) };
 }
+
+/// Has this command execute its program itself, if that is a path: the standard library would pass a file that the kernel cannot
+/// execute to a shell. Nothing may be added to the command behind this.
+///
+/// # Errors
+/// A word or a variable has a zero byte in it.
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+pub(crate) fn without_a_shell(command: &mut Command) -> io::Result<()> {
+    let program = command.get_program().to_owned();
+    if !program.as_bytes().contains(&b'/') {
+        return Ok(());
+    }
+    let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => variables.insert(name.to_owned(), value.to_owned()),
+            None => variables.remove(name),
+        };
+    }
+    let variables = variables.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let words = std::iter::once(program.as_os_str()).chain(command.get_args());
+    let words = Texts::new(words.map(|word| word.as_bytes().to_owned()))?;
+    let variables = Texts::new(variables)?;
+    let execute = move || {
+        // SAFETY: both lists end with a null pointer, and their texts with a zero byte; the first word is the path.
+        unsafe { libc::execve(words.first(), words.list(), variables.list()) };
+        Err(io::Error::last_os_error())
+    };
+    // SAFETY: between fork and exec, it makes one system call and allocates nothing.
+    unsafe { command.pre_exec(execute) };
+    Ok(())
+}
+
+/// Texts as the kernel takes them.
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+struct Texts {
+    _texts: Vec<CString>,
+    /// One for each text, and null.
+    pointers: Vec<*const c_char>,
+}
+
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+impl Texts {
+    fn new(texts: impl Iterator<Item = Vec<u8>>) -> io::Result<Texts> {
+        let texts = texts.map(CString::new).collect::<Result<Vec<_>, _>>()?;
+        let pointers = texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
+        Ok(Texts { _texts: texts, pointers })
+    }
+
+    /// Null if there is no text.
+    fn first(&self) -> *const c_char {
+        self.pointers[0]
+    }
+
+    fn list(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+// SAFETY: the pointers lead to texts that live as long as they do, wherever they are moved.
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+unsafe impl Send for Texts {}
+// SAFETY: nothing changes them.
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+unsafe impl Sync for Texts {}
 
 /// Has the program that this command starts have these descriptors under these numbers.
 ///
