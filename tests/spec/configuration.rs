@@ -7,7 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use tests::harness::{Ran, command, copy_for_anybody, private_folder, run, run_offload, signal, until};
+use tests::harness::{
+    Ran, command, copy_for_anybody, private_folder, run, run_offload, signal, until, write_executable,
+};
 
 /// The user `nobody` of most systems. Root finds only the file of the machine, which is no test's to write.
 const NOBODY: u32 = 65534;
@@ -196,4 +198,61 @@ fn a_program_that_is_not_there_is_told_with_the_line_that_names_it() {
     }
     write(&file, "[[pool]]\ncommand = \"python3 x.py\"\n[[pool]]\ncommand = \"builtin\"\n").unwrap();
     run(&mut command(&["config", "check", path]), b"").ok();
+}
+
+/// A worker in bash, which answers with what it was given by its pool.
+const TELLS_ITS_SURROUNDINGS: &str = r#"#!/bin/bash
+printf '{"hello":{"tasks":[{"name":"%s"}]}}\n' "$TASK" >&4
+while read -r line <&3; do
+  job=$(sed 's/.*"job":"\([0-9]*\)".*/\1/' <<<"$line")
+  printf '{"job":"%s","output":"%s %s %s"}\n' "$job" "$COLOUR" "${PWD##*/}" "$(ulimit -n)" >&4
+done
+"#;
+
+#[test]
+fn each_pool_has_an_environment_a_folder_and_open_files_of_its_own() {
+    let folder = private_folder();
+    for name in ["one", "two"] {
+        create_dir_all(folder.path().join(name)).unwrap();
+        write_executable(&folder.path().join(name).join("worker.sh"), TELLS_ITS_SURROUNDINGS.as_bytes());
+    }
+    let dir = |name: &str| folder.path().join(name);
+    let file = folder.path().join("offload.toml");
+    let text = format!(
+        "[[pool]]\njsonl = './worker.sh'\nenv = {{ TASK = 'first', COLOUR = 'dark red' }}\ndir = {:?}\n\
+         [[pool]]\njsonl = 'bash worker.sh'\nenv = {{ TASK = 'second' }}\ndir = {:?}\nopen_files = 64\n",
+        dir("one"),
+        dir("two")
+    );
+    write(&file, text).unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let said = |task: &str| run_offload(&[&["run"], &config[..], &[task, "1"]].concat()).ok().text();
+    assert_eq!(said("first"), "\"dark red one 128\"\n");
+    assert_eq!(said("second"), "\" two 64\"\n");
+    run_offload(&[&["config", "check"], &config[1..]].concat()).ok();
+    // A flag says the same.
+    let flag = format!("env=TASK=third env=COLOUR=blue dir={} -- ./worker.sh", dir("one").display());
+    assert_eq!(
+        run_offload(&["run", "--worker-jsonl", &flag, "third", "1"]).ok().text(),
+        "\"blue one 128\"\n"
+    );
+}
+
+#[test]
+fn what_a_pool_says_of_its_program_is_checked_with_the_line() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    for (text, expected) in [
+        ("env = 'A=b'\njsonl = 'sh x'", "offload.toml:2: pool.env: a table of texts is expected"),
+        ("env = { A = 1 }\njsonl = 'sh x'", "offload.toml:2: pool.env: a table of texts is expected"),
+        ("dir = '/no/such/folder'\njsonl = 'sh x'", "the folder /no/such/folder is not there"),
+        ("open_files = 5\njsonl = 'sh x'", "from 16 to 4096 are possible"),
+        ("dir = '/'", "belong to the one program of a [[pool]]; this one has 0"),
+        ("dir = '/'\ncommand = 'builtin'", "the built-in worker takes none of env, dir, open_files"),
+        ("foldr = '/'\njsonl = 'sh x'", "unknown key \"foldr\""),
+    ] {
+        write(&file, format!("[[pool]]\n{text}\n")).unwrap();
+        let ran = run_offload(&["config", "check", file.to_str().unwrap()]).code(2);
+        assert!(ran.stderr.contains(expected), "{text}: {}", ran.stderr);
+    }
 }

@@ -9,10 +9,10 @@ use super::http_worker::configured_applications;
 use super::jsonl_worker::ADAPTER as JSONL_ADAPTER;
 use super::startable::check_programs;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
-use crate::configuration::table::{BUILTIN, SPARES, TABLE, socket_key};
+use crate::configuration::table::{BUILTIN, COMMAND, JSONL, SPARES, TABLE, socket_key};
 use crate::configuration::{
-    ConfigFile, Layer, Origin, Settings, default_socket, read_environment, read_file, read_key_of_file,
-    usual_places,
+    ConfigFile, Layer, Origin, Settings, WorkerCommand, default_socket, read_environment, read_file,
+    read_key_of_file, usual_places,
 };
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -225,15 +225,13 @@ fn programs(settings: &Settings, allow_faults: bool) -> Result<Vec<Program>, Fai
         .commands
         .iter()
         .map(|words| match words.as_slice() {
-            [word] if word == BUILTIN => builtin(),
-            _ => Program::command(words.clone()).with_shim(SHIM.map(str::to_owned).to_vec()),
+            [word] if word == BUILTIN => Ok(builtin()),
+            _ => command_program(settings, COMMAND, words, SHIM),
         })
-        .collect();
-    programs.extend(
-        settings.values.jsonl_commands.iter().map(|words| {
-            Program::command(words.clone()).with_shim(JSONL_ADAPTER.map(str::to_owned).to_vec())
-        }),
-    );
+        .collect::<Result<_, _>>()?;
+    for words in &settings.values.jsonl_commands {
+        programs.push(command_program(settings, JSONL, words, JSONL_ADAPTER)?);
+    }
     programs.extend(configured_applications(settings)?);
     if programs.is_empty() {
         programs.push(builtin());
@@ -241,6 +239,18 @@ fn programs(settings: &Settings, allow_faults: bool) -> Result<Vec<Program>, Fai
     let has_builtin = programs.iter().any(|program| program.name() == BUILTIN);
     programs.extend(configured_adapter(settings, has_builtin)?);
     Ok(programs)
+}
+
+/// The program of a command of the user, with these words in front of it.
+fn command_program<const N: usize>(
+    settings: &Settings,
+    key: &'static str,
+    words: &[String],
+    front: [&str; N],
+) -> Result<Program, Failure> {
+    let command = WorkerCommand::parse(words);
+    let command = command.map_err(|why| Failure::Usage(format!("{}: {why}", settings.place(key))))?;
+    Ok(command.program(front.map(str::to_owned).to_vec()))
 }
 
 /// The words that are put in front of a command of the user.

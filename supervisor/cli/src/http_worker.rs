@@ -5,7 +5,7 @@ use super::jsonl_worker::refuse;
 use super::output::say;
 use super::worker_exec::POINTLESS;
 use crate::configuration::table::{HTTP, TASKS};
-use crate::configuration::{Settings, http_tasks};
+use crate::configuration::{Settings, WorkerCommand, http_tasks};
 use clap::Args;
 use offload_supervisor::Program;
 use offload_worker::http_app::{self, check_command};
@@ -64,9 +64,10 @@ pub(crate) fn configured_applications(settings: &Settings) -> Result<Vec<Program
         )));
     }
     let program = |(command, tasks): (&Vec<String>, &Vec<String>)| {
-        let front = adapter(command, tasks);
-        let front = front.map_err(|why| Failure::Usage(format!("{}: {why}", settings.place(HTTP))))?;
-        Ok(Program::command(command.clone()).with_shim(front))
+        let usage = |why: String| Failure::Usage(format!("{}: {why}", settings.place(HTTP)));
+        let command = WorkerCommand::parse(command).map_err(usage)?;
+        let front = adapter(&command.words, tasks).map_err(usage)?;
+        Ok(command.program(front))
     };
     commands.iter().zip(tasks).map(program).collect()
 }

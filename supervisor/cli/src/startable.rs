@@ -3,10 +3,10 @@
 use super::exec::configured_adapter;
 use super::failure::Failure;
 use super::http_worker::configured_applications;
-use crate::configuration::Settings;
 use crate::configuration::table::{BUILTIN, COMMAND, HTTP, JSONL};
+use crate::configuration::{Settings, WorkerCommand};
 use offload_supervisor::workers::executable::why_never_executed;
-use offload_supervisor::workers::find_executable;
+use offload_supervisor::workers::find_executable_from;
 
 /// Checks all programs that these settings name.
 ///
@@ -32,9 +32,13 @@ pub(crate) fn check_programs(settings: &Settings) -> Result<(), Failure> {
 /// # Errors
 /// A sentence for the person who wrote it.
 pub(crate) fn check_command(words: &[String]) -> Result<(), String> {
+    let WorkerCommand { words, folder, .. } = WorkerCommand::parse(words)?;
     let word = words.first().filter(|word| !word.is_empty()).ok_or("an empty command")?;
     let cannot = |why: String| format!("cannot start `{word}`: {why}");
-    let file = find_executable(word).map_err(|error| cannot(error.to_string()))?;
+    if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(cannot(format!("the folder {} is not there", folder.display())));
+    }
+    let file = find_executable_from(word, folder.as_deref()).map_err(|error| cannot(error.to_string()))?;
     why_never_executed(&file).map_or(Ok(()), |why| Err(cannot(why)))
 }
 

@@ -61,7 +61,7 @@ pub use hide::hide_this_process;
 pub use launcher::{LaunchGuard, Launcher, LauncherEvent};
 pub use link::{LinkError, Received};
 pub use process::{Process, SpawnError, StopState};
-pub use program::{Program, find_executable};
+pub use program::{Program, find_executable, find_executable_from};
 pub use segment::{Segment, SegmentBytes};
 pub use segments::News as SegmentNews;
 pub use tray::Tray;

@@ -28,6 +28,7 @@ pub struct Program {
     shim: Vec<String>,
     passed_variables: Vec<String>,
     own_variables: Vec<(String, String)>,
+    folder: Option<PathBuf>,
 }
 
 impl Program {
@@ -39,7 +40,8 @@ impl Program {
     /// confined and may outlive this process.
     pub fn command(words: Vec<String>) -> Program {
         let name = cut(&words.join(" "), NAME_MAX).to_owned();
-        Program { name, words, shim: Vec::new(), passed_variables: Vec::new(), own_variables: Vec::new() }
+        let (shim, passed_variables, own_variables) = (Vec::new(), Vec::new(), Vec::new());
+        Program { name, words, shim, passed_variables, own_variables, folder: None }
     }
 
     /// This executable itself, started as `offload worker`. With `faults` it also offers the task `fault`. Only for an
@@ -78,6 +80,12 @@ impl Program {
         self
     }
 
+    /// Starts the program in this folder. A path in its first word, if it is not absolute, is that from this folder.
+    #[must_use]
+    pub fn in_folder(self, folder: PathBuf) -> Program {
+        Program { folder: Some(folder), ..self }
+    }
+
     /// The name in tables and logs.
     pub fn name(&self) -> &str {
         &self.name
@@ -91,18 +99,21 @@ impl Program {
     pub(super) fn to_command(&self) -> io::Result<Command> {
         let path = path_variable();
         let (word, arguments) = split_first(&self.words)?;
-        let executable = find_executable_in(word, &path)?;
+        let executable = find_executable_in(word, &path, self.folder.as_deref())?;
         let mut command = if self.shim.is_empty() {
             let mut command = Command::new(executable);
             command.arg0(word);
             command
         } else {
             let (shim, shim_arguments) = split_first(&self.shim)?;
-            let mut command = Command::new(find_executable_in(shim, &path)?);
+            let mut command = Command::new(find_executable_in(shim, &path, None)?);
             command.arg0(shim).args(shim_arguments).arg(executable);
             command
         };
         command.args(arguments).env_clear().envs(self.environment(path));
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
         Ok(command)
     }
 
@@ -133,13 +144,26 @@ fn path_variable() -> OsString {
 /// # Errors
 /// There is none, or it may not be executed.
 pub fn find_executable(word: &str) -> io::Result<PathBuf> {
-    find_executable_in(word, &path_variable())
+    find_executable_from(word, None)
 }
 
-fn find_executable_in(word: &str, path: &OsStr) -> io::Result<PathBuf> {
+/// As [`find_executable`], for a program that is started in this folder: a path is that from there.
+///
+/// # Errors
+/// There is none, or it may not be executed.
+pub fn find_executable_from(word: &str, folder: Option<&Path>) -> io::Result<PathBuf> {
+    find_executable_in(word, &path_variable(), folder)
+}
+
+fn find_executable_in(word: &str, path: &OsStr, folder: Option<&Path>) -> io::Result<PathBuf> {
     if word.contains('/') {
-        check_executable(Path::new(word))?;
-        return Ok(word.into());
+        let file = match folder {
+            // Complete, because it is executed from another folder than this one.
+            Some(folder) => std::path::absolute(folder.join(word))?,
+            None => word.into(),
+        };
+        check_executable(&file)?;
+        return Ok(file);
     }
     // Like a shell, goes on past a file that may not be executed, and reports that file if there is no other.
     let mut refused = None;

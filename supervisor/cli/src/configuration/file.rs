@@ -2,6 +2,7 @@
 //! unknown key also the nearest known one.
 
 use super::key::{Key, ValueKind};
+use super::surroundings;
 use super::table::{BUILTIN, COMMAND, FILE_TABLES, HTTP, JSONL, ROUTE, TASK, TASKS, command_key, in_table};
 use super::value::Value;
 use super::words::split_words;
@@ -223,7 +224,7 @@ fn read_weights(key: &Key, entries: &DeTable<'_>) -> Result<Value, Misplaced> {
 
 /// The names that are allowed in this table.
 fn names_in(table: &'static str) -> Vec<&'static str> {
-    let name = (table == POOL).then_some(NAME);
+    let name = if table == POOL { [&[NAME][..], &surroundings::FIELDS].concat() } else { Vec::new() };
     let keys = in_table(table).filter_map(|key| key.table_and_name().1);
     let inner = FILE_TABLES.into_iter().filter_map(|inner| inner.strip_prefix(table)?.strip_prefix('.'));
     name.into_iter().chain(keys).chain(inner).collect()
@@ -270,6 +271,20 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
         if let Some(name) = pool.get_ref().get(NAME) {
             check_pool_name(name.get_ref(), &mut names).map_err(|reason| (name.span(), reason))?;
         }
+        let said = read_surroundings(pool)?;
+        let is_program = |one: &SpannedValue| [COMMAND, JSONL, HTTP].contains(&one.key.name);
+        match values.iter_mut().filter(|one| is_program(one)).collect::<Vec<_>>().as_mut_slice() {
+            _ if said.is_empty() => {}
+            [one] => one.add_surroundings(&said),
+            programs => {
+                let message = format!(
+                    "{} belong to the one program of a [[pool]]; this one has {}",
+                    surroundings::FIELDS.join(", "),
+                    programs.len()
+                );
+                return Err((pool.span(), message));
+            }
+        }
         let has = |name: &str| values.iter().any(|one| one.key.name == name);
         if ![COMMAND, JSONL, HTTP].into_iter().any(has) {
             without_command.get_or_insert(pool.span());
@@ -296,6 +311,29 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
     Ok(all.into_values().collect())
 }
 
+/// What a pool says of its program, as texts of the flag.
+fn read_surroundings(pool: &Spanned<DeValue<'_>>) -> Result<Vec<(&'static str, String)>, Misplaced> {
+    let mut said = Vec::new();
+    for field in surroundings::FIELDS {
+        let Some(written) = pool.get_ref().get(field) else { continue };
+        let expected = |what: &str| Err((written.span(), format!("pool.{field}: {what} is expected")));
+        match (field, written.get_ref()) {
+            (surroundings::ENVIRONMENT, DeValue::Table(variables)) => {
+                for (name, value) in variables {
+                    let Some(text) = value.get_ref().as_str() else { return expected("a table of texts") };
+                    said.push((field, format!("{}={text}", name.get_ref())));
+                }
+            }
+            (surroundings::ENVIRONMENT, _) => return expected("a table of texts"),
+            (surroundings::FOLDER, DeValue::String(text)) => said.push((field, text.to_string())),
+            (surroundings::FOLDER, _) => return expected("a path"),
+            (_, DeValue::Integer(number)) => said.push((field, number.to_string())),
+            (..) => return expected("a whole number"),
+        }
+    }
+    Ok(said)
+}
+
 /// Checks that no earlier pool has this name.
 fn check_pool_name(name: &DeValue<'_>, before: &mut BTreeSet<String>) -> Result<(), String> {
     match name.as_str() {
@@ -311,6 +349,15 @@ fn check_pool_name(name: &DeValue<'_>, before: &mut BTreeSet<String>) -> Result<
 impl SpannedValue {
     fn misplaced(&self, reason: &str) -> Misplaced {
         (self.span.clone(), format!("{}: {reason}", self.key.name))
+    }
+
+    /// Puts what a pool says of its program in front of the command.
+    fn add_surroundings(&mut self, said: &[(&str, String)]) {
+        if let Value::Commands(commands) = &mut self.value {
+            commands
+                .iter_mut()
+                .for_each(|words| *words = surroundings::with_fields(said, std::mem::take(words)));
+        }
     }
 
     /// Beside pools with commands, a pool without one runs the built-in tasks, as it does alone.

@@ -22,6 +22,7 @@ mod places;
 mod programs;
 mod reference;
 mod routes;
+mod surroundings;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub(crate) use key::{Key, http_tasks};
 pub(crate) use places::{ConfigFile, usual_places};
 pub(crate) use programs::TaskProgram;
 pub(crate) use reference::{reference, reference_json, template};
+pub(crate) use surroundings::WorkerCommand;
 pub(crate) use words::split_words;
 
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};

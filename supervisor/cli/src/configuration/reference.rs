@@ -3,7 +3,7 @@
 
 use super::arguments::value_name;
 use super::key::{Key, ValueKind};
-use super::table::{FILE_TABLES, ROUTE, in_file_order, in_table};
+use super::table::{FILE_TABLES, ROUTE, TASKS, in_file_order, in_table};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -80,6 +80,14 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 # headers = { Cache-Control = \"no-store\" }    # of responses with a status of 200 to 299
 ";
 
+/// What a pool may say of its program, whatever its kind.
+const SURROUNDINGS_EXAMPLE: &str = "
+# Of the program of this pool alone; as a flag, in front of the command: --worker 'env=A=b dir=/srv -- python3 worker.py'.
+# env = { MODEL = \"/srv/model\" } # beside PATH, HOME, LANG=C.UTF-8 and TZ=UTC
+# dir = \"/srv/images\"           # the folder that it is started in; default: the supervisor's
+# open_files = 128              # from 16 to 4096
+";
+
 /// All fields of a task that is a program. Each line is a comment, because no line of it means anything without the first two.
 pub(super) const TASK_EXAMPLE: &str = "\
 #
@@ -131,6 +139,9 @@ fn add(key: &Key, text: &mut String) {
     }
     let name = key.table_and_name().1.unwrap_or("NAME");
     let _ = writeln!(text, "#{name} = {}", key.example());
+    if key.name == TASKS {
+        text.push_str(SURROUNDINGS_EXAMPLE);
+    }
 }
 
 /// Wraps `text` into lines of at most [`WIDTH`] characters; a longer word gets a line of its own.

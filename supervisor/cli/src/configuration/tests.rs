@@ -258,7 +258,8 @@ fn the_file_in_the_readme_is_valid() {
         .collect();
     let keys = ["clients", "pool.command", "pool.max_rss", "pool.run_timeout", "pool.workers"];
     assert!(keys.iter().all(|key| from_file.contains_key(key)), "{from_file:?}");
-    assert_eq!(from_file["pool.command"], "python3 /srv/worker.py; builtin", "these are two programs");
+    let images = "env=MODEL=/srv/model dir=/srv/images open_files=500 -- python3 worker.py";
+    assert_eq!(from_file["pool.command"], format!("{images}; builtin"), "these are two programs");
 }
 
 #[test]
