@@ -32,10 +32,23 @@ pub const FILTERS: u64 = 1 << 8;
 pub const LOGS: u64 = 1 << 9;
 /// The capability of pauses: [`Operation::Pause`](crate::messages::Operation::Pause) and `Resume` between client and supervisor.
 pub const PAUSES: u64 = 1 << 10;
+/// The capability of workers in front of a program that lives as long as they do: what becomes of it
+/// ([`FromWorker::Program`]).
+pub const PROGRAMS: u64 = 1 << 11;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
-pub const CAPABILITIES: u64 =
-    PARTS | PREFETCH | SEGMENTS | FILES | LINGERING | BATCHES | ENDS | FIND | FILTERS | LOGS | PAUSES;
+pub const CAPABILITIES: u64 = PARTS
+    | PREFETCH
+    | SEGMENTS
+    | FILES
+    | LINGERING
+    | BATCHES
+    | ENDS
+    | FIND
+    | FILTERS
+    | LOGS
+    | PAUSES
+    | PROGRAMS;
 
 /// Those of them that mean something between client and supervisor.
 pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND | FILTERS | LOGS | PAUSES;

@@ -97,6 +97,7 @@
 //! | SegmentLeft (`segments`) | 12 | segment `u32` | |
 //! | OutputIn (`segments`) | 13 | job `u64`, segment `u32`, offset `u64`, length `u64` | |
 //! | OfferBatch (`batches`) | 14 | most jobs `u32`, wait in us `u32` | |
+//! | Program (`programs`) | 15 | news `u32`; of 2: job `u64`, attempt `u32`; of 3: of another job `bool`, how `text` of at most 1024 bytes | |
 //!
 //! - An **Offer** is one task: name `text`, idempotent `bool`, lane `u32` = 0, stepped `bool`, checkpoints `bool`, the longest
 //!   time between two Progress messages in ms `u32` (0: no promise); description `text` of at most 256 bytes, accepted media
@@ -116,6 +117,9 @@
 //! - `kind` says how a task failed: 0 it returned an error, 1 it panicked. With the capability `ends`, of the program that the worker
 //!   ran for the job: 2 and an `i32` it exited with this code, 3 and an `i32` it was ended by this signal, 4 it ran too long,
 //!   5 it used too much memory. To a supervisor without it, send 0.
+//! - `news` says what has become of the program that the worker stands in front of, and that lives as long as the worker: 0 it was
+//!   stopped, 1 it goes on, 2 it has not taken one byte of the job that was started, which therefore counts as not started,
+//!   3 it broke its rules, for which the job that runs is blamed unless it has to do with another one. After 2 and 3 the worker ends.
 //!
 //! For example, Started for job 7, attempt 1, is these 24 bytes:
 //!
@@ -197,6 +201,7 @@
 //! | 4 (value 16) | `lingering`: after a job that came alone, the worker may poll for the next one for up to 50 us before it sleeps | nothing | - |
 //! | 5 (value 32) | `batches`: several jobs of one task may run together | OfferBatch, Batch | - |
 //! | 6 (value 64) | `ends`: a failure says how the program ended that the worker ran | further values of `kind` in Failed | - |
+//! | 11 (value 2048) | `programs`: what becomes of the program behind a worker | Program | - |
 //!
 //! ## Outputs in parts
 //!

@@ -3,10 +3,11 @@
 
 pub use crate::capabilities::{
     BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, FILTERS, FIND, LINGERING, LOGS, PARTS, PAUSES,
-    PREFETCH, SEGMENTS, shared_capabilities,
+    PREFETCH, PROGRAMS, SEGMENTS, shared_capabilities,
 };
 use crate::nouns::{
-    Batching, FailureKind, MediaType, Metadata, OutcomeCode, Report, TaskDescription, TaskOffer, Usage,
+    Batching, FailureKind, MediaType, Metadata, OutcomeCode, ProgramNews, Report, TaskDescription, TaskOffer,
+    Usage,
 };
 pub use crate::requests::{DeadLetterAction, IdempotencyKey, JobFilter, Operation, SubmitOptions, View};
 use serde::{Deserialize, Serialize};
@@ -280,6 +281,12 @@ pub enum FromWorker<'a> {
     OfferBatch {
         /// How many, and how long the first one waits for others.
         batching: Batching,
+    },
+    /// What has become of the program that the worker stands in front of ([`PROGRAMS`]). No payload.
+    Program {
+        /// What it is.
+        #[serde(borrow)]
+        news: ProgramNews<'a>,
     },
 }
 

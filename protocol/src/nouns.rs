@@ -9,6 +9,7 @@ pub use offer::{Batching, DescribedTask, TaskDescription, TaskOffer, is_task_nam
 pub use tags::{BadTag, Labels, Metadata, check_label};
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 
 /// Where the jobs of a task run. A worker states it for each task, and a client can require it.
@@ -56,6 +57,31 @@ pub enum FailureKind {
     TimedOut,
     /// The program used more memory than its task allows, and the worker ended it.
     OutOfMemory,
+}
+
+/// What has become of the program that a worker stands in front of ([`PROGRAMS`](crate::messages::PROGRAMS)).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProgramNews<'a> {
+    /// It was stopped, for example by SIGSTOP: the worker counts as stopped.
+    Stopped,
+    /// It goes on.
+    Continued,
+    /// It has not taken one byte of this job, of which `Started` was sent, and will not: the job counts as not started. The
+    /// worker ends now.
+    NotBegun {
+        /// As in `Run`.
+        job: u64,
+        /// As in `Run`.
+        attempt: u32,
+    },
+    /// It broke its rules, which counts as if the worker had broken the protocol. The worker ends now.
+    BrokeRules {
+        /// That has to do with another job than the one that runs, if one does.
+        of_another: bool,
+        /// How, for people; at most [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes.
+        #[serde(borrow)]
+        how: Cow<'a, str>,
+    },
 }
 
 macro_rules! outcome_codes {

@@ -301,6 +301,20 @@ fn from_worker() -> Vec<Vector> {
             FromWorker::OfferBatch { batching: Batching { max: 32, wait_us: 2000 } },
             b"",
         ),
+        vector("its program was stopped", FromWorker::Program { news: ProgramNews::Stopped }, b""),
+        vector("its program goes on", FromWorker::Program { news: ProgramNews::Continued }, b""),
+        vector(
+            "its program has not begun the job",
+            FromWorker::Program { news: ProgramNews::NotBegun { job, attempt } },
+            b"",
+        ),
+        vector(
+            "its program broke its rules",
+            FromWorker::Program {
+                news: ProgramNews::BrokeRules { of_another: false, how: "a line that is no answer".into() },
+            },
+            b"",
+        ),
     ]
 }
 

@@ -215,6 +215,9 @@ pub(crate) const LEAVES_PER_TURN: usize = 64;
 /// Maximum number of workers whose memory is measured at one check. One measurement takes some ten microseconds.
 pub(crate) const MEASURED_AT_A_TIME: usize = 32;
 
+/// Of how many processes that a worker has started the memory is counted.
+pub(crate) const DESCENDANTS_MAX: usize = 32;
+
 /// Maximum number of reads from one worker's socket at a time when everything is wanted that it has sent: together they take
 /// more than the kernel usually buffers for one socket. Copies out of a segment are no reads.
 pub(crate) const LAST_READS: usize = 16;

@@ -4,6 +4,7 @@
 
 mod core;
 
+mod adapters;
 mod address;
 mod bad_input;
 mod batches;

@@ -23,19 +23,19 @@
 //! | cannot be started | `app_error` that says why |
 //! | runs longer, or uses more memory, than its task allows | is ended, `timeout` or `worker_oom` |
 //!
-//! **Nothing that a program has started outlives its job** (`strays.rs`). An adapter is the reaper of all that descends from
+//! **Nothing that a program has started outlives its job** (`worker/src/strays.rs`). An adapter is the reaper of all that descends from
 //! it, so it sees also what has left its group, its session or its parent.
 
 mod lines;
 mod memory;
 mod program;
 mod running;
-mod strays;
 mod template;
 
 pub use program::ExecTask;
 pub use template::has_place_for_input;
 
+use crate::strays;
 use crate::task::{Output, Task, TaskError};
 use crate::usage;
 use crate::worker::Worker;

@@ -1,19 +1,41 @@
 //! A program that knows nothing of the protocol and runs as long as its worker, an adapter, which stands between it and the supervisor.
 //!
-//! The adapter ends as its program did, and the program with the adapter: so a supervisor needs to know nothing of either.
+//! The adapter ends as its program did, and the program with the adapter: so a supervisor needs to know little of either. What
+//! it cannot see by itself the adapter says, between two messages of the session (`ProgramNews`).
+//!
+//! ```text
+//!   supervisor ends, or SIGTERM ──► the adapter kills the program and all that descends from it, then ends
+//!   the program ends            ──► the adapter kills what descends from it, then ends in the same way
+//!   the program is stopped      ──► the supervisor is told: the worker counts as stopped
+//! ```
+//!
+//! The adapter is the reaper of all that descends from it (`strays.rs`), so it finds also what has left its session or its parent.
 
 use crate::limits::FOREIGN_GRACE;
+use crate::strays;
 use crate::sys;
 use crate::task::complain;
+use bytes::Bytes;
+use nix::sys::prctl;
+use nix::sys::signal::Signal as SignalName;
+use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::messages::FromWorker;
+use offload_protocol::nouns::{ProgramNews, cut};
+use offload_protocol::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 #[cfg(feature = "http-app")]
 use rustix::process::{Signal, pidfd_send_signal};
+use signal_hook::consts::{SIGCHLD, SIGTERM};
+use std::cell::Cell;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Variables of a worker that are not for the program behind it.
@@ -32,16 +54,47 @@ pub type Refuse = fn(&[OsString], &io::Error) -> ExitCode;
 #[derive(Debug)]
 pub(crate) struct Foreign {
     child: Child,
+    pid: Pid,
     process: OwnedFd,
+    signals: Signals,
+    supervisor: UnixStream,
+    /// The supervisor understands what becomes of programs.
+    can_tell: Cell<bool>,
+    is_stopped: Cell<bool>,
+    is_told_to_be_stopped: Cell<bool>,
+}
+
+/// SIGCHLD and SIGTERM.
+#[derive(Debug)]
+struct Signals {
+    came: UnixStream,
+    is_asked_to_end: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Signals> {
+        let is_asked_to_end = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGTERM, Arc::clone(&is_asked_to_end))?;
+        let (came, noted) = UnixStream::pair()?;
+        came.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(SIGTERM, noted.try_clone()?)?;
+        signal_hook::low_level::pipe::register(SIGCHLD, noted)?;
+        Ok(Signals { came, is_asked_to_end })
+    }
+
+    fn forget(&self) {
+        while matches!((&self.came).read(&mut [0; 64]), Ok(count) if count > 0) {}
+    }
 }
 
 impl Foreign {
-    /// Starts a program; its standard output and standard error are those of this process.
+    /// Starts a program; its standard output and standard error are those of this process. `supervisor` is the socket of the session.
     ///
     /// # Errors
     /// It could not be started.
     pub(crate) fn start(
         words: &[OsString],
+        supervisor: &UnixStream,
         prepare: impl FnOnce(&mut Command) -> io::Result<()>,
     ) -> io::Result<Foreign> {
         let (program, arguments) = words.split_first().ok_or(ErrorKind::InvalidInput)?;
@@ -54,9 +107,21 @@ impl Foreign {
         prepare(&mut command)?;
         sys::end_with_this_thread(&mut command);
         sys::without_a_shell(&mut command)?;
+        let signals = Signals::catch()?;
+        prctl::set_child_subreaper(true)?;
+        prctl::set_pdeathsig(SignalName::SIGTERM)?;
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(ErrorKind::InvalidData)?;
-        Ok(Foreign { process: pidfd_open(pid, PidfdFlags::empty())?, child })
+        Ok(Foreign {
+            process: pidfd_open(pid, PidfdFlags::empty())?,
+            child,
+            pid,
+            signals,
+            supervisor: supervisor.try_clone()?,
+            can_tell: Cell::new(false),
+            is_stopped: Cell::new(false),
+            is_told_to_be_stopped: Cell::new(false),
+        })
     }
 
     /// Is readable once the program has ended.
@@ -64,9 +129,70 @@ impl Foreign {
         self.process.as_fd()
     }
 
-    /// As [`Foreign::process`], for the session. Without it, an end between two jobs is found out by the next one.
-    pub(crate) fn life(&self) -> Option<OwnedFd> {
-        self.process.try_clone().ok()
+    /// Is readable when [`Foreign::heed_signals`] has something to do.
+    pub(crate) fn signals(&self) -> BorrowedFd<'_> {
+        self.signals.came.as_fd()
+    }
+
+    /// Both of them, for the session.
+    pub(crate) fn watched(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.process.try_clone()?, self.signals.came.try_clone()?.into()])
+    }
+
+    /// Whether the supervisor understands what becomes of programs.
+    pub(crate) fn may_tell(&self, can_tell: bool) {
+        self.can_tell.set(can_tell);
+        self.tell_whether_it_is_stopped();
+    }
+
+    /// Does what signals have asked for since the last call.
+    pub(crate) fn heed_signals(&self) {
+        self.signals.forget();
+        if self.signals.is_asked_to_end.load(Ordering::SeqCst) {
+            strays::end_all();
+            repeat_signal(SIGTERM);
+        }
+        self.collect_others();
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        if let Ok(Some(status)) = waitid(WaitId::PidFd(self.process.as_fd()), changes) {
+            self.is_stopped.set(status.stopping_signal().is_some());
+        }
+        self.tell_whether_it_is_stopped();
+    }
+
+    /// What has left the program became a child of this process. The end of the program itself is left to others.
+    fn collect_others(&self) {
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        for child in strays::children_of("self").into_iter().filter(|child| *child != self.pid) {
+            let _ = waitid(WaitId::Pid(child), ended);
+        }
+    }
+
+    fn tell_whether_it_is_stopped(&self) {
+        let is_stopped = self.is_stopped.get();
+        if self.can_tell.get() && self.is_told_to_be_stopped.replace(is_stopped) != is_stopped {
+            self.tell(if is_stopped { ProgramNews::Stopped } else { ProgramNews::Continued });
+        }
+    }
+
+    /// It has taken nothing of this job, whose start the supervisor was told, and will not.
+    pub(crate) fn tell_not_begun(&self, (job, attempt): (u64, u32)) {
+        self.tell(ProgramNews::NotBegun { job, attempt });
+    }
+
+    /// It broke its rules while a job ran, and, if this is about another job, not by what it did for that one.
+    pub(crate) fn tell_broken(&self, how: &str, of_another: bool) {
+        let how = format!("its program broke its promises: {how}");
+        self.tell(ProgramNews::BrokeRules { of_another, how: cut(&how, MESSAGE_MAX).into() });
+    }
+
+    /// While the session waits for the program it has sent its own messages as a whole. If this one cannot be sent, the supervisor
+    /// is gone.
+    fn tell(&self, news: ProgramNews<'_>) {
+        let mut outbox = Outbox::new();
+        if self.can_tell.get() && outbox.push(&FromWorker::Program { news }, &Bytes::new()).is_ok() {
+            let _ = (&self.supervisor).write_all(outbox.front());
+        }
     }
 
     /// Waits for its end, at most so long.
@@ -77,7 +203,7 @@ impl Foreign {
             let mut polled = [PollFd::new(&self.process, PollFlags::IN)];
             match poll(&mut polled, left.as_ref()) {
                 Ok(count) => return count > 0,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::INTR) => self.heed_signals(),
                 Err(_) => return false,
             }
         }
@@ -119,7 +245,7 @@ impl Foreign {
 
     fn repeat_failure(&mut self) {
         match self.child.wait() {
-            Ok(status) if status.success() => {}
+            Ok(status) if status.success() => drop(strays::end_all()),
             Ok(status) => repeat(status),
             Err(error) => complain(format_args!("cannot see how the program ended: {error}")),
         }
@@ -147,14 +273,20 @@ impl Foreign {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        strays::end_all();
     }
 }
 
 fn repeat(status: ExitStatus) -> ! {
-    if let Some(signal) = status.signal() {
-        let _ = signal_hook::low_level::emulate_default_handler(signal);
-        // For real-time signals, of which nobody knows what they stand for.
-        std::process::exit(EXIT_BY_SIGNAL + signal);
+    strays::end_all();
+    match status.signal() {
+        Some(signal) => repeat_signal(signal),
+        None => std::process::exit(status.code().unwrap_or(EXIT_BROKEN_PROMISE)),
     }
-    std::process::exit(status.code().unwrap_or(EXIT_BROKEN_PROMISE));
+}
+
+fn repeat_signal(signal: i32) -> ! {
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    // For real-time signals, of which nobody knows what they stand for.
+    std::process::exit(EXIT_BY_SIGNAL + signal)
 }

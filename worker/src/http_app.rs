@@ -23,7 +23,9 @@
 //! | answers 4xx | `app_error` with the body as message |
 //! | answers 5xx or 3xx | `app_error` with the status and the body, or the place to which it is sent |
 //! | sends what is no answer, or a head of more than [`HTTP_APP_HEAD_MAX`](crate::limits::HTTP_APP_HEAD_MAX) bytes | `app_error` that says so |
-//! | ends, or closes the connection before its answer is complete | the adapter ends as it did, so `worker_crashed` |
+//! | ends before its answer is complete | the adapter ends as it did, so `worker_crashed` |
+//! | closes the connection before its answer is complete, and goes on | is killed: it broke its rules, so `worker_protocol` |
+//! | takes no connection for the job | is killed, before the supervisor is told that the job has begun |
 //!
 //! **Each request has a connection of its own.** So an application that answers twice, or late, cannot give its answer to another
 //! job, and it never happens that a request has to be sent again because a connection was closed meanwhile.
@@ -47,7 +49,7 @@ pub use task::{HttpTask, check_tasks};
 use crate::process;
 use crate::task::Task;
 use crate::worker::{self, Worker};
-use application::Application;
+use application::{Application, Watched};
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -63,20 +65,21 @@ pub fn serve(command: &[OsString], tasks: Vec<HttpTask>, refuse: Refuse) -> Exit
         Ok(stream) => stream,
         Err(error) => return worker::complain(&error, error.exit_code()),
     };
-    // The supervisor sees this end when the process ends, and the application has ended then.
-    let _until_the_end = stream.try_clone();
-    let mut application = match Application::start(command) {
+    let mut application = match Application::start(command, &stream) {
         Ok(application) => application,
         Err(error) => return refuse(command, &error),
     };
     application.wait_until_it_answers();
-    let life = application.life();
     let application = Rc::new(RefCell::new(application));
+    let watched = match Watched::new(&application) {
+        Ok(watched) => watched,
+        Err(error) => return refuse(command, &error),
+    };
     let worker = tasks
         .into_iter()
         .map(|task| offered(task, Rc::clone(&application)))
         .fold(Worker::new(), Worker::with);
-    let served = worker.serve_while(stream, life);
+    let served = worker.serve_while(stream, Some(Box::new(watched)));
     application.borrow_mut().finish();
     served
 }

@@ -9,7 +9,7 @@
 //!
 //! | line | from | says |
 //! |---|---|---|
-//! | `{"hello":{"tasks":[{"name":"t","idempotent":true}]}}` | program | once: its tasks. Also `description`, `accepts`, `produces`, `example`, `schema` |
+//! | `{"hello":{"tasks":[{"name":"t","idempotent":true}]}}` | program | once: its tasks. Also `description`, `accepts` (a list), `produces`, `example`, `schema` |
 //! | `{"job":"1","attempt":1,"task":"t","content_type":"application/json","input":...}` | adapter | a job; the next one comes after its answer |
 //! | `{"job":"1","progress":[3,10]}` | program | 3 of 10 are done; any number of times, of which one in 100 ms is passed on |
 //! | `{"job":"1","output":...}` | program | the result |
@@ -23,8 +23,8 @@
 //! worker; standard input is empty. When there are no more jobs, descriptor 3 ends, and so should the program.
 //!
 //! **The adapter ends as its program did**, by the same signal or exit code, after all answers have been sent: so the supervisor reports
-//! the program's crash as that of the worker. A program that breaks these rules is killed, and the last line of the log says what it
-//! did. If the adapter is killed, the kernel kills the program.
+//! the program's crash as that of the worker. A program that breaks these rules is killed; the supervisor is told what it did, and the last
+//! line of the log says it. If the adapter is killed, the kernel kills the program.
 
 mod channel;
 mod lines;
@@ -34,7 +34,7 @@ use crate::limits::JSONL_OVERHEAD_MAX;
 use crate::process;
 use crate::task::{Task, TaskError};
 use crate::worker::{self, Worker};
-use channel::Channel;
+use channel::{Channel, End, Watched};
 use lines::{Answer, OfferedTask};
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -50,7 +50,7 @@ pub fn serve(command: &[OsString], refuse: Refuse) -> ExitCode {
         Ok(stream) => stream,
         Err(error) => return worker::complain(&error, error.exit_code()),
     };
-    let mut channel = match Channel::open(command, line_max()) {
+    let mut channel = match Channel::open(command, &stream, line_max()) {
         Ok(channel) => channel,
         Err(error) => return refuse(command, &error),
     };
@@ -59,11 +59,14 @@ pub fn serve(command: &[OsString], refuse: Refuse) -> ExitCode {
         Ok(Err(wrong)) => channel.end_broken(&wrong),
         Err(end) => channel.end_as(end),
     };
-    let life = channel.program().life();
     let channel = Rc::new(RefCell::new(channel));
+    let watched = match Watched::new(&channel) {
+        Ok(watched) => watched,
+        Err(error) => return refuse(command, &error),
+    };
     let worker =
         tasks.iter().map(|task| offered(task, Rc::clone(&channel))).fold(Worker::new(), Worker::with);
-    let served = worker.serve_while(stream, life);
+    let served = worker.serve_while(stream, Some(Box::new(watched)));
     channel.borrow_mut().finish();
     served
 }
@@ -76,32 +79,46 @@ fn line_max() -> usize {
 fn offered(offer: &OfferedTask, channel: Rc<RefCell<Channel>>) -> Task {
     let OfferedTask { name, accepts, produces, .. } = offer.clone();
     offer.task(move |input, context| {
-        let job = context.job().to_string();
-        let line = lines::job(&job, context.attempt(), &name, input, &accepts).map_err(TaskError::new)?;
+        let (job, attempt) = (context.job().to_string(), context.attempt());
+        let line = lines::job(&job, attempt, &name, input, &accepts).map_err(TaskError::new)?;
         let mut channel = channel.borrow_mut();
         let mut unsent = &line[..];
-        loop {
+        let outcome = loop {
             match next_answer(&mut channel, &job, &mut unsent, &produces) {
-                Answer::Progress(done, total) => context.progress(done, total),
-                Answer::OfAnother => {}
-                Answer::Finished(output) => return Ok(output),
-                Answer::Failed(why) => return Err(TaskError::new(why)),
+                Ok(Answer::Progress(done, total)) => context.progress(done, total),
+                Ok(Answer::OfAnother) => {}
+                Ok(Answer::Finished(output)) => break Ok(output),
+                Ok(Answer::Failed(why)) => break Err(TaskError::new(why)),
+                Err((end, of_another)) => {
+                    match &end {
+                        _ if channel.has_not_begun(&line, unsent) => {
+                            channel.program().tell_not_begun((context.job(), attempt));
+                        }
+                        End::Broken(how) => channel.program().tell_broken(how, of_another),
+                        End::Ended => {}
+                    }
+                    channel.end_as(end)
+                }
             }
-        }
+        };
+        channel.answered(job);
+        outcome
     })
 }
 
-/// The next line about this job. If there is none, this process ends.
-fn next_answer(channel: &mut Channel, job: &str, unsent: &mut &[u8], produces: &MediaType) -> Answer {
-    let line = match channel.next_line(unsent) {
-        Ok(line) => line,
-        Err(end) => channel.end_as(end),
-    };
+/// The next line about this job. If there is none, why, and whether another job is the reason.
+fn next_answer(
+    channel: &mut Channel,
+    job: &str,
+    unsent: &mut &[u8],
+    produces: &MediaType,
+) -> Result<Answer, (End, bool)> {
+    let line = channel.next_line(unsent).map_err(|end| (end, false))?;
     match lines::answer(&line, job, produces) {
         Ok(Answer::Finished(_) | Answer::Failed(_)) if !unsent.is_empty() => {
-            channel.end_broken("it answered a job before it had read it")
+            Err((End::Broken("it answered a job before it had read it".to_owned()), false))
         }
-        Ok(answer) => answer,
-        Err(wrong) => channel.end_broken(&wrong),
+        Ok(answer) => Ok(answer),
+        Err(wrong) => Err((End::Broken(wrong), channel.is_of_the_last_job(&line))),
     }
 }

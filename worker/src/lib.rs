@@ -60,6 +60,7 @@
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
 mod batch;
+mod behind;
 #[cfg(feature = "builtin")]
 pub mod builtin;
 pub mod confine;
@@ -84,6 +85,8 @@ mod progress;
 mod segments;
 mod session;
 mod stepped;
+#[cfg(any(feature = "exec", feature = "http-app", feature = "jsonl"))]
+mod strays;
 mod sys;
 mod task;
 #[cfg(test)]

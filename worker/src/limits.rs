@@ -88,13 +88,15 @@ mod exec {
 
     /// Of how many processes of one program the memory is counted.
     pub const EXEC_PROCESSES_MAX: usize = 256;
-
-    /// How long ending the processes that a program left behind may take.
-    pub const EXEC_STRAYS_TIME: Duration = Duration::from_secs(1);
-
-    /// How long to wait for processes that were killed before they are looked for again.
-    pub const EXEC_STRAYS_PAUSE: Duration = Duration::from_micros(500);
 }
+
+/// How long ending the processes that a program left behind may take.
+#[cfg(any(feature = "exec", feature = "http-app", feature = "jsonl"))]
+pub const STRAYS_TIME: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// How long to wait for processes that were killed before they are looked for again.
+#[cfg(any(feature = "exec", feature = "http-app", feature = "jsonl"))]
+pub const STRAYS_PAUSE: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// How long a program behind an adapter may go on after it was told that there are no more jobs, or has closed its output, before
 /// it is killed.

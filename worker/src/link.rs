@@ -7,6 +7,7 @@
 //! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor. Before it waits, it looks
 //! into its tray (`tray.rs`), so that the answer to one job and the start of the next one are sent together.
 
+use crate::behind::Behind;
 use crate::inbox::{Inbox, Job, Turn};
 use crate::limits::{DESCRIPTORS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
 use crate::linger::Linger;
@@ -19,7 +20,9 @@ use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::DecodeError;
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LINGER, PART_MAX, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{FILES, FromWorker, LINGERING, SEGMENTS, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{
+    FILES, FromWorker, LINGERING, PROGRAMS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR,
+};
 use offload_protocol::outbox::Outbox;
 use rustix::net::RecvFlags;
 use std::fmt;
@@ -27,7 +30,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 #[cfg(feature = "exec")]
 use std::os::fd::BorrowedFd;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -91,7 +94,7 @@ impl std::error::Error for SessionError {}
 pub(crate) enum Stop {
     /// The supervisor is gone, or has no more jobs for this worker.
     SupervisorGone,
-    /// What this worker serves for has ended.
+    /// What this worker stands in front of has ended, or has to.
     LifeIsOver,
     Error(SessionError),
 }
@@ -132,14 +135,14 @@ pub(crate) struct Link {
     looked_at: Instant,
     /// Whether to look for the next job before going to sleep.
     linger: Linger,
-    /// When it becomes readable, there is nothing left to wait for.
-    life: Option<OwnedFd>,
+    /// What this worker stands in front of.
+    behind: Option<Box<dyn Behind>>,
     /// An error that occurred while a task was looking. It is kept until the session asks for the next job.
     stop: Option<Stop>,
 }
 
 impl Link {
-    pub(crate) fn new(stream: UnixStream, life: Option<OwnedFd>) -> io::Result<Link> {
+    pub(crate) fn new(stream: UnixStream, behind: Option<Box<dyn Behind>>) -> io::Result<Link> {
         // The supervisor may have made both ends of the pair non-blocking. This end has to block.
         stream.set_nonblocking(false)?;
         // The supervisor has checked the lengths of inputs.
@@ -155,7 +158,7 @@ impl Link {
             ended_at: now,
             looked_at: now,
             linger: Linger::default(),
-            life,
+            behind,
             stop: None,
         })
     }
@@ -198,7 +201,6 @@ impl Link {
 
     /// The next job, or the next jobs that run together; `None` if the supervisor has no more for this worker.
     pub(crate) fn next_jobs(&mut self) -> Result<Option<Due>, Stop> {
-        self.wait_for_news(PollTimeout::ZERO)?;
         if !self.inbox.turns.is_empty() && self.ended_at - self.looked_at >= LOOK_EVERY {
             self.looked_at = self.ended_at;
             self.look();
@@ -233,24 +235,51 @@ impl Link {
     fn wait_for_jobs(&mut self) -> Result<(), Stop> {
         let may_linger = self.supervisor_can(LINGERING);
         if !(may_linger && self.linger.begins() && self.look_for_a_while()?) {
-            self.wait_for_news(PollTimeout::NONE)?;
+            self.wait_for_news()?;
             self.receive(MsgFlags::empty())?;
         }
         self.linger.came(self.inbox.turns.len());
         Ok(())
     }
 
-    /// Waits for news, unless what this worker serves for ends before that. A job that comes at the same moment is not begun.
-    fn wait_for_news(&mut self, longest: PollTimeout) -> Result<(), Stop> {
-        let Some(life) = &self.life else { return Ok(()) };
-        let mut polled = [life.as_fd(), self.stream.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match poll(&mut polled, longest) {
-            Ok(_) if polled[0].any() == Some(true) => {
+    /// Waits until something has come from the supervisor, unless what this worker stands in front of is over before that.
+    fn wait_for_news(&mut self) -> Result<(), Stop> {
+        while let Some(behind) = &self.behind {
+            let watched = behind.watched().iter().map(AsFd::as_fd);
+            let all = watched.chain([self.stream.as_fd()]).map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            let mut polled: Vec<PollFd<'_>> = all.collect();
+            match poll(&mut polled, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+            let has_news = |polled: &PollFd<'_>| polled.any() == Some(true);
+            let (is_behind, is_here) = match polled.split_last() {
+                Some((here, behind)) => (behind.iter().any(has_news), has_news(here)),
+                None => return Ok(()),
+            };
+            if is_behind {
+                self.ask_behind(|behind, can_tell| behind.look(can_tell))?;
+            } else if is_here {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// A job is about to begin, for which what this worker stands in front of has to be ready.
+    pub(crate) fn get_ready(&mut self) -> Result<(), Stop> {
+        self.ask_behind(|behind, can_tell| behind.get_ready(can_tell))
+    }
+
+    /// If the answer is no, this session is over, once all answers are sent.
+    fn ask_behind(&mut self, question: impl FnOnce(&mut dyn Behind, bool) -> bool) -> Result<(), Stop> {
+        let can_tell = self.supervisor_can(PROGRAMS);
+        match self.behind.as_deref_mut().is_none_or(|behind| question(behind, can_tell)) {
+            true => Ok(()),
+            false => {
                 self.flush()?;
                 Err(Stop::LifeIsOver)
             }
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(io::Error::from(errno).into()),
         }
     }
 

@@ -24,6 +24,7 @@
 mod batches;
 mod stepping;
 
+use crate::behind::Behind;
 use crate::context::{Attempt, TaskContext};
 use crate::inbox::Job;
 use crate::link::{Due, Link, SessionError, Stop};
@@ -39,7 +40,6 @@ use offload_protocol::messages::{
     BATCHES, CAPABILITIES, ENDS, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
 };
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -65,14 +65,15 @@ pub(crate) fn serve(tasks: Vec<Task>, stream: UnixStream, output_max: usize) -> 
     serve_while(tasks, stream, output_max, None)
 }
 
-/// As [`serve`], and not longer than `life` lasts: it ends once that is readable while no job runs, and all answers were sent.
+/// As [`serve`], and not longer than what this worker stands in front of: it ends when that is over while no job runs, and all
+/// answers were sent.
 pub(crate) fn serve_while(
     tasks: Vec<Task>,
     stream: UnixStream,
     output_max: usize,
-    life: Option<OwnedFd>,
+    behind: Option<Box<dyn Behind>>,
 ) -> Result<(), SessionError> {
-    let link = Link::new(stream, life).map_err(SessionError::Io)?;
+    let link = Link::new(stream, behind).map_err(SessionError::Io)?;
     let output_max = output_max.min(PAYLOAD_MAX_CEILING);
     let mut session = Session { tasks, link, output_max, reading: Reading::new() };
     match session.run() {
@@ -129,6 +130,7 @@ impl Session {
     fn run_job(&mut self, job: Job) -> Result<Spent, Stop> {
         let Job { id, attempt: number, task, input, checkpoint, timeout, deadline, metadata } = job;
         let index = self.index_of(&task)?;
+        self.link.get_ready()?;
         self.link.push(&FromWorker::Started { job: id, attempt: number }, &Bytes::new());
         self.link.flush()?;
 

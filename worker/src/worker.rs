@@ -1,5 +1,6 @@
 //! The builder of a worker: tasks by name. Each task is checked when it is registered.
 
+use crate::behind::Behind;
 use crate::context::TaskContext;
 use crate::link::SessionError;
 use crate::process::{self, EXIT_BROKEN};
@@ -12,7 +13,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
@@ -114,9 +114,9 @@ impl Worker {
         self.serve_while(stream, None)
     }
 
-    /// As [`Worker::serve`], in a process that has prepared itself, and not longer than `life` lasts: until that is readable.
-    pub(crate) fn serve_while(self, stream: UnixStream, life: Option<OwnedFd>) -> ExitCode {
-        match session::serve_while(self.tasks, stream, output_max(), life) {
+    /// As [`Worker::serve`], in a process that has prepared itself, and not longer than what it stands in front of lasts.
+    pub(crate) fn serve_while(self, stream: UnixStream, behind: Option<Box<dyn Behind>>) -> ExitCode {
+        match session::serve_while(self.tasks, stream, output_max(), behind) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(&error, EXIT_BROKEN),
         }

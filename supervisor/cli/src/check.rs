@@ -58,7 +58,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "TASK,...", value_delimiter = ',', requires = "http")]
     tasks: Vec<String>,
 
-    /// How long each of its answers may take
+    /// How long each of its answers may take; to the longest input, so long for each MiB of 8
     #[arg(long, value_name = "D", default_value = "10s", value_parser = parse_time_limit)]
     timeout: Duration,
 

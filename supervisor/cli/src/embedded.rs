@@ -4,7 +4,9 @@
 use super::batch_runner::{BatchResult, BatchWork, JobDone, Target, run_batch};
 use super::exec::EXEC;
 use super::failure::Failure;
+use super::http_worker::ADAPTER as HTTP_ADAPTER;
 use super::input::{Content, Payload};
+use super::jsonl_worker::ADAPTER as JSONL_ADAPTER;
 use super::output::say;
 use super::render::refused;
 use super::text;
@@ -13,7 +15,7 @@ use offload_event_loop::{Context, EventLoop, LoopHandle};
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::workers::sweep::become_subreaper;
-use offload_supervisor::{ComputePool, Finished, Job, PoolConfig, StartError};
+use offload_supervisor::{ComputePool, Finished, Job, PoolConfig, Program, StartError};
 use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,12 +41,12 @@ pub(crate) struct UsedWorkers {
 pub(crate) fn work(config: PoolConfig, options: SubmitOptions, work: BatchWork) -> Result<Summary, Failure> {
     let mut event_loop = new_event_loop()?;
     let task = work.task.clone();
-    let runs_own_programs = config.programs.iter().any(|program| ![BUILTIN, EXEC].contains(&program.name()));
+    let advice = advice_for(&config.programs);
     let mut used = None;
     let done = run_batch(&mut event_loop, work, |event_loop| {
         let pool = ComputePool::start(config, event_loop).map_err(not_started)?;
         let pool = used.insert(pool).clone();
-        Ok(Rc::new(PoolTarget { pool, handle: event_loop.handle(), runs_own_programs, task, options }))
+        Ok(Rc::new(PoolTarget { pool, handle: event_loop.handle(), advice, task, options }))
     })?;
     let workers = used.map(|pool| UsedWorkers { count: pool.worker_count(), cpu_time: pool.cpu_time() });
     Ok(Summary { done, workers })
@@ -104,13 +106,36 @@ const WHICH_FLAG: &str = "; --worker takes a program that speaks the protocol of
     reads standard input and prints its result there is --exec, for one with JSON Lines --worker-jsonl, and \
     for an HTTP application --worker-http";
 
+/// What a program for JSON Lines has to do.
+const HOW_JSONL: &str = "; a program for --worker-jsonl writes a line such as {\"hello\":{\"tasks\":[{\"name\":\"t\"}]}} to \
+    descriptor 4 first, and then reads its jobs from descriptor 3 until that ends, as those in examples/jsonl do";
+
+/// What an HTTP application has to do.
+const HOW_HTTP: &str = "; an application for --worker-http listens at the {socket} or {port} of its command, answers HTTP there within \
+    the time for its start, and goes on until SIGTERM, as those in examples/http do";
+
+/// What the user's programs have to do, if there are any.
+pub(crate) fn advice_for(programs: &[Program]) -> Option<&'static str> {
+    let mut own = programs.iter().filter(|program| ![BUILTIN, EXEC].contains(&program.name())).map(advice);
+    let first = own.next()?;
+    Some(if own.all(|other| other == first) { first } else { WHICH_FLAG })
+}
+
+fn advice(program: &Program) -> &'static str {
+    match program.shim().get(1).map(String::as_str) {
+        Some(word) if word == JSONL_ADAPTER[1] => HOW_JSONL,
+        Some(word) if word == HTTP_ADAPTER => HOW_HTTP,
+        _ => WHICH_FLAG,
+    }
+}
+
 /// If no worker of the user's program could be started, the message says what such a program has to do.
-pub(crate) fn explained(mut finished: Finished, is_own: bool) -> Finished {
+pub(crate) fn explained(mut finished: Finished, advice: Option<&str>) -> Finished {
     if let Some(error) = &mut finished.report.error
         && error.code == OutcomeCode::Unavailable
-        && is_own
+        && let Some(advice) = advice
     {
-        error.message.push_str(WHICH_FLAG);
+        error.message.push_str(advice);
     }
     finished
 }
@@ -133,17 +158,17 @@ pub(crate) fn job_of(task: &str, payload: Payload, options: SubmitOptions) -> Re
 struct PoolTarget {
     pool: ComputePool,
     handle: LoopHandle,
-    /// Whether any program is not the built-in one.
-    runs_own_programs: bool,
+    /// What a program has to do that is not the built-in one.
+    advice: Option<&'static str>,
     task: String,
     options: SubmitOptions,
 }
 
 impl Target for PoolTarget {
     fn submit(&self, payload: Payload, done: JobDone) {
-        let is_own = self.runs_own_programs;
+        let advice = self.advice;
         match job_of(&self.task, payload, self.options.clone()) {
-            Ok(job) => self.pool.submit(job, move |finished, cx| done(explained(finished, is_own), cx)),
+            Ok(job) => self.pool.submit(job, move |finished, cx| done(explained(finished, advice), cx)),
             Err(finished) => {
                 self.handle.set_immediate(move |cx| done(*finished, cx));
             }

@@ -11,6 +11,9 @@ use offload_supervisor::Program;
 use offload_worker::http_app::{self, check_command};
 use std::ffi::OsString;
 
+/// The verb of the adapter.
+pub(crate) const ADAPTER: &str = "http-worker";
+
 /// Run as a worker for an HTTP application; started by a supervisor, never by hand
 #[derive(Args, Debug)]
 #[command(hide = true)]
@@ -45,7 +48,7 @@ pub(crate) fn adapter(command: &[String], tasks: &[String]) -> Result<Vec<String
     check_command(command)?;
     http_tasks(tasks)?;
     let tasks = format!("--tasks={}", tasks.join(","));
-    Ok(["/proc/self/exe", "http-worker", &tasks, "--"].map(str::to_owned).to_vec())
+    Ok(["/proc/self/exe", ADAPTER, &tasks, "--"].map(str::to_owned).to_vec())
 }
 
 /// The programs of the applications of these settings, each with its tasks.

@@ -1,7 +1,7 @@
 //! What worker programs say of their tasks, without a supervisor: each program is started once, introduces itself, and is
 //! ended.
 
-use super::embedded::{explained, new_event_loop, not_started};
+use super::embedded::{advice_for, explained, new_event_loop, not_started};
 use super::failure::Failure;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::views::TaskView;
@@ -16,6 +16,7 @@ use std::rc::Rc;
 /// If a program cannot be started or does not keep the protocol: [`OutcomeCode::Unavailable`], with the reason.
 pub(crate) fn introduced_tasks(config: PoolConfig) -> Result<Vec<TaskView>, Failure> {
     let mut event_loop = new_event_loop()?;
+    let advice = advice_for(&config.programs);
     let pool = ComputePool::start(config, &event_loop.handle()).map_err(not_started)?;
     let answer = Rc::new(RefCell::new(None));
     let (asked, answered) = (pool.clone(), Rc::clone(&answer));
@@ -28,7 +29,7 @@ pub(crate) fn introduced_tasks(config: PoolConfig) -> Result<Vec<TaskView>, Fail
     let Some((finished, tasks)) = answer.take() else {
         return Err(Failure::Internal("the event loop ended before the workers were ready".to_owned()));
     };
-    let Finished { report, .. } = explained(finished, true);
+    let Finished { report, .. } = explained(finished, advice);
     match report.error {
         Some(error) if error.code != OutcomeCode::UnknownTask => {
             Err(Failure::outcome(error.code, error.message))

@@ -200,6 +200,25 @@ pub enum Event {
         /// The job that the message names.
         job: JobId,
     },
+    /// The program behind a worker has not taken one byte of a job that the worker has started, and never will: the job counts as
+    /// not started. The worker ends.
+    NotBegun {
+        /// The worker.
+        worker: WorkerId,
+        /// The job that the message names.
+        job: JobId,
+        /// The attempt that the message names.
+        attempt: u32,
+    },
+    /// The program behind a worker broke its rules: the worker, which ends, counts as one that broke the protocol.
+    BrokeRules {
+        /// The worker.
+        worker: WorkerId,
+        /// It has to do with another job than the one that runs.
+        of_another: bool,
+        /// What the program did, in words for people.
+        how: String,
+    },
     /// A worker broke the protocol. Its later messages can still be read, and are reported.
     Violation {
         /// The worker.

@@ -53,6 +53,7 @@ mod abandoned;
 pub mod action;
 mod attempts;
 pub mod batches;
+mod behind;
 pub mod clients;
 pub mod config;
 mod doubt;
@@ -355,6 +356,10 @@ impl Core {
                 self.on_yielded(turn, worker, (job, attempt), run, bytes);
             }
             Event::Skipped { worker, job } => self.on_skipped(turn, worker, job),
+            Event::NotBegun { worker, job, attempt } => self.on_not_begun(turn, worker, (job, attempt)),
+            Event::BrokeRules { worker, of_another, how } => {
+                self.on_broke_rules(turn, worker, of_another, how);
+            }
             Event::Violation { worker, message } => self.on_bad_message(turn, worker, message),
             Event::Garbled { worker, message } => self.on_garbled(turn, worker, message),
             Event::TrayMade { worker } => self.on_tray(worker, true),

@@ -85,8 +85,20 @@ pub struct Running {
     pub stood_still: Duration,
     /// How many bytes of parts of its output may come.
     pub credit: Credit,
-    /// Its worker had been told to end before this attempt began, so the reason is not this attempt.
+    /// Its worker had been told to end before this attempt began, or ends because of another job: the reason is not this attempt.
     pub is_bystander: bool,
+    /// Its worker has taken back that it started.
+    pub is_not_begun: bool,
+    /// What had become of the job's starts before this one, in case that is taken back.
+    pub(super) before: Starts,
+}
+
+/// Starts in vain: of a job, and of its program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Starts {
+    pub(super) unstarted: u32,
+    pub(super) late_tests: u32,
+    pub(super) failures: u32,
 }
 
 impl Running {
@@ -130,6 +142,11 @@ impl Load {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether no job runs, or one whose start was taken back.
+    pub(super) fn has_begun_none(&self) -> bool {
+        self.running.is_none_or(|running| running.is_not_begun)
     }
 
     /// The job that runs.
@@ -258,6 +275,8 @@ mod tests {
             stood_still: Duration::ZERO,
             credit: Credit::default(),
             is_bystander: false,
+            is_not_begun: false,
+            before: Starts::default(),
         }
     }
 

@@ -11,6 +11,7 @@
 //!   ran together with others        nobody knows: all are tried again, in halves (`batches.rs`)
 //!   ran, but is innocent            tried again; if it must not run twice it ends, because its effects are unknown
 //!   was not started                 innocent: given back to its queue, however often that happens
+//!   its start was taken back        as one that was not started (`behind.rs`)
 //!   was not started, may have begun innocent: given back; if it must not run twice it ends in doubt (`doubt.rs`)
 //!   was not started, was alone      innocent: given back; if that happens again, its client pays and the pauses grow
 //!                                   (`probation.rs`); if that goes on, it ends as unavailable
@@ -101,7 +102,9 @@ impl Core {
         }
         self.halve(&load);
         let was_batch = !load.batch.is_empty();
-        if let Some(running) = load.running {
+        if let Some(running) = load.running.filter(|running| running.is_not_begun) {
+            self.lose_not_begun(turn, running, was_alone, end);
+        } else if let Some(running) = load.running {
             self.lose_started(turn, running, end, !is_job_ended && !running.is_bystander && !was_batch);
         }
         for running in load.together {

@@ -74,6 +74,16 @@ impl Probation {
         }
     }
 
+    /// Tests in a row that ended a worker.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// A start was taken back: so many tests had failed before it.
+    pub(super) fn recall(&mut self, failures: u32) {
+        self.failures = self.failures.max(failures);
+    }
+
     /// This job has ended, or its test was called off.
     pub(super) fn gone(&mut self, gone: JobId) {
         if let Gate::Testing { job, pause } = self.gate

@@ -3,6 +3,7 @@
 use super::action::{Action, Kill};
 use super::ids::{JobId, Mono, SlotIndex, TaskIndex, WorkerId};
 use super::jobs::JobState;
+use super::load::Starts;
 use super::outcome::{self, human};
 use super::parts::Credit;
 use super::slots::{Cause, Going, Load, Retire, Running, SlotState, Tenure};
@@ -64,6 +65,7 @@ impl Core {
         }
         let mut started = self.running(now, id, attempt);
         started.is_bystander = matches!(self.slots[slot].state, SlotState::Leaving { .. });
+        started.before = self.starts_of(slot, id);
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
             if job.past.is_there() {
@@ -106,6 +108,8 @@ impl Core {
             stood_still: Duration::ZERO,
             credit: Credit::default(),
             is_bystander: false,
+            is_not_begun: false,
+            before: Starts::default(),
         }
     }
 

@@ -354,7 +354,7 @@ impl Core {
             Some(worker)
                 if is_unasked(cause.as_ref())
                     && self.note_unproven_death(turn, program, worker, &format!("{exit}{words}")) => {}
-            Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
+            Some(worker) if load.has_begun_none() && is_unasked(cause.as_ref()) => {
                 let accounts =
                     load.jobs().filter_map(|job| self.jobs.get(job)).map(|job| self.account_of(job).clone());
                 let suspects = match load.is_empty() {

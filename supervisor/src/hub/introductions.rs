@@ -17,7 +17,7 @@ use offload_core::ids::{ProgramIndex, WorkerId};
 use offload_protocol::greeting::Greeting;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, SDK_NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{
-    BATCHES, FILES, FromWorker, LINGERING, PARTS, PREFETCH, ToWorker, VERSION_MAJOR, VERSION_MINOR,
+    BATCHES, FILES, FromWorker, LINGERING, PARTS, PREFETCH, PROGRAMS, ToWorker, VERSION_MAJOR, VERSION_MINOR,
     WORKER_MAGIC, shared_capabilities,
 };
 use offload_protocol::nouns::{Batching, DescribedTask, TaskOffer, cut};
@@ -237,6 +237,9 @@ pub(super) fn take_introduction<'a>(
         FromWorker::Ready if payload.is_empty() => introductions.ready(worker),
         FromWorker::Part { .. } if !introductions.can(worker, PARTS) => {
             Some(violation(worker, "it sends an output in parts and has not stated that capability"))
+        }
+        FromWorker::Program { .. } if !introductions.can(worker, PROGRAMS) => {
+            Some(violation(worker, "it speaks of a program and has not stated that capability"))
         }
         other => return AfterIntroduction::Other(other),
     };

@@ -13,7 +13,7 @@ use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, Interest, LoopError, LoopHandle, Readiness};
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::FromWorker;
-use offload_protocol::nouns::MediaType;
+use offload_protocol::nouns::{MediaType, ProgramNews, cut};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -218,6 +218,7 @@ impl Hub {
         | Event::Progress { worker, job, .. }
         | Event::Checkpoint { worker, job, .. }
         | Event::Part { worker, job, .. }
+        | Event::NotBegun { worker, job, .. }
         | Event::Yielded { worker, job, .. }) = *event
         else {
             return None;
@@ -369,7 +370,19 @@ fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Opti
             payload: Payload { media_type: MediaType::OCTET_STREAM, bytes: payload },
         },
         FromWorker::Skipped { job } => Event::Skipped { worker, job: JobId(job) }.into(),
+        FromWorker::Program { news } => program_event(worker, news).into(),
     })
+}
+
+fn program_event(worker: WorkerId, news: ProgramNews<'_>) -> Event {
+    match news {
+        ProgramNews::Stopped => Event::Stopped { worker },
+        ProgramNews::Continued => Event::Continued { worker },
+        ProgramNews::NotBegun { job, attempt } => Event::NotBegun { worker, job: JobId(job), attempt },
+        ProgramNews::BrokeRules { of_another, how } => {
+            Event::BrokeRules { worker, of_another, how: escape_line(cut(&how, MESSAGE_MAX).as_bytes()) }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -383,16 +383,19 @@ impl Process {
         Some(ProcessUsage { cpu_user: cpu.user, cpu_system: cpu.system, peak_rss: self.peak_rss.get() })
     }
 
-    /// Resident memory in bytes, without the segments that it was given. None if the process is reaped.
+    /// Resident memory in bytes, without the segments that it was given, and with that of all that it has started: the program
+    /// behind an adapter, for example. None if the process is reaped.
     pub fn resident_bytes(&self) -> Option<u64> {
         match self.life {
             Life::Unreaped => {
                 let usage = usage::read(self.pid())?;
-                self.note_rss(Some(usage.resident_bytes).filter(|bytes| *bytes > 0));
+                let of_others = usage::bytes_of_descendants(self.pid());
+                let resident = usage.resident_bytes.saturating_add(of_others);
+                self.note_rss(Some(resident).filter(|bytes| *bytes > 0));
                 // What it has not accessed is not resident, and cannot make up for other memory.
                 let mapped = self.link.mapped();
                 let shared = if mapped > 0 { usage::shared_bytes(self.pid()).unwrap_or(0) } else { 0 };
-                Some(usage.resident_bytes.saturating_sub(mapped.min(shared)))
+                Some(resident.saturating_sub(mapped.min(shared)))
             }
             Life::Reaped { .. } => None,
         }

@@ -59,6 +59,11 @@ impl Program {
         Program { name: name.to_owned(), ..Program::command(words) }
     }
 
+    /// The words in front of its command.
+    pub fn shim(&self) -> &[String] {
+        &self.shim
+    }
+
     /// Starts `words` instead, followed by the program's own words. The wrapper is expected to prepare the process
     /// (parent-death signal, confinement) and then to execute the program in its place.
     pub fn with_shim(self, words: Vec<String>) -> Program {

@@ -1,6 +1,7 @@
 //! The resources that a process has used, as the kernel counts them. The worker's own figures are not used.
 
 use super::confinement::{stat_field, status_field};
+use crate::limits::DESCENDANTS_MAX;
 use crate::sys::CpuTime;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
@@ -44,6 +45,36 @@ pub(super) fn peak_rss(pid: u32) -> Option<u64> {
 /// has ended.
 pub(super) fn shared_bytes(pid: u32) -> Option<u64> {
     parse_kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssShmem")
+}
+
+/// Memory in bytes that the descendants of a process have to themselves, without the files that they have mapped. Of more than [`DESCENDANTS_MAX`], that of the first ones.
+pub(super) fn bytes_of_descendants(pid: u32) -> u64 {
+    let (mut pages, mut looked_at, mut to_look_at) = (0_u64, 0, children_of(pid));
+    while let Some(pid) = to_look_at.pop()
+        && looked_at < DESCENDANTS_MAX
+    {
+        pages = pages.saturating_add(own_pages_of(pid).unwrap_or(0));
+        to_look_at.extend(children_of(pid));
+        looked_at += 1;
+    }
+    pages.saturating_mul(rustix::param::page_size() as u64)
+}
+
+/// The children of all threads of a process.
+fn children_of(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids =
+        |list: String| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>();
+    lists.flat_map(pids).collect()
+}
+
+/// Pages that are in memory and no part of a file, of proc_pid_statm(5). None if the process has ended.
+fn own_pages_of(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut fields = text.split(' ').skip(1).map_while(|field| field.parse::<u64>().ok());
+    let (resident, of_files) = (fields.next()?, fields.next()?);
+    Some(resident.saturating_sub(of_files))
 }
 
 /// The highest resident memory that this process ever had, in bytes.

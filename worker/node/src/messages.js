@@ -29,6 +29,9 @@ export const hasCapability = (capabilities, bit) => (BigInt(capabilities) & BigI
 const failureKind = variants({
   app_error: null, panic: null, exited: { code: i32 }, signalled: { signal: i32 }, timed_out: null, out_of_memory: null,
 });
+const programNews = variants({
+  stopped: null, continued: null, not_begun: { job: u64, attempt: u32 }, broke_rules: { of_another: bool, how: text },
+});
 const view = enumeration(['status', 'workers', 'jobs', 'tasks', 'dead']);
 const submitOptions = struct({
   timeout_ms: option(u64), deadline_ms: option(u64), attempts: option(u32), lane: option(lane), priority: i8,
@@ -67,6 +70,7 @@ export const FROM_WORKER = direction({
   SegmentLeft: { segment: u32 },
   OutputIn: { job: u64, segment: u32, offset: u64, length: u64 },
   OfferBatch: { batching },
+  Program: { news: programNews },
 });
 
 export const TO_SUPERVISOR = direction({

@@ -35,7 +35,9 @@ _SOCKET = "offload.sock"
 # The path of a socket has at most 107 bytes.
 _FOLDER_MAX = 80
 _STOP_PATIENCE = 5.0
-# So long after it was made, a folder without a supervisor is not one that is about to get one.
+# So long after it was made, a folder without a supervisor is not one that is about to get one: if its program is not seen (it may
+# live in another PID namespace), or in any case.
+_ABANDONED_AFTER_ITS_PROGRAM = 10
 _ABANDONED_AFTER = 600
 
 # Becomes the supervisor, with a signal for the case that the program ends without a word.
@@ -169,7 +171,7 @@ def _make_folder() -> str:
     if not usable:
         raise NoSupervisor("there is no folder for the socket of a private supervisor: set TMPDIR to a short path")
     _remove_abandoned(usable[0])
-    return tempfile.mkdtemp(prefix=_PREFIX, dir=usable[0])
+    return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=usable[0])
 
 
 def _remove_abandoned(place: str) -> None:
@@ -177,10 +179,17 @@ def _remove_abandoned(place: str) -> None:
     for folder in glob.glob(os.path.join(glob.escape(place), _PREFIX + "*")):
         try:
             about = os.stat(folder)
-            if about.st_uid == os.geteuid() and time.time() - about.st_mtime > _ABANDONED_AFTER and _is_unlocked(folder):
+            patience = _ABANDONED_AFTER if _is_program_there(folder) else _ABANDONED_AFTER_ITS_PROGRAM
+            if about.st_uid == os.geteuid() and time.time() - about.st_mtime > patience and _is_unlocked(folder):
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             pass
+
+
+def _is_program_there(folder: str) -> bool:
+    """Whether the process lives that has made the folder, as far as its name tells."""
+    number = os.path.basename(folder)[len(_PREFIX) :].split("-")[0]
+    return not number.isdigit() or os.path.exists(f"/proc/{number}")
 
 
 def _is_unlocked(folder: str) -> bool:

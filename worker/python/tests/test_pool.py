@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
 
 from offload import NoSupervisor, OffloadError, Pool
@@ -168,6 +169,27 @@ class Programs(unittest.TestCase):
                     self.assertFalse(os.path.exists(left))
                     folders = glob.glob(os.path.join(place, "offload-pool-*"))
                     self.assertEqual(len(folders), 2, "those of living supervisors stay")
+            finally:
+                del os.environ["XDG_RUNTIME_DIR"]
+
+    def test_the_folder_of_a_program_that_was_killed_is_removed_by_the_next_one(self):
+        with tempfile.TemporaryDirectory(dir="/tmp") as place:
+            if "XDG_RUNTIME_DIR" in os.environ:
+                self.addCleanup(os.environ.update, {"XDG_RUNTIME_DIR": os.environ["XDG_RUNTIME_DIR"]})
+            os.environ["XDG_RUNTIME_DIR"] = place
+            try:
+                program = self.start(
+                    "pool = Pool(workers=1)\npool.wait_until_ready()\n"
+                    "print(pool._supervisor.process.pid, pool._supervisor.folder, sep='\\n', flush=True)\ntime.sleep(3600)"
+                )
+                supervisor, folder = self.supervisor_of(program), program.stdout.readline().strip()
+                program.send_signal(signal.SIGKILL)
+                program.wait()
+                eventually(lambda: not is_alive(supervisor), "the end of the supervisor")
+                a_minute_ago = time.time() - 60
+                os.utime(folder, (a_minute_ago, a_minute_ago))
+                with workers.quiet() as log, Pool(workers=1, log=log):
+                    self.assertFalse(os.path.exists(folder))
             finally:
                 del os.environ["XDG_RUNTIME_DIR"]
 

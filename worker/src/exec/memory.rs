@@ -2,8 +2,8 @@
 //! its limit for a moment. Limits of the kernel for one process would not do: they count addresses, of which some runtimes
 //! reserve many and use few, and a program that is refused memory fails in a way of its own, which says nothing.
 
-use super::strays::children_of;
 use crate::limits::EXEC_PROCESSES_MAX;
+use crate::strays::children_of;
 use rustix::process::Pid;
 use std::fs;
 

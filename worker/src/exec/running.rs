@@ -14,9 +14,9 @@
 use super::lines::Said;
 use super::memory;
 use super::program::ExecTask;
-use super::strays;
 use crate::TaskContext;
 use crate::limits::{EXEC_GRACE, EXEC_LEFT_OPEN, EXEC_LOG_TIME, EXEC_MEMORY_LOOK, EXEC_READ_MAX};
+use crate::strays;
 use crate::task::TaskError;
 use bytes::{Buf, Bytes};
 use nix::sys::signal::Signal as SignalName;

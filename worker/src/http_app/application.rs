@@ -3,19 +3,28 @@
 use super::exchange::{Broken, Exchange};
 use super::place::Place;
 use super::request::Request;
+use crate::behind::Behind;
 use crate::foreign::Foreign;
 use crate::limits::{HTTP_APP_END_MAX, HTTP_APP_LOOK, HTTP_APP_TOLD_AFTER};
 use crate::task::complain;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Application {
     program: Foreign,
     place: Place,
+    /// For the next job. It is made before the supervisor is told that the job begins, which cannot begin without.
+    connection: Option<OwnedFd>,
+    /// Why it has to end, found out while no job ran.
+    end: Option<Broken>,
 }
 
 impl Application {
@@ -23,9 +32,10 @@ impl Application {
     ///
     /// # Errors
     /// It could not be started.
-    pub(super) fn start(command: &[OsString]) -> io::Result<Application> {
+    pub(super) fn start(command: &[OsString], supervisor: &UnixStream) -> io::Result<Application> {
         let (place, command) = Place::for_command(command)?;
-        Ok(Application { program: Foreign::start(&command, |_| Ok(()))?, place })
+        let program = Foreign::start(&command, supervisor, |_| Ok(()))?;
+        Ok(Application { program, place, connection: None, end: None })
     }
 
     /// Returns when it has answered. If it ends before, or what answers speaks no HTTP, so does this process; if it takes too long, the supervisor
@@ -48,17 +58,48 @@ impl Application {
         }
     }
 
-    fn answers(&self) -> Result<(), Broken> {
+    fn answers(&mut self) -> Result<(), Broken> {
         let question =
             Request::to_find_out_whether_it_answers().map_err(|error| Broken::Wrong(error.to_string()))?;
         self.ask(question)?.head().map(drop)
     }
 
     /// Sends it a request.
-    pub(super) fn ask(&self, request: Request) -> Result<Exchange<'_>, Broken> {
-        let stream =
-            self.place.connect().map_err(|error| Broken::Closed(format!("takes no connection: {error}")))?;
+    pub(super) fn ask(&mut self, request: Request) -> Result<Exchange<'_>, Broken> {
+        let stream = match self.connection.take() {
+            Some(stream) => stream,
+            None => self.connect()?,
+        };
         Ok(Exchange::new(&self.program, stream, request))
+    }
+
+    fn connect(&self) -> Result<OwnedFd, Broken> {
+        self.place.connect().map_err(|error| Broken::Closed(format!("takes no connection: {error}")))
+    }
+
+    /// A connection for the next job, on which it has sent nothing.
+    fn connect_before(&mut self) -> Result<(), Broken> {
+        if self.program.ends_within(Duration::ZERO) {
+            return Err(Broken::Ended);
+        }
+        let stream = self.connect()?;
+        if is_readable(&stream) {
+            return Err(Broken::Wrong(
+                "sent something, or closed the connection, before it was asked".to_owned(),
+            ));
+        }
+        self.connection = Some(stream);
+        Ok(())
+    }
+
+    /// The supervisor is told why this process is about to end while this job runs.
+    pub(super) fn tell(&self, broken: &Broken, job: (u64, u32), has_begun: bool) {
+        match broken {
+            _ if !has_begun => self.program.tell_not_begun(job),
+            Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => {}
+            Broken::Closed(how) | Broken::Wrong(how) => self.program.tell_broken(&format!("it {how}"), false),
+            Broken::Ended | Broken::Unwanted => {}
+        }
     }
 
     /// Ends this process, for this reason.
@@ -72,13 +113,49 @@ impl Application {
         }
     }
 
-    /// As [`Foreign::life`].
-    pub(super) fn life(&self) -> Option<OwnedFd> {
-        self.program.life()
+    /// There are no more jobs, or it has ended or has to.
+    pub(super) fn finish(&mut self) {
+        match self.end.take() {
+            Some(end) => self.end_as(end),
+            None => self.program.ask_to_end(),
+        }
+    }
+}
+
+fn is_readable(stream: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::IN)];
+    matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(count) if count > 0)
+}
+
+/// The application, for the session.
+pub(super) struct Watched {
+    application: Rc<RefCell<Application>>,
+    watched: Vec<OwnedFd>,
+}
+
+impl Watched {
+    pub(super) fn new(application: &Rc<RefCell<Application>>) -> io::Result<Watched> {
+        let watched = application.borrow().program.watched()?;
+        Ok(Watched { application: Rc::clone(application), watched })
+    }
+}
+
+impl Behind for Watched {
+    fn watched(&self) -> &[OwnedFd] {
+        &self.watched
     }
 
-    /// There are no more jobs, or it has ended.
-    pub(super) fn finish(&mut self) {
-        self.program.ask_to_end();
+    fn look(&mut self, can_tell: bool) -> bool {
+        let application = self.application.borrow();
+        application.program.may_tell(can_tell);
+        application.program.heed_signals();
+        !application.program.ends_within(Duration::ZERO)
+    }
+
+    fn get_ready(&mut self, can_tell: bool) -> bool {
+        let mut application = self.application.borrow_mut();
+        application.program.may_tell(can_tell);
+        application.end = application.connect_before().err();
+        application.end.is_none()
     }
 }

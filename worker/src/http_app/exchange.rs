@@ -32,6 +32,7 @@ pub(super) struct Exchange<'a> {
     stream: OwnedFd,
     /// What is left of the head and of the body.
     unsent: [Bytes; 2],
+    has_sent: bool,
     received: Vec<u8>,
     answer: Answer,
     /// The application sends no more.
@@ -45,10 +46,16 @@ impl<'a> Exchange<'a> {
             program,
             stream,
             unsent: [head, body],
+            has_sent: false,
             received: Vec::new(),
             answer: Answer::new(answer),
             is_all: false,
         }
+    }
+
+    /// Whether any of the request was sent.
+    pub(super) fn has_sent(&self) -> bool {
+        self.has_sent
     }
 
     /// The head of the answer.
@@ -89,10 +96,14 @@ impl<'a> Exchange<'a> {
         let mut polled = [
             PollFd::from_borrowed_fd(self.program.process(), PollFlags::IN),
             PollFd::new(&self.stream, flags),
+            PollFd::from_borrowed_fd(self.program.signals(), PollFlags::IN),
         ];
         match poll(&mut polled, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(failed(errno)),
+        }
+        if !polled[2].revents().is_empty() {
+            self.program.heed_signals();
         }
         let has_ended = !polled[0].revents().is_empty();
         if is_sending && polled[1].revents() != PollFlags::IN {
@@ -110,6 +121,7 @@ impl<'a> Exchange<'a> {
         let [head, body] = &mut self.unsent;
         match writev(&self.stream, &[IoSlice::new(head), IoSlice::new(body)]) {
             Ok(count) => {
+                self.has_sent |= count > 0;
                 let of_head = count.min(head.len());
                 head.advance(of_head);
                 body.advance(count - of_head);

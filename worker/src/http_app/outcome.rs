@@ -19,10 +19,14 @@ pub(super) fn run(
     input: &Input,
     context: &mut TaskContext<'_>,
 ) -> Result<Output, TaskError> {
-    match answer(application, Request::of_job(task, input, context)?, context) {
+    let mut has_begun = false;
+    match answer(application, Request::of_job(task, input, context)?, context, &mut has_begun) {
         Ok(outcome) => outcome,
         Err(Broken::Wrong(why)) => Err(TaskError::new(format_args!("the application {why}"))),
-        Err(broken) => application.end_as(broken),
+        Err(broken) => {
+            application.tell(&broken, (context.job(), context.attempt()), has_begun);
+            application.end_as(broken)
+        }
     }
 }
 
@@ -30,20 +34,27 @@ pub(super) fn run(
 type Answered = Result<Output, TaskError>;
 
 fn answer(
-    application: &Application,
+    application: &mut Application,
     request: Request,
     context: &mut TaskContext<'_>,
+    has_begun: &mut bool,
 ) -> Result<Answered, Broken> {
     let mut exchange = application.ask(request)?;
+    let answered = answer_on(&mut exchange, context);
+    *has_begun = exchange.has_sent();
+    answered
+}
+
+fn answer_on(exchange: &mut Exchange<'_>, context: &mut TaskContext<'_>) -> Result<Answered, Broken> {
     let Head { response, length } = exchange.head()?;
     match response.status().is_success() {
-        false => failure(&response, &mut exchange).map(Err),
+        false => failure(&response, exchange).map(Err),
         true => {
             let media_type = text_of(&response, &CONTENT_TYPE).and_then(|text| text.parse().ok());
             let media_type = media_type.unwrap_or(MediaType::OCTET_STREAM);
             match length.is_some_and(|length| length <= HTTP_APP_WHOLE_MAX) {
-                true => whole(&mut exchange, media_type),
-                false => in_parts(&mut exchange, media_type, context),
+                true => whole(exchange, media_type),
+                false => in_parts(exchange, media_type, context),
             }
         }
     }

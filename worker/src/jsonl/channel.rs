@@ -1,15 +1,23 @@
 //! The program, and the two pipes to it. Lines are read and written at the same time, so neither end can wait for the other one for
 //! ever; what the program sent before its end is read first.
+//!
+//! Between two jobs nothing may come but progress of a job that was answered. So before a job begins, the pipe is read to its end, and
+//! a line that has begun is awaited: what comes then is of no job, and the job that was to begin is given back.
 
-use super::lines::beginning;
+use super::lines::{self, Answer, beginning};
+use crate::behind::Behind;
 use crate::foreign::Foreign;
 use crate::limits::{FOREIGN_GRACE, JSONL_READ_MAX};
 use crate::sys;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionread};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// The descriptors of the program, and the variables that name them.
 const IN: (i32, &str) = (3, "OFFLOAD_JSONL_IN");
@@ -18,7 +26,7 @@ const OUT: (i32, &str) = (4, "OFFLOAD_JSONL_OUT");
 /// See the module's documentation.
 pub(super) struct Channel {
     program: Foreign,
-    /// `None` once the program takes no more.
+    /// `None` once there are no more jobs.
     to_program: Option<PipeWriter>,
     from_program: PipeReader,
     received: Vec<u8>,
@@ -26,6 +34,11 @@ pub(super) struct Channel {
     searched: usize,
     line_max: usize,
     is_at_its_end: bool,
+    takes_more: bool,
+    /// Why it has to end, found out while no job ran.
+    end: Option<End>,
+    /// The job that was answered last.
+    answered: Option<String>,
 }
 
 /// Why there is no next line.
@@ -53,12 +66,16 @@ impl Channel {
     ///
     /// # Errors
     /// It could not be started.
-    pub(super) fn open(command: &[OsString], line_max: usize) -> io::Result<Channel> {
+    pub(super) fn open(
+        command: &[OsString],
+        supervisor: &UnixStream,
+        line_max: usize,
+    ) -> io::Result<Channel> {
         let (theirs_in, to_program) = io::pipe()?;
         let (from_program, theirs_out) = io::pipe()?;
         rustix::io::ioctl_fionbio(&to_program, true)?;
         rustix::io::ioctl_fionbio(&from_program, true)?;
-        let program = Foreign::start(command, |command| {
+        let program = Foreign::start(command, supervisor, |command| {
             command.env(IN.1, IN.0.to_string()).env(OUT.1, OUT.0.to_string());
             sys::with_descriptors(command, [(theirs_in.into(), IN.0), (theirs_out.into(), OUT.0)])
         })?;
@@ -70,6 +87,9 @@ impl Channel {
             searched: 0,
             line_max,
             is_at_its_end: false,
+            takes_more: true,
+            end: None,
+            answered: None,
         })
     }
 
@@ -90,8 +110,67 @@ impl Channel {
             if self.is_at_its_end {
                 return Err(self.why_at_its_end());
             }
-            self.move_bytes(unsent)?;
+            self.move_bytes(unsent, None)?;
         }
+    }
+
+    /// Whether it has not taken one byte of a line of which `unsent` is left.
+    pub(super) fn has_not_begun(&self, line: &[u8], unsent: &[u8]) -> bool {
+        let sent = (line.len() - unsent.len()) as u64;
+        let untaken = self.to_program.as_ref().and_then(|input| ioctl_fionread(input).ok());
+        untaken.is_some_and(|untaken| untaken >= sent)
+    }
+
+    /// This job has its answer.
+    pub(super) fn answered(&mut self, job: String) {
+        self.answered = Some(job);
+    }
+
+    /// Whether a line is about the job that was answered last.
+    pub(super) fn is_of_the_last_job(&self, line: &[u8]) -> bool {
+        self.answered.is_some() && lines::job_of(line) == self.answered
+    }
+
+    /// Takes what has come while no job runs.
+    fn take_what_is_of_no_job(&mut self) -> Result<(), End> {
+        while !self.is_at_its_end && self.receive()? {}
+        while let Some(line) = self.take_line() {
+            let is_blank = line.iter().all(u8::is_ascii_whitespace);
+            if !is_blank
+                && !matches!(lines::answer(&line, "", &crate::MediaType::JSON), Ok(Answer::OfAnother))
+            {
+                return Err(End::Broken(format!("while no job ran it sent {}", beginning(&line))));
+            }
+        }
+        if self.received.len() > self.line_max {
+            return Err(self.too_long(&self.received));
+        }
+        match self.is_at_its_end || self.program.ends_within(Duration::ZERO) {
+            true => Err(self.why_at_its_end()),
+            false => Ok(()),
+        }
+    }
+
+    /// As [`Channel::take_what_is_of_no_job`], and the rest of a line that has begun.
+    fn take_the_rest(&mut self) -> Result<(), End> {
+        let until = Instant::now() + FOREIGN_GRACE;
+        self.take_what_is_of_no_job()?;
+        while !self.received.is_empty() {
+            if Instant::now() >= until {
+                return Err(End::Broken(format!(
+                    "while no job ran it sent the beginning of a line: {}",
+                    beginning(&self.received)
+                )));
+            }
+            self.move_bytes(&mut &[][..], Some(until))?;
+            self.take_what_is_of_no_job()?;
+        }
+        Ok(())
+    }
+
+    fn note_end(&mut self, looked: Result<(), End>) -> bool {
+        self.end = looked.err();
+        self.end.is_none()
     }
 
     fn take_line(&mut self) -> Option<Vec<u8>> {
@@ -125,19 +204,23 @@ impl Channel {
     }
 
     /// Waits until something can be read or written, or the program has ended.
-    fn move_bytes(&mut self, unsent: &mut &[u8]) -> Result<(), End> {
-        let (process, output) = (self.program.process(), &self.from_program);
-        let mut polled =
-            vec![PollFd::from_borrowed_fd(process, PollFlags::IN), PollFd::new(output, PollFlags::IN)];
-        let input = self.to_program.as_ref().filter(|_| !unsent.is_empty());
+    fn move_bytes(&mut self, unsent: &mut &[u8], until: Option<Instant>) -> Result<(), End> {
+        let (process, signals) = (self.program.process(), self.program.signals());
+        let watched = [process, signals, self.from_program.as_fd()];
+        let mut polled = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).to_vec();
+        let input = self.to_program.as_ref().filter(|_| !unsent.is_empty() && self.takes_more);
         polled.extend(input.map(|input| PollFd::from_borrowed_fd(input.as_fd(), PollFlags::OUT)));
-        match poll(&mut polled, None) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        match poll(&mut polled, left.and_then(|left| Timespec::try_from(left).ok()).as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
         let is_ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
-        if is_ready.get(2) == Some(&true) {
+        if is_ready[1] {
+            self.program.heed_signals();
+        }
+        if is_ready.get(3) == Some(&true) {
             self.send(unsent);
         }
         let has_come = self.receive()?;
@@ -152,7 +235,7 @@ impl Channel {
         match to_program.write(unsent) {
             Ok(count) => *unsent = &unsent[count..],
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => self.to_program = None,
+            Err(_) => self.takes_more = false,
         }
     }
 
@@ -184,9 +267,47 @@ impl Channel {
         self.program.end_broken(why)
     }
 
-    /// There are no more jobs, or the program has ended.
+    /// There are no more jobs, or the program has ended or has to.
     pub(super) fn finish(&mut self) {
+        if let Some(end) = self.end.take() {
+            self.end_as(end);
+        }
         self.to_program = None;
         self.program.finish();
+    }
+}
+
+/// The channel, for the session.
+pub(super) struct Watched {
+    channel: Rc<RefCell<Channel>>,
+    watched: Vec<OwnedFd>,
+}
+
+impl Watched {
+    pub(super) fn new(channel: &Rc<RefCell<Channel>>) -> io::Result<Watched> {
+        let mut watched = channel.borrow().program.watched()?;
+        watched.push(channel.borrow().from_program.try_clone()?.into());
+        Ok(Watched { channel: Rc::clone(channel), watched })
+    }
+}
+
+impl Behind for Watched {
+    fn watched(&self) -> &[OwnedFd] {
+        &self.watched
+    }
+
+    fn look(&mut self, can_tell: bool) -> bool {
+        let mut channel = self.channel.borrow_mut();
+        channel.program.may_tell(can_tell);
+        channel.program.heed_signals();
+        let looked = channel.take_what_is_of_no_job();
+        channel.note_end(looked)
+    }
+
+    fn get_ready(&mut self, can_tell: bool) -> bool {
+        let mut channel = self.channel.borrow_mut();
+        channel.program.may_tell(can_tell);
+        let looked = channel.take_the_rest();
+        channel.note_end(looked)
     }
 }

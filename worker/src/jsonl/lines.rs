@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use offload_protocol::limits::TASKS_OFFERED_MAX;
 use offload_protocol::nouns::is_task_name;
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -30,12 +31,35 @@ pub(super) struct OfferedTask {
     idempotent: bool,
     #[serde(default)]
     description: String,
-    #[serde(default = "json_alone")]
+    #[serde(default = "json_alone", deserialize_with = "one_or_more")]
     pub(super) accepts: Vec<MediaType>,
-    #[serde(default = "json")]
+    #[serde(default = "json", deserialize_with = "exactly_one")]
     pub(super) produces: MediaType,
     example: Option<Box<RawValue>>,
     schema: Option<Box<RawValue>>,
+}
+
+/// A media type by itself is a list of one.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a media type such as \"image/png\", or a list of them")]
+enum OneOrMore {
+    One(MediaType),
+    More(Vec<MediaType>),
+}
+
+fn one_or_more<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<MediaType>, D::Error> {
+    Ok(match OneOrMore::deserialize(source)? {
+        OneOrMore::One(media_type) => vec![media_type],
+        OneOrMore::More(media_types) => media_types,
+    })
+}
+
+fn exactly_one<'de, D: Deserializer<'de>>(source: D) -> Result<MediaType, D::Error> {
+    let media_types = one_or_more(source)?;
+    let [media_type] = <[MediaType; 1]>::try_from(media_types).map_err(|all| {
+        D::Error::custom(format_args!("`produces` is one media type, and has {}", all.len()))
+    })?;
+    Ok(media_type)
 }
 
 fn json() -> MediaType {
@@ -231,6 +255,15 @@ pub(super) fn answer(line: &[u8], job: &str, produces: &MediaType) -> Result<Ans
     }
 }
 
+/// The job that a line is about, if it says so.
+pub(super) fn job_of(line: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct About {
+        job: String,
+    }
+    serde_json::from_slice(line).ok().map(|About { job }| job)
+}
+
 /// How a line begins, for people.
 pub(super) fn beginning(line: &[u8]) -> String {
     let shown = &line[..line.len().min(JSONL_BEGINNING_MAX)];
@@ -323,12 +356,15 @@ mod tests {
     fn the_first_line_offers_at_least_one_task_and_each_once() {
         let offered = |tasks: &str| hello(format!(r#"{{"hello":{{"tasks":{tasks}}}}}"#).as_bytes());
         assert_eq!(offered(r#"[{"name":"a"},{"name":"b","idempotent":true,"later":1}]"#).unwrap().len(), 2);
+        let single = offered(r#"[{"name":"a","accepts":"image/png","produces":["image/png"]}]"#).unwrap();
+        assert_eq!((&single[0].accepts, &single[0].produces), (&vec![MediaType::PNG], &MediaType::PNG));
         for (tasks, expected) in [
             ("[]", "no task"),
             (r#"[{"name":"2a"}]"#, "cannot name"),
             (r#"[{"name":"a"},{"name":"a"}]"#, "of one name"),
             (r#"[{}]"#, "its first line"),
-            (r#"[{"name":"a","accepts":["?"]}]"#, "its first line"),
+            (r#"[{"name":"a","accepts":["?"]}]"#, "or a list of them"),
+            (r#"[{"name":"a","produces":["a/b","c/d"]}]"#, "one media type, and has 2"),
         ] {
             assert!(offered(tasks).unwrap_err().contains(expected), "{tasks}");
         }

@@ -3,7 +3,7 @@
 //! Nobody can tell which output is right, so each input is given to a worker once before the measurement, and what it gives
 //! later is compared with that. This also finds out whether the program works at all.
 
-use super::super::embedded::{explained, new_event_loop, not_started};
+use super::super::embedded::{advice_for, explained, new_event_loop, not_started};
 use super::super::failure::Failure;
 use super::super::input::{Content, Input};
 use super::super::render;
@@ -62,6 +62,7 @@ impl OwnWork {
     /// That of the first job that failed, in the order of the inputs.
     pub(super) fn first_outputs(&self, config: &PoolConfig) -> Result<Vec<Bytes>, Failure> {
         let mut event_loop = new_event_loop()?;
+        let advice = advice_for(&config.programs);
         let pool = ComputePool::start(config.clone(), &event_loop).map_err(not_started)?;
         let all: Rc<RefCell<Vec<Option<Finished>>>> = Rc::new(RefCell::new(vec![None; self.inputs.len()]));
         for number in 0..self.inputs.len() {
@@ -70,7 +71,7 @@ impl OwnWork {
         }
         event_loop.run().map_err(broken)?;
         let all = all.take();
-        all.into_iter().flatten().map(output).collect()
+        all.into_iter().flatten().map(|finished| output(finished, advice)).collect()
     }
 }
 
@@ -83,8 +84,8 @@ fn load(input: Input, max_payload: u64) -> Result<(Bytes, MediaType), Failure> {
     }
 }
 
-fn output(finished: Finished) -> Result<Bytes, Failure> {
-    let finished = explained(finished, true);
+fn output(finished: Finished, advice: Option<&str>) -> Result<Bytes, Failure> {
+    let finished = explained(finished, advice);
     match finished.report.outcome {
         OutcomeCode::Ok => Ok(finished.output),
         _ => Err(Failure::of(&finished.report, render::message(&finished.report))),

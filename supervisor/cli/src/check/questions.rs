@@ -55,6 +55,9 @@ pub(super) const QUESTIONS: [Question; 22] = [
     Question { name: "it does without capabilities", ask: without_capabilities },
 ];
 
+/// The longest payload in MiB.
+const PAYLOAD_MIB: u32 = (PAYLOAD_MAX >> 20) as u32;
+
 fn answered(subject: &Subject, offered: &Offered, run: &ToWorker<'_>, input: &Bytes) -> Result<Kept, String> {
     let mut candidate = subject.start(PARTS)?;
     let ToWorker::Run { job, attempt, .. } = *run else { return Ok(Kept::NotAsked("no Run")) };
@@ -104,8 +107,11 @@ fn empty(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     answered(subject, offered, &Candidate::run(1, 1, offered), &Bytes::new())
 }
 
+/// It may take its time for each MiB.
 fn longest(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
-    answered(subject, offered, &Candidate::run(1, 1, offered), &Bytes::from(vec![b'7'; PAYLOAD_MAX]))
+    let patience = subject.patience * PAYLOAD_MIB;
+    let subject = Subject { patience, ..subject.clone() };
+    answered(&subject, offered, &Candidate::run(1, 1, offered), &Bytes::from(vec![b'7'; PAYLOAD_MAX]))
 }
 
 fn described(subject: &Subject, offered: &Offered) -> Result<Kept, String> {

@@ -150,5 +150,6 @@ pub(super) fn said(message: FromWorker<'_>, payload: &[u8]) -> Result<Said, Stri
         FromWorker::SegmentReady { .. } => Ok(Said::Ungranted("SegmentReady")),
         FromWorker::SegmentLeft { .. } => Ok(Said::Ungranted("SegmentLeft")),
         FromWorker::OutputIn { .. } => Ok(Said::Ungranted("OutputIn")),
+        FromWorker::Program { .. } => Ok(Said::Ungranted("Program")),
     }
 }
