@@ -43,6 +43,8 @@ impl Coverage {
             Event::Started { worker, .. } => (slot_state(core, *worker), "started"),
             Event::Finished { worker, .. } => (slot_state(core, *worker), "finished"),
             Event::Failed { worker, .. } => (slot_state(core, *worker), "failed"),
+            Event::NotBegun { worker, .. } => (slot_state(core, *worker), "not_begun"),
+            Event::BrokeRules { worker, .. } => (slot_state(core, *worker), "broke_rules"),
             Event::Skipped { worker, .. } => (slot_state(core, *worker), "skipped"),
             Event::Violation { worker, .. } => (slot_state(core, *worker), "violation"),
             Event::Garbled { worker, .. } => (slot_state(core, *worker), "garbled"),

@@ -103,13 +103,14 @@ fn begun(folder: &Path) -> usize {
 #[test]
 fn after_a_halt_soon_no_job_begins_however_many_were_read() {
     let script = "sh -c 'touch begun.{}; until test -e go; do sleep 0.01; done; exit 1'";
-    let (folder, daemon) =
-        (private_folder(), Daemon::start(&["--workers", "2", "--exec-task", &format!("fails -- {script}")]));
+    let (folder, other) = (private_folder(), private_folder());
+    let task = format!("fails dir={} -- {script}", other.path().display());
+    let daemon = Daemon::start(&["--workers", "2", "--exec-task", &task]);
     let list = ["map", "--range", "1-200", "--raw", "--halt", "soon,fail=1"];
     let mut here = command(&[&list[..], &["--workers", "2", "--exec", script]].concat());
     here.current_dir(folder.path());
     let there = daemon.command(&[&list[..], &["fails"]].concat());
-    for (mut map, folder) in [(here, folder.path()), (there, daemon.folder())] {
+    for (mut map, folder) in [(here, folder.path()), (there, other.path())] {
         let map = map.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         until("two jobs to begin", || (begun(folder) == 2).then_some(()));
         std::fs::write(folder.join("go"), "").unwrap();

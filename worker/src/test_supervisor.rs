@@ -77,6 +77,8 @@ pub(crate) enum Said {
     Garbage,
     /// The stream has ended.
     Nothing,
+    /// Something of the program that the worker stands in front of.
+    Program,
 }
 
 fn run(job: u64, task: &str) -> ToWorker<'_> {
@@ -290,6 +292,7 @@ fn said(message: FromWorker<'_>, output: Vec<u8>) -> Said {
         FromWorker::Checkpoint { job, .. } => Said::Checkpoint { job, state: output },
         FromWorker::Yielded { job, .. } => Said::Yielded { job, state: output },
         FromWorker::Part { job, .. } => Said::Part { job, part: output },
+        FromWorker::Program { .. } => Said::Program,
         FromWorker::SegmentReady { segment } => Said::SegmentReady(segment),
         FromWorker::SegmentLeft { segment } => Said::SegmentLeft(segment),
         FromWorker::OutputIn { job, segment, offset, length } => {

@@ -205,7 +205,11 @@ impl Oracle {
             Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
             Event::Violation { worker, .. } | Event::Garbled { worker, .. }
                 if self.sends_nonsense_at_its_end(*worker) => {}
-            Event::Violation { worker, .. } | Event::Garbled { worker, .. } | Event::Unfit { worker, .. } => {
+            Event::Violation { worker, .. }
+            | Event::Garbled { worker, .. }
+            | Event::Unfit { worker, .. }
+            | Event::BrokeRules { worker, .. }
+            | Event::NotBegun { worker, .. } => {
                 return self.lied(*worker);
             }
             Event::TrayMade { worker } | Event::TrayFailed { worker } => {
