@@ -87,7 +87,13 @@ fn an_output_whose_client_left_while_it_was_sent_is_there_for_whoever_asks_again
     let (status, fields) = leaving.head_of_answer().expect("an answer");
     assert_eq!(status, 200);
     let job = fields.iter().find(|(name, _)| name == "offload-job").expect("its id").1.clone();
+    let kept = || http.daemon.status()["kept"]["jobs"].clone();
+    assert_eq!(kept(), 1, "it does not have all of it");
     drop(leaving);
-    let again = http.ask("GET", &format!("/v1/jobs/{job}/output"), &[], b"");
+    let place = format!("/v1/jobs/{job}");
+    let again = http.ask("GET", &format!("{place}/output"), &[], b"");
     assert!(again.status == 200 && again.body == body, "{} {}", again.status, again.body.len());
+    assert_eq!(kept(), 1, "a GET collects nothing");
+    assert_eq!(http.ask("DELETE", &place, &[], b"").status, 200);
+    assert_eq!(kept(), 0);
 }

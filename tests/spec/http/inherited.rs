@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use tests::harness::{Ran, command, private_folder, run};
 
 /// Opens a listening socket at the address or path that is its first argument as descriptor 3, sets the variables that follow (`OWN` stands
@@ -34,6 +34,16 @@ fn service(address: &str, variables: &[&str], arguments: &[&str]) -> Command {
     manager.args(["-c", SERVICE_MANAGER, address]).args(variables).arg("--");
     manager.arg(serve.get_program()).args(serve.get_args()).args(arguments).env_remove("OFFLOAD_SOCKET");
     manager
+}
+
+/// A supervisor that ends with the test, also with one that fails.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn refused(address: &str, variables: &[&str], arguments: &[&str]) -> Ran {
@@ -69,8 +79,8 @@ fn a_socket_that_was_passed_is_answered_at() {
         let folder = private_folder();
         let mut service = service(address, variables, arguments);
         service.arg("--socket").arg(folder.path().join("o.sock")).stdout(Stdio::piped());
-        let mut running = service.spawn().expect("python3");
-        let mut lines = BufReader::new(running.stdout.take().expect("piped")).lines();
+        let mut running = Running(service.spawn().expect("python3"));
+        let mut lines = BufReader::new(running.0.stdout.take().expect("piped")).lines();
         let ready = lines.next().expect("it is ready").expect("a line");
         let ready: serde_json::Value = serde_json::from_str(&ready).expect("a document");
         let port =
@@ -78,8 +88,6 @@ fn a_socket_that_was_passed_is_answered_at() {
         let url = format!("http://127.0.0.1:{port}/healthz");
         let mut curl = Command::new("curl");
         assert_eq!(run(curl.args(["-sS", "--max-time", "60", &url]), b"").ok().text().trim(), "ok");
-        running.kill().expect("it runs");
-        running.wait().expect("our own child");
     }
 }
 
@@ -93,8 +101,8 @@ fn another_user_shows_the_token_also_over_a_unix_socket_that_lets_everybody_in()
     let path = open.path().join("http.sock");
     let mut service = service(path.to_str().expect("ours"), PASSED, &[]);
     service.arg("--socket").arg(folder.path().join("o.sock")).stdout(Stdio::piped());
-    let mut running = service.spawn().expect("python3");
-    let mut lines = BufReader::new(running.stdout.take().expect("piped")).lines();
+    let mut running = Running(service.spawn().expect("python3"));
+    let mut lines = BufReader::new(running.0.stdout.take().expect("piped")).lines();
     let ready = lines.next().expect("it is ready").expect("a line");
     let ready: serde_json::Value = serde_json::from_str(&ready).expect("a document");
     let token_file = ready["http_token_file"].as_str().expect("there is a token");
@@ -112,8 +120,6 @@ fn another_user_shows_the_token_also_over_a_unix_socket_that_lets_everybody_in()
     assert_eq!(status(NOBODY, &["http://here/healthz"]), "200");
     assert_eq!(status(NOBODY, &[&["-H", &shown], &task[..]].concat()), "200");
     assert_eq!(status(0, &task), "200");
-    running.kill().expect("it runs");
-    running.wait().expect("our own child");
 }
 
 #[test]
