@@ -247,7 +247,7 @@ fn what_a_pool_says_of_its_program_is_checked_with_the_line() {
         ("env = { A = 1 }\njsonl = 'sh x'", "offload.toml:2: pool.env: a table of texts is expected"),
         ("dir = '/no/such/folder'\njsonl = 'sh x'", "the folder /no/such/folder is not there"),
         ("open_files = 5\njsonl = 'sh x'", "from 16 to 4096 are possible"),
-        ("dir = '/'", "belong to the one program of a [[pool]]; this one has 0"),
+        ("dir = '/'", "this [[pool]] has no program for its env, dir, open_files"),
         ("dir = '/'\ncommand = 'builtin'", "the built-in worker takes none of env, dir, open_files"),
         ("foldr = '/'\njsonl = 'sh x'", "unknown key \"foldr\""),
     ] {

@@ -18,4 +18,5 @@ mod scheduling;
 mod silence;
 mod steps;
 mod supervision;
+mod time_limits;
 mod trials;

@@ -272,21 +272,15 @@ fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplac
             check_pool_name(name.get_ref(), &mut names).map_err(|reason| (name.span(), reason))?;
         }
         let said = read_surroundings(pool)?;
-        let is_program = |one: &SpannedValue| [COMMAND, JSONL, HTTP].contains(&one.key.name);
-        match values.iter_mut().filter(|one| is_program(one)).collect::<Vec<_>>().as_mut_slice() {
-            _ if said.is_empty() => {}
-            [one] => one.add_surroundings(&said),
-            programs => {
-                let message = format!(
-                    "{} belong to the one program of a [[pool]]; this one has {}",
-                    surroundings::FIELDS.join(", "),
-                    programs.len()
-                );
-                return Err((pool.span(), message));
-            }
+        for one in values.iter_mut().filter(|one| [COMMAND, JSONL, HTTP].contains(&one.key.name)) {
+            one.add_surroundings(&said);
         }
         let has = |name: &str| values.iter().any(|one| one.key.name == name);
         if ![COMMAND, JSONL, HTTP].into_iter().any(has) {
+            if !said.is_empty() {
+                let fields = surroundings::FIELDS.join(", ");
+                return Err((pool.span(), format!("this [[pool]] has no program for its {fields}")));
+            }
             without_command.get_or_insert(pool.span());
         }
         if count > 1 && has(HTTP) != has(TASKS) {

@@ -82,7 +82,7 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 
 /// What a pool may say of its program, whatever its kind.
 const SURROUNDINGS_EXAMPLE: &str = "
-# Of the program of this pool alone; as a flag, in front of the command: --worker 'env=A=b dir=/srv -- python3 worker.py'.
+# Of the programs of this pool alone; as a flag, in front of the command: --worker 'env=A=b dir=/srv -- python3 worker.py'.
 # env = { MODEL = \"/srv/model\" } # beside PATH, HOME, LANG=C.UTF-8 and TZ=UTC
 # dir = \"/srv/images\"           # the folder that it is started in; default: the supervisor's
 # open_files = 128              # from 16 to 4096
