@@ -11,7 +11,7 @@ const { vectors: all } = JSON.parse(readFileSync(new URL('../../../protocol/vect
 const isKnown = ({ message }) => message !== 'Operate';
 const vectors = all.filter(({ meaning }) => !meaning || isKnown(meaning));
 const DIRECTIONS = { to_worker: TO_WORKER, from_worker: FROM_WORKER, to_supervisor: TO_SUPERVISOR, to_client: TO_CLIENT };
-const ENUMERATIONS = new Set(['code', 'outcome', 'kind', 'view', 'action', 'holds', 'lane']);
+const ENUMERATIONS = new Set(['code', 'outcome', 'kind', 'news', 'view', 'action', 'holds', 'lane']);
 /** The longest payload of the vectors, in bytes; one is longer, on purpose. */
 const PAYLOAD_MAX = 1024;
 
@@ -33,7 +33,7 @@ function comparable(value, key) {
   if (value instanceof Map) return Object.fromEntries(value);
   if (Array.isArray(value)) return value.map((element) => comparable(element, ''));
   if (value === null || typeof value !== 'object') return value;
-  const name = (word) => (key === 'kind' ? comparable(word, key) : word);
+  const name = (word) => (key === 'kind' || key === 'news' ? comparable(word, key) : word);
   return Object.fromEntries(Object.entries(value).map(([word, inner]) => [name(word), comparable(inner, word)]));
 }
 

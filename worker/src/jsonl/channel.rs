@@ -133,7 +133,7 @@ impl Channel {
 
     /// Takes what has come while no job runs.
     fn take_what_is_of_no_job(&mut self) -> Result<(), End> {
-        while !self.is_at_its_end && self.receive()? {}
+        self.receive_all()?;
         while let Some(line) = self.take_line() {
             let is_blank = line.iter().all(u8::is_ascii_whitespace);
             if !is_blank
@@ -148,6 +148,17 @@ impl Channel {
         match self.is_at_its_end || self.program.ends_within(Duration::ZERO) {
             true => Err(self.why_at_its_end()),
             false => Ok(()),
+        }
+    }
+
+    /// Takes all that is in the pipe, or more than a line may have.
+    fn receive_all(&mut self) -> Result<(), End> {
+        loop {
+            let before = self.received.len();
+            self.receive()?;
+            if self.is_at_its_end || self.received.len() == before || before > self.line_max {
+                return Ok(());
+            }
         }
     }
 
