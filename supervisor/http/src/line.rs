@@ -20,10 +20,10 @@ use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
 use crate::transport::{Security, Transport};
-use half_closed::Stage;
+use half_closed::{Grace, Stage};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use incoming::Incoming;
-use offload_event_loop::LoopError;
+use offload_event_loop::{LoopError, LoopHandle};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -62,6 +62,9 @@ pub(crate) struct Line {
     stage: Cell<Stage>,
     /// Whether somebody waits for it, once the client sends no more.
     is_awaited: Cell<Option<bool>>,
+    /// Whether the answer may come before that is asked, once the client sends no more.
+    grace: Rc<Cell<Grace>>,
+    handle: LoopHandle,
 }
 
 impl Line {
@@ -86,6 +89,8 @@ impl Line {
             is_ending: Cell::new(false),
             stage: Cell::default(),
             is_awaited: Cell::new(None),
+            grace: Rc::default(),
+            handle: keeper.handle.clone(),
         });
         traffic.open();
         let me = Rc::downgrade(&line);

@@ -2,8 +2,8 @@
 //! cancelled. Over TCP both look the same until something is sent: whoever is gone answers that with a reset.
 //!
 //! ```text
-//!   the end of what it sends ---- nothing of the answer was sent ----> `100 Continue` is sent ---- a reset ----> gone
-//!            |                                                                '---- nothing ----> it gets its answer
+//!   the end of what it sends ---- nothing of the answer was sent ----> 100 ms later: `100 Continue` is sent --- a reset ---> gone
+//!            |                                                                          '---- nothing ----> it gets its answer
 //!            |------------------- all of the answer is there --------> writing it shows who is there
 //!            '------------------- otherwise -------------------------> gone
 //! ```
@@ -13,10 +13,11 @@
 
 use super::Line;
 use crate::body::Body;
-use crate::limits::HALF_CLOSED_PROBE;
+use crate::limits::{HALF_CLOSED_GRACE, HALF_CLOSED_PROBE};
 use crate::transport::Security;
 use http::Version;
 use http_body::Body as _;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 /// What a client that waits passes over.
@@ -36,6 +37,16 @@ pub(super) enum Stage {
     Stream,
 }
 
+/// The time in which an answer may come before it is asked whether somebody is there. Most jobs take less, and then nothing is
+/// sent but the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Grace {
+    #[default]
+    NotBegun,
+    Running,
+    Over,
+}
+
 impl Line {
     /// A request of this version is under way.
     pub(crate) fn request_begins(&self, version: Version) {
@@ -51,12 +62,28 @@ impl Line {
 
     /// The client sends no more: waits until it is gone, or takes it for gone at once.
     pub(super) fn poll_unawaited(&self, context: &Context<'_>) -> Poll<()> {
+        if self.is_awaited.get().is_none() && self.stage.get() == Stage::Open && self.is_in_grace(context) {
+            return self.transport.socket().poll_broken(context);
+        }
         let is_awaited = self.is_awaited.get().unwrap_or_else(|| self.is_somebody_there());
         self.is_awaited.set(Some(is_awaited));
         match is_awaited {
             true => self.transport.socket().poll_broken(context),
             false => Poll::Ready(()),
         }
+    }
+
+    fn is_in_grace(&self, context: &Context<'_>) -> bool {
+        if self.grace.get() == Grace::NotBegun {
+            self.grace.set(Grace::Running);
+            let (grace, waker) = (Rc::clone(&self.grace), context.waker().clone());
+            let timer = self.handle.set_timeout(HALF_CLOSED_GRACE, move |_| {
+                grace.set(Grace::Over);
+                waker.wake();
+            });
+            self.handle.unref(timer);
+        }
+        self.grace.get() == Grace::Running
     }
 
     fn is_somebody_there(&self) -> bool {
