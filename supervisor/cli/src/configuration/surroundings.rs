@@ -40,7 +40,7 @@ impl WorkerCommand {
     /// # Errors
     /// A sentence for the person who wrote them.
     pub(crate) fn parse(words: &[String]) -> Result<WorkerCommand, String> {
-        if !words.first().is_some_and(|word| field_of(word).is_some()) {
+        if words.first().is_none_or(|word| field_of(word).is_none()) {
             return Ok(WorkerCommand { words: words.to_vec(), ..WorkerCommand::default() });
         }
         let end = words.iter().position(|word| word == COMMAND_FOLLOWS);
