@@ -241,7 +241,7 @@ fn an_idle_program_that_is_stopped_is_replaced() {
 fn a_program_that_closes_its_output_is_ended_at_once() {
     let script =
         Script::jsonl("", "if x: os.close(4); time.sleep(600)\nraw(line({'job': number, 'output': x}))");
-    let daemon = script.serve(Kind::Jsonl, &["--timeout", "10m"]);
+    let daemon = script.serve(Kind::Jsonl, &[]);
     let job = daemon.submit(&["t", "1"]);
     assert_eq!(job["outcome"], "worker_protocol", "{job}");
     assert!(message(&job).contains("closed descriptor 4"), "{job}");

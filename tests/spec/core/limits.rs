@@ -188,6 +188,10 @@ fn any_event() -> impl Strategy<Value = Event> {
             Event::Failed { worker, job, attempt, run, kind: FailureKind::Panic, message: String::new(), usage }
         }),
         1 => (worker(), job()).prop_map(|(worker, job)| Event::Skipped { worker, job }),
+        1 => (worker(), job(), 1u32..3).prop_map(|(worker, job, attempt)| Event::NotBegun { worker, job, attempt }),
+        1 => (worker(), any::<bool>()).prop_map(|(worker, of_another)| {
+            Event::BrokeRules { worker, of_another, how: "it did".to_owned() }
+        }),
         1 => worker().prop_map(|worker| Event::Violation { worker, message: String::new() }),
         1 => worker().prop_map(|worker| Event::Closed { worker }),
         2 => (worker(), 0i32..70).prop_map(|(worker, code)| Event::Exited { worker, exit: Exit::Code(code), last_lines: Vec::new(), usage: None }),

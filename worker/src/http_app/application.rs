@@ -92,14 +92,20 @@ impl Application {
         Ok(())
     }
 
-    /// The supervisor is told why this process is about to end while this job runs.
-    pub(super) fn tell(&self, broken: &Broken, job: (u64, u32), has_begun: bool) {
-        match broken {
+    /// Ends this process, for this reason, while a job runs. The supervisor is told what an exit cannot say.
+    pub(super) fn end_during(&mut self, broken: Broken, job: (u64, u32), has_begun: bool) -> ! {
+        let broken = match broken {
+            // Its connections are closed a moment before it has ended.
+            Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => Broken::Ended,
+            Broken::Closed(how) => Broken::Wrong(how),
+            other => other,
+        };
+        match &broken {
             _ if !has_begun => self.program.tell_not_begun(job),
-            Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => {}
-            Broken::Closed(how) | Broken::Wrong(how) => self.program.tell_broken(&format!("it {how}"), false),
-            Broken::Ended | Broken::Unwanted => {}
+            Broken::Wrong(how) => self.program.tell_broken(&format!("it {how}"), false),
+            _ => {}
         }
+        self.end_as(broken)
     }
 
     /// Ends this process, for this reason.

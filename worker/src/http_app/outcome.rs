@@ -23,10 +23,7 @@ pub(super) fn run(
     match answer(application, Request::of_job(task, input, context)?, context, &mut has_begun) {
         Ok(outcome) => outcome,
         Err(Broken::Wrong(why)) => Err(TaskError::new(format_args!("the application {why}"))),
-        Err(broken) => {
-            application.tell(&broken, (context.job(), context.attempt()), has_begun);
-            application.end_as(broken)
-        }
+        Err(broken) => application.end_during(broken, (context.job(), context.attempt()), has_begun),
     }
 }
 
