@@ -9,6 +9,7 @@
 //!   it names a run of a job that it does not have     it mistakes one job for another: the one that runs, if one does
 //!                                                     and this is its first mistake; otherwise it may have begun every
 //!                                                     job that it was given
+//!   it names a run that it took back                 it may have begun it
 //!   it sent garbage: its later messages are lost      it may have begun every job that it was given
 //!   no byte of the job was written to the worker      it never began the job, whatever it says
 //!   anything else                                     it began only the jobs for which it sent Started
@@ -31,13 +32,22 @@ use std::time::Duration;
 impl Load {
     /// The worker may have begun every job that waits here.
     fn doubt_all(&mut self) {
+        self.doubt_not_begun();
         self.doubtful = self.waiting.len();
+    }
+
+    /// The worker may have begun the job whose start it took back.
+    fn doubt_not_begun(&mut self) {
+        self.not_begun.iter_mut().for_each(|taken_back| taken_back.is_doubtful = true);
     }
 
     /// The worker has named a run of this job and should not have: it may have begun this job, and the jobs that were
     /// to start before it. If it does not have the job, it means another one.
     fn doubt_named(&mut self, job: JobId, is_first_mistake: bool) {
-        if let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) {
+        if self.not_begun.is_some_and(|taken_back| taken_back.job == job) {
+            self.doubt_not_begun();
+        } else if let Some(place) = self.waiting.iter().position(|waiting| *waiting == job) {
+            self.doubt_not_begun();
             self.doubtful = self.doubtful.max(place + 1);
         } else if !(self.is_started(job) || is_first_mistake && self.running.is_some()) {
             self.doubt_all();

@@ -106,6 +106,10 @@ pub const UNSTARTED_MAX: u32 = 2;
 /// configuration it has been tried for more than a minute by then.
 pub const LATE_TESTS_MAX: u32 = 12;
 
+/// So often a job may have run when its worker's program broke the rules with another job. Then it is not believed any more: the
+/// program may do what the job tells it to.
+pub const BYSTANDER_MAX: u32 = 3;
+
 /// The run time that is assumed for a job if nothing is known of its task.
 pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   waiting (given, not started) ---> running ---> answered
-//!                                       |  ^
+//!                                    |  |  ^
+//!      not begun <--- taken back ----'  |  |
 //!                another one is started |  | that one has ended
 //!                between two steps      v  |
 //!                                     suspended: its clocks stand still
@@ -15,6 +16,7 @@
 
 use super::clients::ClientId;
 use super::ids::{JobId, Mono};
+use super::jobs::RanUnder;
 use super::parts::Credit;
 pub use super::trays::InTray;
 use std::cell::Cell;
@@ -39,7 +41,9 @@ pub struct Load {
     /// The worker has taken its next job out of the tray, which it does between two jobs. So the answer to the one that runs is
     /// on its way, or the worker does what it must not.
     pub is_answer_due: bool,
-    /// How many of these, counted from the first, are in doubt: a worker that has to end may have begun them
+    /// The job that ran, if the worker has taken back that it started it (`behind.rs`).
+    pub not_begun: Option<NotBegun>,
+    /// How many of the waiting ones, counted from the first, are in doubt: a worker that has to end may have begun them
     /// (`doubt.rs`).
     pub doubtful: usize,
     /// The worker cannot have begun its next job before this.
@@ -87,18 +91,30 @@ pub struct Running {
     pub credit: Credit,
     /// Its worker had been told to end before this attempt began, or ends because of another job: the reason is not this attempt.
     pub is_bystander: bool,
-    /// Its worker has taken back that it started.
-    pub is_not_begun: bool,
-    /// What had become of the job's starts before this one, in case that is taken back.
+    /// Its worker has spoken of it since it started it: it has begun.
+    pub has_begun: bool,
+    /// What was known of the job before this start, in case that is taken back.
     pub(super) before: Starts,
 }
 
-/// Starts in vain: of a job, and of its program.
+/// A job whose worker has taken back that it started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotBegun {
+    /// The job.
+    pub job: JobId,
+    /// The worker has spoken of it since, so it may have begun it after all.
+    pub is_doubtful: bool,
+    pub(super) before: Starts,
+}
+
+/// What was known of a job before it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Starts {
+    pub(super) ran_under: RanUnder,
     pub(super) unstarted: u32,
     pub(super) late_tests: u32,
-    pub(super) failures: u32,
+    /// It was under test, after so many tests of its program that failed.
+    pub(super) test: Option<u32>,
 }
 
 impl Running {
@@ -136,17 +152,12 @@ impl Load {
     /// How many jobs there are.
     pub fn len(&self) -> usize {
         let started = usize::from(self.running.is_some()) + usize::from(self.suspended.is_some());
-        started + self.together.len() + self.waiting.len()
+        started + usize::from(self.not_begun.is_some()) + self.together.len() + self.waiting.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Whether no job runs, or one whose start was taken back.
-    pub(super) fn has_begun_none(&self) -> bool {
-        self.running.is_none_or(|running| running.is_not_begun)
     }
 
     /// The job that runs.
@@ -158,13 +169,13 @@ impl Load {
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
         let started = self.running.iter().chain(&self.together).chain(&self.suspended);
         let started = started.map(|running| running.job);
-        started.chain(self.waiting.iter().copied())
+        started.chain(self.not_begun.map(|taken_back| taken_back.job)).chain(self.waiting.iter().copied())
     }
 
     /// The job that the worker may start now.
     pub fn next_to_start(&self) -> Option<JobId> {
         let may_start = match (&self.running, &self.suspended) {
-            (None, _) => true,
+            (None, _) => self.not_begun.is_none(),
             (Some(running), None) => running.lets_others_in,
             (Some(_), Some(_)) => false,
         };
@@ -275,7 +286,7 @@ mod tests {
             stood_still: Duration::ZERO,
             credit: Credit::default(),
             is_bystander: false,
-            is_not_begun: false,
+            has_begun: false,
             before: Starts::default(),
         }
     }

@@ -102,9 +102,10 @@ impl Core {
         }
         self.halve(&load);
         let was_batch = !load.batch.is_empty();
-        if let Some(running) = load.running.filter(|running| running.is_not_begun) {
-            self.lose_not_begun(turn, running, was_alone, end);
-        } else if let Some(running) = load.running {
+        if let Some(not_begun) = load.not_begun {
+            self.lose_not_begun(turn, not_begun, was_alone, end);
+        }
+        if let Some(running) = load.running {
             self.lose_started(turn, running, end, !is_job_ended && !running.is_bystander && !was_batch);
         }
         for running in load.together {

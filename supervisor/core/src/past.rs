@@ -68,6 +68,8 @@ pub struct Trouble {
     pub together_most: u32,
     /// It was lost together with other jobs, and has not been dispatched since.
     pub was_together: bool,
+    /// How often its worker's program broke the rules while it ran, and that had to do with another job.
+    pub bystander: u32,
     /// How many of its tests on probation have failed at the longest pause.
     pub late_tests: u32,
     /// How long its earlier attempts ran that yielded.
@@ -93,6 +95,7 @@ impl Trouble {
         unstarted: 0,
         together_most: 0,
         was_together: false,
+        bystander: 0,
         late_tests: 0,
         ran_before: Duration::ZERO,
         progress: None,

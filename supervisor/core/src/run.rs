@@ -60,12 +60,13 @@ impl Core {
 
     /// A worker has started the job that was next.
     fn begin(&mut self, now: Mono, slot: SlotIndex, worker: WorkerId, (id, attempt): (JobId, u32)) {
+        let before = self.starts_of(slot, id);
         if let Some(job) = self.jobs.get_mut(id) {
             job.ran_under = job.ran_under.and(job.promise);
         }
         let mut started = self.running(now, id, attempt);
         started.is_bystander = matches!(self.slots[slot].state, SlotState::Leaving { .. });
-        started.before = self.starts_of(slot, id);
+        started.before = before;
         if let Some(job) = self.jobs.get_mut(id) {
             job.attempts += 1;
             if job.past.is_there() {
@@ -108,7 +109,7 @@ impl Core {
             stood_still: Duration::ZERO,
             credit: Credit::default(),
             is_bystander: false,
-            is_not_begun: false,
+            has_begun: false,
             before: Starts::default(),
         }
     }
@@ -139,7 +140,11 @@ impl Core {
             self.doubt_named(slot, id);
             self.on_violation(turn, worker, message);
         }
-        named.map(|running| (slot, running))
+        let named = named?;
+        // No list of slots depends on this.
+        let started = self.slots[slot].load_mut().and_then(|load| load.started_mut(id));
+        started.into_iter().for_each(|started| started.has_begun = true);
+        Some((slot, named))
     }
 
     /// A task returned or failed by itself; the worker is well.

@@ -354,14 +354,15 @@ impl Core {
             Some(worker)
                 if is_unasked(cause.as_ref())
                     && self.note_unproven_death(turn, program, worker, &format!("{exit}{words}")) => {}
-            Some(worker) if load.has_begun_none() && is_unasked(cause.as_ref()) => {
+            Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 let accounts =
                     load.jobs().filter_map(|job| self.jobs.get(job)).map(|job| self.account_of(job).clone());
                 let suspects = match load.is_empty() {
                     true => Suspects::Program,
                     false => Suspects::Clients(accounts.collect()),
                 };
-                let was_test = load.jobs().any(|job| self.programs[program].probation.is_testing(job));
+                let was_test = load.not_begun.is_some_and(|taken_back| taken_back.before.test.is_some())
+                    || load.jobs().any(|job| self.programs[program].probation.is_testing(job));
                 let death = Death { cause: cause.as_ref(), exit, suspects, was_test, words: &words };
                 self.on_idle_death(turn, program, worker, &death);
             }

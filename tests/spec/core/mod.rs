@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod batches;
+mod behind;
 mod blame;
 mod corners;
 mod doubt;
