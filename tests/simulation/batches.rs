@@ -275,13 +275,17 @@ impl World {
         }
         let worker = self.choices.pick(&mut self.tape, &workers);
         self.books.mishap(worker);
-        match self.choices.range(&mut self.tape, 0, 3) {
+        let of_batch = |fake: &Fake| fake.given.first().copied().filter(|_| fake.batch > 0);
+        match self.choices.range(&mut self.tape, 0, 4) {
             0 => self.die(worker, Exit::Signal(9)),
             1 => {
                 self.workers.entry(worker).and_modify(|fake| fake.is_stopped = true);
                 self.tell(Event::Stopped { worker })
             }
             2 => self.tell(Event::Garbled { worker, message: "garbage".to_owned() }),
+            3 if let Some((job, attempt)) = of_batch(&self.workers[&worker]) => {
+                self.tell(Event::NotBegun { worker, job, attempt })
+            }
             _ => {
                 let job = JobId(self.choices.range(&mut self.tape, 1, 20));
                 let (run, usage) = (MS, Usage::default());

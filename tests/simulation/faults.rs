@@ -117,6 +117,12 @@ faults! {
     WrongPart,
     /// It takes no inputs that are files.
     TakesNoFiles,
+    /// The program behind it has not taken the job that it has started, and it ends.
+    TakesBackStart,
+    /// It takes back the start of a job that has begun, or that it was not given; or it goes on with one whose start it took back.
+    TakesBackWrongly,
+    /// The program behind it breaks its rules, with the job that runs or with another one, and it ends.
+    BreaksRules,
 }
 
 /// What a version of a program is like.

@@ -40,6 +40,8 @@ impl FakeProcess {
             Event::Measured { worker, resident_bytes: 1 << 40 },
             Event::Hello { worker, tasks: Vec::new(), takes_files: true },
             Event::Skipped { worker, job },
+            Event::NotBegun { worker, job, attempt: 1 },
+            Event::BrokeRules { worker, of_another: true, how: String::new() },
             Event::Unfit { worker, message: String::new() },
             Event::Violation { worker, message: String::new() },
             Event::Garbled { worker, message: String::new() },

@@ -31,6 +31,7 @@
 //! as long as neither the core nor the simulator is changed.
 
 mod batches;
+mod behind;
 mod choices;
 mod coverage;
 #[cfg(test)]

@@ -24,6 +24,8 @@ use offload_protocol::nouns::TaskOffer;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+mod misfortunes;
+
 const MS: Duration = Duration::from_millis(1);
 
 /// An event on its way to the core, and whether an honest worker would have caused it.
@@ -99,6 +101,8 @@ pub(crate) enum Misfortune {
     SendsGarbage,
     /// It is stopped, by SIGSTOP for example.
     Stops,
+    /// The program behind it breaks its rules, whatever it does, or if the run of this number has not ended.
+    BreaksRules(Option<u64>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,55 +278,6 @@ impl FakeProcess {
         }
     }
 
-    fn suffer(&mut self, misfortune: Misfortune, out: &mut Outside) {
-        match misfortune {
-            Misfortune::Dies(exit) => self.die(exit, out),
-            Misfortune::DiesIdle if self.stage == Stage::Waiting => self.crash(out),
-            Misfortune::DiesRunning(run) if run == self.runs => self.crash(out),
-            Misfortune::DiesIdle | Misfortune::DiesRunning(_) => {}
-            Misfortune::Stops => self.stop(out),
-            Misfortune::ClosesChannel => {
-                self.say(true, Event::Closed { worker: self.id }, out);
-                self.has_closed_channel = true;
-                self.runs += 1;
-                self.stage = Stage::Stuck;
-            }
-            Misfortune::SendsGarbage => {
-                let (worker, message) = (self.id, "garbage".to_owned());
-                match out.choices.chance(&mut self.tape, 500) {
-                    true => self.say(false, Event::Garbled { worker, message }, out),
-                    false => self.say(false, Event::Violation { worker, message }, out),
-                }
-            }
-        }
-    }
-
-    fn stop(&mut self, out: &mut Outside) {
-        if !matches!(self.stage, Stage::Waiting | Stage::Running(_)) || self.is_stopped {
-            return;
-        }
-        self.runs += 1;
-        self.is_stopped = true;
-        self.say(true, Event::Stopped { worker: self.id }, out);
-        if !self.strikes(Fault::StaysStopped, out) {
-            let delay = self.delay(1000 * MS, out);
-            self.later(delay, Act::Continue, out);
-        }
-    }
-
-    fn go_on(&mut self, out: &mut Outside) {
-        if !std::mem::take(&mut self.is_stopped) {
-            return;
-        }
-        self.say(true, Event::Continued { worker: self.id }, out);
-        match self.stage {
-            _ if self.has_term_pending => self.die(Exit::Signal(15), out),
-            Stage::Running(_) => self.later(MS, Act::RunEnds(self.runs), out),
-            Stage::Waiting => self.take_next(out),
-            _ => {}
-        }
-    }
-
     fn boot(&mut self, out: &mut Outside) {
         let worker = self.id;
         let mut tasks: Vec<TaskOffer<'static>> = Vec::new();
@@ -351,6 +306,7 @@ impl FakeProcess {
         self.later_by_misfortune(Fault::ClosesChannel, 500 * MS, Misfortune::ClosesChannel, out);
         self.later_by_misfortune(Fault::Stops, 500 * MS, Misfortune::Stops, out);
         self.later_by_misfortune(Fault::Garbage, 500 * MS, Misfortune::SendsGarbage, out);
+        self.later_by_misfortune(Fault::BreaksRules, 500 * MS, Misfortune::BreaksRules(None), out);
         self.stage = Stage::Waiting;
         self.take_next(out);
     }

@@ -53,6 +53,9 @@ impl FakeProcess {
             self.say(false, Event::Finished { worker, job, attempt, run, usage, output_bytes }, out);
             return self.take_up_again(out);
         }
+        if self.starts_in_vain(given, out) {
+            return;
+        }
         let started = Event::Started { worker, job, attempt };
         if self.strikes(Fault::WrongJob, out) {
             let other = JobId(out.choices.range(&mut self.tape, 1, 2 * job.0));
@@ -72,6 +75,7 @@ impl FakeProcess {
         self.stage = Stage::Running(run);
         self.send_parts(out);
         self.send_a_wrong_part(run, out);
+        self.take_back_wrongly(run, out);
         if self.strikes(Fault::SaysMore, out) {
             self.say(true, Event::Progress { worker, job, attempt, done: 1, total: 2 }, out);
             self.give_checkpoint(run, out);
@@ -82,6 +86,8 @@ impl FakeProcess {
         }
         if guilt == Some(Guilt::Crashes) || (run.steps == 0 && self.strikes(Fault::CrashRunning, out)) {
             self.later(run.step, Act::Misfortune(Misfortune::DiesRunning(self.runs)), out);
+        } else if self.strikes(Fault::BreaksRules, out) {
+            self.later(run.step, Act::Misfortune(Misfortune::BreaksRules(Some(self.runs))), out);
         } else {
             self.go_on_running(out);
         }

@@ -28,6 +28,7 @@ impl Oracle {
             | Event::Progress { worker, job, .. }
             | Event::Checkpoint { worker, job, .. }
             | Event::Part { worker, job, .. }
+            | Event::NotBegun { worker, job, .. }
             | Event::Yielded { worker, job, .. } => {
                 if let Some(book) = self.workers.get_mut(worker)
                     && (book.is_liar || !is_honest)

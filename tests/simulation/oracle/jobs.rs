@@ -1,6 +1,8 @@
 //! Records of jobs: what was promised for each, what was done about it, and which outcomes that allows.
 
+use super::behind::Before;
 use super::parts::PartsBook;
+use super::workers::WorkerBook;
 use super::{Failure, Oracle, Submission, demand};
 use crate::script::FakeTask;
 use offload_core::action::{Accepted, Ended};
@@ -41,7 +43,11 @@ pub(super) struct JobBook {
     asked: Option<u32>,
     unasked: u32,
     /// It was started by a process that did not promise that it may be run twice.
-    must_not_run_again: bool,
+    pub(super) must_not_run_again: bool,
+    /// What was known of it before it was last started.
+    pub(super) before: Before,
+    /// How often it was believed that what its worker's program did had to do with another job.
+    pub(super) bystander: u32,
     wish: usize,
     pub(super) accepted_at: Mono,
     /// Starts that the core was told of by workers that it trusts.
@@ -77,7 +83,7 @@ pub(super) struct JobBook {
     /// How often it was given back in the middle, as was wanted.
     pub(super) yields: u32,
     /// The numbers of the attempts whose workers ended while it ran there, was not suspended, and was the reason.
-    blamed: BTreeSet<u32>,
+    pub(super) blamed: BTreeSet<u32>,
     /// When it was started there, its worker had been told to end.
     pub(super) is_bystander: bool,
     /// A worker that breaks rules had it: what was said of it since is not known to be true.
@@ -121,6 +127,7 @@ impl JobBook {
 
     /// Its worker says that it has started it, and had promised this of its task.
     pub(super) fn start(&mut self, now: Mono, is_idempotent: bool) {
+        self.before = Before::of(self);
         self.must_not_run_again |= !is_idempotent;
         self.starts += 1;
         self.parts.start();
@@ -261,6 +268,8 @@ impl Oracle {
             asked: request.attempts,
             unasked: self.config.max_attempts,
             must_not_run_again: false,
+            before: Before::default(),
+            bystander: 0,
             task: request.task,
             accepted_at: now,
             starts: 0,
@@ -364,59 +373,6 @@ impl Oracle {
         Ok(())
     }
 
-    /// An outcome that blames names an attempt of that job, which ran on that worker at that time.
-    fn judge_blame(&self, now: Mono, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
-        if book.is_here {
-            let has_place = ended.place.is_some() || !ended.lost.is_empty();
-            return demand(!has_place, "O15", || format!("no worker had {}: {ended:?}", ended.job));
-        }
-        let is_blamed = match ended.outcome {
-            OutcomeCode::WorkerCrashed | OutcomeCode::WorkerProtocol | OutcomeCode::Poison => true,
-            OutcomeCode::Timeout => !book.is_late(now),
-            _ => false,
-        };
-        let named = ended.lost.last();
-        let is_named = named.is_some_and(|lost| {
-            lost.is_blamed && lost.attempt == ended.attempts && lost.place == ended.place
-        });
-        demand(!is_blamed || (ended.attempts > 0 && is_named), "O15", || {
-            format!("{} is blamed for no attempt: {ended:?}", ended.job)
-        })?;
-        // Whatever ended its time: the limit of its runs, or its deadline. If its worker has ended, that is what it has lost.
-        let runs =
-            book.running_since.is_some() && book.holder.is_some_and(|worker| !self.gone.contains(&worker));
-        let ran_out = ended.outcome == OutcomeCode::Timeout && runs;
-        let names_it =
-            named.is_some_and(|lost| (lost.attempt, lost.code) == (ended.attempts, OutcomeCode::Timeout));
-        demand(!ran_out || book.is_doubtful || names_it, "O15", || {
-            format!("{} ran when its time was up, and that names no attempt: {ended:?}", ended.job)
-        })?;
-        let ran = book.running_since.is_some() && book.suspended_since.is_none();
-        let was_there = named.and_then(|lost| lost.place).map(|place| place.worker) == book.holder;
-        demand(!is_blamed || book.is_doubtful || (ran && was_there), "O15", || {
-            format!("{} is blamed and did not run there: {ended:?}\n{book:?}", ended.job)
-        })?;
-        let unstarted = ended.lost.iter().find(|lost| lost.is_blamed && lost.attempt == 0);
-        demand(unstarted.is_none(), "O15", || format!("{} is blamed unstarted: {unstarted:?}", ended.job))?;
-        self.judge_lost(ended, book)
-    }
-
-    /// Only the job that ran is blamed for the end of a worker, and not if that was for another one. One that was
-    /// suspended is innocent. So it is told of each attempt that was lost, whatever the outcome.
-    fn judge_lost(&self, ended: &Ended, book: &JobBook) -> Result<(), Failure> {
-        let holder = book.holder.and_then(|worker| self.workers.get(&worker));
-        let is_for_another = holder.is_some_and(|holder| holder.is_ended_for_a_job) || book.is_bystander;
-        let is_guilty = |attempt: u32| match book.running_since.is_some() && attempt == book.starts {
-            true => book.suspended_since.is_none() && !is_for_another,
-            false => book.blamed.contains(&attempt),
-        };
-        let mut started = ended.lost.iter().filter(|lost| lost.attempt > 0);
-        let wrong = started.find(|lost| lost.is_blamed != is_guilty(lost.attempt));
-        demand(book.is_doubtful || wrong.is_none(), "O15", || {
-            format!("{}, to be blamed for {:?}, has lost {wrong:?}\n{book:?}", ended.job, book.blamed)
-        })
-    }
-
     /// Whether so many workers have ended before they had started a job, with the one that has just ended, that it may be
     /// given up.
     fn is_hopeless(&self, book: &JobBook) -> bool {
@@ -467,11 +423,17 @@ impl Oracle {
             (OutcomeCode::Cancelled, _) => self.is_stopping || (is_free && book.is_abandoned),
             (OutcomeCode::WorkerCrashed, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;
-                is_its_exit && was_lost && (book.is_doubtful || (book.allowed() == 1 && !is_innocent))
+                let is_guilty = book.allowed() == 1 && !is_innocent;
+                let is_otherwise = holder.is_some_and(|holder| holder.has_broken_program);
+                is_its_exit && was_lost && (book.is_doubtful || (is_guilty && !is_otherwise))
             }
             (OutcomeCode::WorkerProtocol, _) => {
                 let is_last = book.allowed() == 1 || book.is_doubtful;
-                is_its_exit && is_last && holder.is_some_and(|holder| holder.is_liar)
+                let is_innocent = book.suspended_since.is_some() || is_for_another;
+                let is_by_program = was_lost && !is_innocent;
+                let has_broken =
+                    |holder: &WorkerBook| holder.is_liar || (holder.has_broken_program && is_by_program);
+                is_its_exit && is_last && holder.is_some_and(has_broken)
             }
             (OutcomeCode::Poison, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;

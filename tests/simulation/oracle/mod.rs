@@ -18,6 +18,8 @@
 //! | O15 | only the guilty are blamed: an outcome that blames names an attempt of that very job, which ran on that worker |
 //! |     | when it ended. Of the lost attempts, those that ran are blamed, and not those that were suspended. A job whose |
 //! |     | worker ended does not share a worker with others after that. A worker that breaks a rule is ended |
+//! | O26 | a job whose start its worker took back was never started: it is given back, costs no attempt and is not blamed. One whose |
+//! |     | worker's program broke its rules is blamed for that; if it had to do with another job it is not, a number of times |
 //! | O16 | what is held is charged to the client that it is held for; no client gets in, or starts a job, beyond its share |
 //! | O17 | a key, an uncollected result and a dead letter are kept until their time is over, and no longer |
 //! | O18 | each reload is answered once and truly, when all workers have the right version; it harms no job |
@@ -36,7 +38,10 @@
 //! |     | as there are such jobs; no client has more than its share |
 
 mod batches;
+mod behind;
+mod blame;
 mod compare;
+mod dead;
 mod doubt;
 mod duties;
 mod files;
@@ -342,7 +347,7 @@ impl Oracle {
                 book.has_hung = true;
                 book.is_liar || hangs
             }
-            _ => book.is_liar || !is_accusation,
+            _ => book.is_liar || book.has_broken_program || !is_accusation,
         };
         demand(is_right, "O15", || format!("{worker} is accused: {why}"))
     }

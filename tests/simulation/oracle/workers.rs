@@ -26,6 +26,8 @@ pub(super) struct WorkerBook {
     pub(super) is_liar: bool,
     /// ... and what cannot be read: what it says from now on is lost.
     pub(super) is_garbled: bool,
+    /// It ends because the program behind it broke its rules.
+    pub(super) has_broken_program: bool,
     /// Jobs of whose runs it spoke when it had lied, or lied of, and those that were to come before them.
     pub(super) doubtful: BTreeSet<JobId>,
     /// It was ended because it did not say hello.
@@ -75,6 +77,7 @@ impl WorkerBook {
             was_stopped: false,
             is_liar: false,
             is_garbled: false,
+            has_broken_program: false,
             doubtful: BTreeSet::new(),
             is_silent: false,
             unnoticed_lie: None,
@@ -205,13 +208,12 @@ impl Oracle {
             Event::Skipped { worker, job } => return self.skipped(now, *worker, *job, is_honest),
             Event::Violation { worker, .. } | Event::Garbled { worker, .. }
                 if self.sends_nonsense_at_its_end(*worker) => {}
-            Event::Violation { worker, .. }
-            | Event::Garbled { worker, .. }
-            | Event::Unfit { worker, .. }
-            | Event::BrokeRules { worker, .. }
-            | Event::NotBegun { worker, .. } => {
+            Event::Violation { worker, .. } | Event::Garbled { worker, .. } | Event::Unfit { worker, .. } => {
                 return self.lied(*worker);
             }
+            Event::NotBegun { worker, .. } if !is_honest => return self.lied(*worker),
+            Event::NotBegun { worker, job, .. } => self.not_begun(*worker, *job),
+            Event::BrokeRules { worker, of_another, .. } => self.broke_rules(*worker, *of_another),
             Event::TrayMade { worker } | Event::TrayFailed { worker } => {
                 let works = matches!(event, Event::TrayMade { .. });
                 self.workers.entry(*worker).and_modify(|book| book.has_tray = works);
@@ -464,41 +466,5 @@ impl Oracle {
         let book = self.workers.get(&worker).filter(is_mute)?;
         let is_final = self.config.max_silent_starts == 1 && !self.reloads.has_been_asked();
         (is_final && !self.programs[book.program].has_said_hello).then_some(book.program)
-    }
-
-    /// A job ends with a worker that may have ended before it had started it, and not for the first time: then the others
-    /// of which that is so have to wait, as if it were there still.
-    pub(super) fn note_last_test(&mut self, now: Mono, id: JobId) {
-        let book = &self.jobs[&id];
-        let Some(holder) = book.holder.filter(|worker| self.gone.contains(worker)) else { return };
-        let may_be_test = book.is_doubtful || (book.running_since.is_none() && book.unstarted > 0);
-        if let Some(worker) = self.workers.get(&holder).filter(|_| may_be_test) {
-            self.programs[worker.program].perhaps_unstarted_at = Some(now);
-        }
-    }
-
-    /// The jobs that they had belong to no worker now.
-    pub(super) fn forget_the_dead(&mut self, now: Mono) {
-        for worker in &self.gone {
-            self.workers.entry(*worker).and_modify(|book| book.is_gone = true);
-        }
-        for id in &self.live {
-            let Some(job) = self.jobs.get_mut(id) else { continue };
-            let Some(holder) = job.holder.filter(|worker| self.gone.contains(worker)) else { continue };
-            let Some(worker) = self.workers.get(&holder) else { continue };
-            let is_innocent = worker.is_ended_for_a_job || job.is_bystander || job.suspended_since.is_some();
-            if job.running_since.is_some() && !is_innocent {
-                self.shares.cost_a_worker(&job.client, job.ran(now));
-            }
-            let (program, unstarted) = (worker.program, job.unstarted);
-            job.lose(worker.given.len(), worker.is_ended_for_a_job);
-            // Of a job that a liar had it is not certain how often it was not started.
-            let is_known = job.unstarted > unstarted && job.is_on_probation() && !job.is_doubtful;
-            let program = &mut self.programs[program];
-            program.unstarted_at = if is_known { Some(now) } else { program.unstarted_at };
-            if is_known || job.is_doubtful {
-                program.perhaps_unstarted_at = Some(now);
-            }
-        }
     }
 }
