@@ -191,6 +191,19 @@ fn a_program_that_is_not_there_is_told_with_the_line_that_names_it() {
             ":4: task.thumb: cannot start `/etc/passwd`: permission denied: it may not be executed",
         ),
         ("[task.echo]\nexec = \"true\"\n", ":1: task.echo: there is a built-in task of this name"),
+        (
+            "[http]\nlisten = \"127.0.0.1:0\"\ntls = { certificate = \"a\" }\n",
+            ":3: http.tls.certificate: a certificate for TLS needs its key",
+        ),
+        (
+            "[http]\ntls = { certificate = \"/no/such.pem\", key = \"/no/such.key\" }\n",
+            ":2: http.tls.certificate: the certificate for TLS, /no/such.pem: No such file",
+        ),
+        ("[io]\n\nroot = \"/no/such/folder\"\n", ":3: io.root: the folder /no/such/folder is not there"),
+        (
+            "[http]\nlisten = \"unix:/no/such/http.sock\"\n",
+            ":2: http.listen: the folder /no/such is not there",
+        ),
     ] {
         write(&file, text).unwrap();
         let ran = run_offload(&["config", "check", path]).code(2);

@@ -3,6 +3,7 @@
 
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags, places_of_file};
+use super::http;
 use super::output::{print, print_line, say};
 use super::startable::check_programs;
 use super::table::Table;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   offload config init                        write a file in which every key is explained, where offload looks for it
-  offload config check                       say what is wrong in it, with the line, and whether its programs are there
+  offload config check                       say what is wrong in it, with the line, and whether its programs and files are there
   offload config show                        the values in effect, and where each is written
   offload config show --config other.toml    the same with another file; --config /dev/null: with none
   offload config reference | less            read about all keys
@@ -77,6 +78,7 @@ impl Config {
                 };
                 let settings = Settings::resolve(&[read_file(&file)?], None)?;
                 check_programs(&settings)?;
+                check_files(&settings)?;
                 print(checked(&file.path().display().to_string(), &settings, globals.json).as_bytes())?;
             }
             Verb::Show { pool, serve } => {
@@ -95,6 +97,16 @@ impl Config {
         }
         Ok(OK)
     }
+}
+
+/// Looks at the files and folders that the settings name.
+fn check_files(settings: &Settings) -> Result<(), Failure> {
+    let mistake =
+        |(key, why): (&'static str, String)| Err(Failure::Usage(format!("{}: {why}", settings.place(key))));
+    if let Some(root) = settings.values.pool.io_root.as_ref().filter(|root| !root.is_dir()) {
+        return mistake(("io.root", format!("the folder {} is not there", root.display())));
+    }
+    http::check_files(&settings.values.http).or_else(mistake)
 }
 
 /// Writes the template.

@@ -53,6 +53,24 @@ pub(crate) struct Interface {
     access_log: Option<(AccessLog, Printer)>,
 }
 
+/// Looks at the files and folders that the interface needs, without listening anywhere.
+///
+/// # Errors
+/// The key to blame, and a sentence: one of them is missing or of no use.
+pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, String)> {
+    let key = if values.tls.certificate.is_some() { "http.tls.certificate" } else { "http.tls.key" };
+    LiveTls::read(&values.tls).map_err(|why| (key, why))?;
+    let addresses = values.listen.iter().filter_map(|text| text.parse::<Address>().ok());
+    for address in addresses {
+        let Address::Unix(path) = address else { continue };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            return Err(("http.listen", format!("the folder {} is not there", folder.display())));
+        }
+    }
+    Ok(())
+}
+
 /// What a reload exchanges.
 #[derive(Clone)]
 pub(crate) struct Live {
