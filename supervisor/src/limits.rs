@@ -208,13 +208,11 @@ pub const BUFFERS_SHARE: u64 = 4;
 /// Maximum number of clients that are accepted in one turn of the event loop.
 pub(crate) const ACCEPTS_PER_TURN: usize = 16;
 
-/// Maximum number of jobs that closed connections leave in one turn of the event loop. Each of these jobs may have to be
-/// cancelled.
+/// Maximum number of jobs that closed connections leave in one turn of the event loop. Each may have to be cancelled.
 pub(crate) const LEAVES_PER_TURN: usize = 64;
 
 /// Maximum number of workers whose memory is measured at one check. One measurement takes some ten microseconds.
 pub(crate) const MEASURED_AT_A_TIME: usize = 32;
-
 /// Of how many processes that a worker has started the memory is counted.
 pub(crate) const DESCENDANTS_MAX: usize = 32;
 
