@@ -92,7 +92,7 @@ impl BatchRunner {
             EndReason::Complete => {}
             // The file that saves results has those of jobs that have ended.
             EndReason::Unwritten => {
-                self.batch.borrow_mut().end_early(CancelledJobs::AreCounted, reason.of_cancelled())
+                self.batch.borrow_mut().end_early(CancelledJobs::AreCounted, reason.of_cancelled());
             }
             EndReason::Halted | EndReason::Interrupted(_) | EndReason::Failed(_) => {
                 let cancelled_jobs = match self.spare_sink.borrow().has_a_line_for_each_job() {
@@ -231,7 +231,9 @@ impl BatchRunner {
         match is_now {
             true => self.end(EndReason::Halted),
             false => {
-                self.batch.borrow_mut().end_early(CancelledJobs::AreCounted, EndReason::Halted.of_cancelled())
+                self.batch
+                    .borrow_mut()
+                    .end_early(CancelledJobs::AreCounted, EndReason::Halted.of_cancelled());
             }
         }
     }
