@@ -84,7 +84,7 @@ pub(super) struct ProberRow {
     pub(super) cpu: f64,
 }
 
-/// See [`BenchReport::noise`].
+/// What else the machine did meanwhile: the member `noise` of a report.
 #[derive(Debug, Serialize)]
 pub(super) struct NoiseRow {
     pub(super) foreign: f64,
