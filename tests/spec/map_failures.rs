@@ -112,11 +112,12 @@ fn after_a_halt_soon_no_job_begins_however_many_were_read() {
     let there = daemon.command(&[&list[..], &["fails"]].concat());
     for (mut map, folder) in [(here, folder.path()), (there, other.path())] {
         let map = map.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        until("two jobs to begin", || (begun(folder) == 2).then_some(()));
+        until("a job to begin", || (begun(folder) > 0).then_some(()));
         std::fs::write(folder.join("go"), "").unwrap();
         let said = String::from_utf8(map.wait_with_output().unwrap().stderr).unwrap();
         assert!(said.contains("halted after 1 failed job"), "{said}");
-        assert_eq!(begun(folder), 2, "{said}");
+        // No more than there are workers; a supervisor may keep one of these for other programs.
+        assert!(begun(folder) <= 2, "{said}");
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn frames() -> Vec<Vector> {
             "payload of 1025 bytes",
             &[&[4, 0, 0, 0], &long[..], &[2, 0, 0, 0]].concat(),
         ),
-        unknown(FromWorker, 15),
+        unknown(FromWorker, 16),
         unknown(ToWorker, 13),
         unknown(ToSupervisor, 15),
         unknown(ToClient, 8),

@@ -93,13 +93,18 @@ async fn until_drained<C: Future>(
             answer.wakes(number, waker);
             known = Some(waker.clone());
         }
-        if !is_told && (answer.is_draining() || line.is_ending()) {
-            is_told = true;
-            shut_down(connection.as_mut());
-        }
-        match connection.as_mut().poll(context) {
-            Poll::Pending => line.poll_gone(context),
-            Poll::Ready(_) => Poll::Ready(()),
+        let is_to_end = || answer.is_draining() || line.is_ending();
+        loop {
+            if !is_told && is_to_end() {
+                is_told = true;
+                shut_down(connection.as_mut());
+            }
+            match connection.as_mut().poll(context) {
+                // A request of this very poll can be the reason to end, and then nothing wakes this task again.
+                Poll::Pending if !is_told && is_to_end() => {}
+                Poll::Pending => return line.poll_gone(context),
+                Poll::Ready(_) => return Poll::Ready(()),
+            }
         }
     })
     .await;
