@@ -213,7 +213,7 @@ pub(crate) const LEAVES_PER_TURN: usize = 64;
 
 /// Maximum number of workers whose memory is measured at one check. One measurement takes some ten microseconds.
 pub(crate) const MEASURED_AT_A_TIME: usize = 32;
-/// Of how many processes that a worker has started the memory is counted.
+/// Of how many processes that a worker has started the memory is counted, the children of how many threads are looked for.
 pub(crate) const DESCENDANTS_MAX: usize = 32;
 
 /// Maximum number of reads from one worker's socket at a time when everything is wanted that it has sent: together they take

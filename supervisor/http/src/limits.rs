@@ -87,7 +87,7 @@ pub const GUESS_DELAY: Duration = Duration::from_secs(1);
 /// How long the end of a connection is awaited after an answer that ends it, so that the client can read that.
 pub const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// A client that has shut down its writing side, or is gone, is asked for that if its answer takes longer than this.
+/// How long an answer may take before a client that sends no more is asked whether it waits or is gone.
 pub(crate) const HALF_CLOSED_GRACE: Duration = Duration::from_millis(100);
 
 /// A client that has shut down its writing side gets its answer. The system looks so often whether it is still there.

@@ -16,6 +16,10 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+/// How long the end of an exec is awaited. Only reading the new program from a slow disk takes that long.
+const EXEC_TIMEOUT: Duration = Duration::from_millis(200);
+const EXEC_PAUSE: Duration = Duration::from_millis(1);
+
 /// The environment variable by which every worker knows the generation of the supervisor that started it.
 pub const GENERATION_VARIABLE: &str = "OFFLOAD_GENERATION";
 
@@ -68,7 +72,7 @@ impl Signs {
         if Mark::of_process(pid).is_some_and(|mark| self.marks.include(mark)) {
             return true;
         }
-        let environment = environment_of(pid).unwrap_or_default();
+        let environment = settled_environment_of(pid);
         environment.split(|byte| *byte == 0).any(|entry| entry == self.entry.as_bytes())
     }
 }
@@ -92,7 +96,28 @@ fn kill_if_matching(pid: u32, signs: &Signs) -> Option<OwnedFd> {
     (is_found && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()).then_some(pidfd)
 }
 
-/// The environment of a process. Empty if the process is ending.
+/// The environment of a process, also of one that is becoming another program: it has none for a moment.
+fn settled_environment_of(pid: u32) -> Vec<u8> {
+    let deadline = Instant::now() + EXEC_TIMEOUT;
+    loop {
+        let environment = environment_of(pid).unwrap_or_default();
+        if !environment.is_empty() || !is_in_exec(pid) || Instant::now() >= deadline {
+            return environment;
+        }
+        std::thread::sleep(EXEC_PAUSE);
+    }
+}
+
+/// Whether a process has memory but no command line, not even an empty one: the kernel writes that, like the environment, at the
+/// end of an exec. Threads of the kernel have no memory, and neither has a process that has ended.
+fn is_in_exec(pid: u32) -> bool {
+    let command_line = File::open(format!("/proc/{pid}/cmdline")).and_then(|mut file| file.read(&mut [0]));
+    let has_memory =
+        || fs::read_to_string(format!("/proc/{pid}/statm")).is_ok_and(|text| !text.starts_with("0 "));
+    matches!(command_line, Ok(0)) && has_memory()
+}
+
+/// The environment of a process. Empty if the process is ending, or in the middle of an exec.
 pub(super) fn environment_of(pid: u32) -> Option<Vec<u8>> {
     let mut environment = Vec::new();
     let file = File::open(format!("/proc/{pid}/environ")).ok()?;
@@ -125,7 +150,7 @@ mod tests {
         let mut of_it = start(&killed, "exec sleep 600");
         let mut of_another = start(&spared, "exec sleep 600");
         let mut of_a_longer_one = start(&format!("{killed}0"), "exec sleep 600");
-        // Spawning returns when the exec has happened, so the environments are what they will be.
+        // Spawning returns when the first exec has happened. The second one may be under way.
         assert_eq!(kill_generation(&killed), Killed { count: 1, is_all: true });
         assert_eq!(of_it.wait().unwrap().signal(), Some(9));
         for other in [&mut of_another, &mut of_a_longer_one] {

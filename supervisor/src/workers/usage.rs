@@ -6,7 +6,12 @@ use crate::sys::CpuTime;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 use std::fs;
+use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
+
+/// Bytes that are read of one list of children: enough for as many as are looked at, with a space each.
+const CHILDREN_READ_MAX: u64 = 16 * DESCENDANTS_MAX as u64;
 
 /// What one process has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,26 +52,44 @@ pub(super) fn shared_bytes(pid: u32) -> Option<u64> {
     parse_kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssShmem")
 }
 
-/// Memory in bytes that the descendants of a process have to themselves, without the files that they have mapped. Of more than [`DESCENDANTS_MAX`], that of the first ones.
+/// Memory in bytes that the descendants of a process have to themselves, without the files that they have mapped. At most
+/// [`DESCENDANTS_MAX`] processes are counted, and the children of as many threads are looked for, however many there are.
 pub(super) fn bytes_of_descendants(pid: u32) -> u64 {
-    let (mut pages, mut looked_at, mut to_look_at) = (0_u64, 0, children_of(pid));
-    while let Some(pid) = to_look_at.pop()
-        && looked_at < DESCENDANTS_MAX
-    {
+    let (mut pages, mut found, mut threads_left) = (0_u64, Vec::new(), DESCENDANTS_MAX);
+    add_children(pid, &mut threads_left, &mut found);
+    let mut looked_at = 0;
+    while let Some(&pid) = found.get(looked_at) {
         pages = pages.saturating_add(own_pages_of(pid).unwrap_or(0));
-        to_look_at.extend(children_of(pid));
+        add_children(pid, &mut threads_left, &mut found);
         looked_at += 1;
     }
     pages.saturating_mul(rustix::param::page_size() as u64)
 }
 
-/// The children of all threads of a process.
-fn children_of(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let pids =
-        |list: String| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>();
-    lists.flat_map(pids).collect()
+/// Adds the children of the threads of a process, as long as there are threads left and fewer than [`DESCENDANTS_MAX`] found.
+fn add_children(pid: u32, threads_left: &mut usize, found: &mut Vec<u32>) {
+    if *threads_left == 0 || found.len() >= DESCENDANTS_MAX {
+        return;
+    }
+    for thread in
+        fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().take(*threads_left)
+    {
+        *threads_left -= 1;
+        let children = read_start(&thread.path().join("children")).unwrap_or_default();
+        found.extend(pids_of(&children).take(DESCENDANTS_MAX - found.len()));
+    }
+}
+
+/// The first [`CHILDREN_READ_MAX`] bytes of a list of processes.
+fn read_start(list: &Path) -> Option<String> {
+    let mut start = String::new();
+    fs::File::open(list).ok()?.take(CHILDREN_READ_MAX).read_to_string(&mut start).ok()?;
+    Some(start)
+}
+
+/// The process ids in a list in which a space follows each. What no space follows was cut off.
+fn pids_of(list: &str) -> impl Iterator<Item = u32> {
+    list.split_inclusive(' ').filter_map(|pid| pid.strip_suffix(' ')?.parse().ok())
 }
 
 /// Pages that are in memory and no part of a file, of proc_pid_statm(5). None if the process has ended.
@@ -143,6 +166,30 @@ mod tests {
         {
             assert_eq!(parse(stat), None, "{stat}");
         }
+    }
+
+    #[test]
+    fn a_pid_that_was_cut_off_is_nobodys() {
+        assert_eq!(pids_of("12 345 6").collect::<Vec<_>>(), [12, 345]);
+        assert_eq!(pids_of("").count(), 0);
+    }
+
+    /// The children of this process are those of other tests as well, so only their number's bound is certain.
+    #[test]
+    fn however_many_children_there_are_only_so_many_are_looked_at() {
+        let mut children: Vec<_> = (0..DESCENDANTS_MAX + 8)
+            .map(|_| std::process::Command::new("sleep").arg("600").spawn().unwrap())
+            .collect();
+        let (mut found, mut threads_left) = (Vec::new(), usize::MAX);
+        add_children(std::process::id(), &mut threads_left, &mut found);
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(found.len(), DESCENDANTS_MAX);
+        let (mut found, mut threads_left) = (Vec::new(), 0);
+        add_children(std::process::id(), &mut threads_left, &mut found);
+        assert_eq!(found, []);
     }
 
     #[test]

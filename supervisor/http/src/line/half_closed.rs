@@ -37,8 +37,7 @@ pub(super) enum Stage {
     Stream,
 }
 
-/// The time in which an answer may come before it is asked whether somebody is there. Most jobs take less, and then nothing is
-/// sent but the answer.
+/// How much of [`HALF_CLOSED_GRACE`] is over. Most answers come before its end, and then the client is sent nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Grace {
     #[default]

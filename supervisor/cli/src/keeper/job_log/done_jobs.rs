@@ -68,7 +68,7 @@ impl DoneJobs {
                 return match is_log {
                     true => Ok(end),
                     false => {
-                        let why = "the job log is something else, without a line of a job: name another file";
+                        let why = "the file of --joblog is something else: no line of it is about a job; name another file";
                         Err(Failure::Usage(why.to_owned()))
                     }
                 };
