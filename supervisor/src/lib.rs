@@ -31,6 +31,11 @@
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
+/// The programs in the README of the project are compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 pub mod calendar;
 mod end_of_turn;
 pub mod front;

@@ -53,9 +53,9 @@
 //! | [`api`] | the supervisor's own interface, `/v1/...` |
 //! | [`limits`] | every bound in one table |
 
-/// The programs in the README of the project are compiled as tests.
+/// The program in the README is compiled as a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
 
 mod access_log;
