@@ -31,10 +31,15 @@
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
-/// The programs in the README of the project are compiled as tests.
+/// The programs in the README are compiled as tests, and one of them is run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// The program in the README of the project is compiled as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
-struct Readme;
+struct ReadmeOfTheProject;
 
 pub mod calendar;
 mod end_of_turn;
