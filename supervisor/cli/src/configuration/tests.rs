@@ -246,7 +246,7 @@ fn each_line_of_the_reference_is_valid_alone() {
 
 #[test]
 fn the_file_in_the_readme_is_valid() {
-    let readme = include_str!("../../../../README.md");
+    let readme = include_str!("../../README.md");
     let (_, text) = readme.split_once("```toml\n").expect("README has an example of a file");
     let (text, _) = text.split_once("```").unwrap();
     let settings = resolve(&[file(text).unwrap()]).unwrap();
