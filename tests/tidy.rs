@@ -306,7 +306,17 @@ fn paths_named_in(document: &str) -> Vec<String> {
 #[test]
 fn sources_that_the_documents_name_are_there() {
     let mut count = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "tests/README.md"] {
+    let documents = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "supervisor/README.md",
+        "supervisor/cli/README.md",
+        "supervisor/http/README.md",
+        "tests/README.md",
+        "worker/README.md",
+    ];
+    for document in documents {
         for path in paths_named_in(&std::fs::read_to_string(workspace().join(document)).unwrap()) {
             assert!(workspace().join(&path).exists(), "{document} names {path}");
             count += 1;
