@@ -253,7 +253,8 @@ test('drain finishes what was accepted, then there is no supervisor', async () =
 });
 
 test('workers are killed every 50 ms, and every answer of an idempotent task is right', async () => {
-  await withSupervisor({ workers: 3, flags: ['--max-restarts', '1000'] }, async (supervisor) => {
+  const flags = ['--max-restarts=1000', '--backoff-min=1ms', '--backoff-max=10ms'];
+  await withSupervisor({ workers: 3, flags }, async (supervisor) => {
     const [client, watcher] = [supervisor.client(), supervisor.client()];
     const killer = new Killer(watcher);
     let right = 0;

@@ -10,13 +10,18 @@ export class Killer {
   count = 0;
   #isStopped = false;
 
-  /** Kills a worker of the supervisor every 50 ms, one after another. @param {import('../index.js').Client} client */
-  constructor(client) {
+  /**
+   * Kills a worker of the supervisor every 50 ms, one after another, until it has killed `most`: on a busy machine a worker that has
+   * started does not live for 50 ms otherwise, and no job would end.
+   * @param {import('../index.js').Client} client @param {number} [most]
+   */
+  constructor(client, most = 20) {
+    this.most = most;
     this.done = this.#work(client);
   }
 
   async #work(client) {
-    while (!this.#isStopped) {
+    while (!this.#isStopped && this.count < this.most) {
       const victims = (await client.workers()).filter(isUp);
       if (victims.length > 0) this.#kill(victims[this.count % victims.length].pid);
       await sleep(50);

@@ -35,7 +35,8 @@ const KINDS = {
 };
 
 test('each call of a mixture ends as it has to', async () => {
-  await withSupervisor({ workers: 3, flags: ['--max-restarts', '1000', '--max-bytes', '32MiB'] }, async (supervisor) => {
+  const flags = ['--max-restarts=1000', '--backoff-min=1ms', '--backoff-max=10ms', '--max-bytes=32MiB'];
+  await withSupervisor({ workers: 3, flags }, async (supervisor) => {
     const names = Object.keys(KINDS);
     const user = async (index) => {
       const client = supervisor.client({ maxInFlight: 1 + (index % 4), name: `user ${index % 3}` });

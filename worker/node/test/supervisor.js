@@ -2,7 +2,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -16,8 +16,8 @@ export const PROGRAM = process.env.OFFLOAD_PROGRAM ?? 'offload';
 export const workerCommand = (name) => `'${process.execPath}' '${fileURLToPath(new URL(`workers/${name}`, import.meta.url))}'`;
 
 export class Supervisor {
-  /** @param {{ worker?: string, workers?: number, flags?: string[], log?: 'ignore' | 'pipe' }} [options] */
-  static async start({ worker = 'tasks.mjs', workers = 2, flags = [], log = 'ignore' } = {}) {
+  /** @param {{ worker?: string, workers?: number, flags?: string[], log?: 'keep' | 'pipe' }} [options] */
+  static async start({ worker = 'tasks.mjs', workers = 2, flags = [], log = 'keep' } = {}) {
     const supervisor = new Supervisor(['--worker', workerCommand(worker), '--workers', String(workers), ...flags], log);
     await within('the line `ready`', supervisor.#ready());
     return supervisor;
@@ -26,7 +26,11 @@ export class Supervisor {
   constructor(flags, log) {
     this.folder = mkdtempSync(join(tmpdir(), 'offload-'));
     this.socket = join(this.folder, 'socket');
-    this.process = spawn(PROGRAM, ['--socket', this.socket, '--json', 'serve', ...flags], { stdio: ['ignore', 'pipe', log] });
+    this.log = join(this.folder, 'log');
+    const kept = openSync(this.log, 'a');
+    const stdio = ['ignore', 'pipe', log === 'keep' ? kept : log];
+    this.process = spawn(PROGRAM, ['--socket', this.socket, '--json', 'serve', ...flags], { stdio });
+    closeSync(kept);
     this.exit = once(this.process, 'exit');
     /** @type {Client[]} */
     this.clients = [];
@@ -62,6 +66,9 @@ export async function withSupervisor(options, body) {
   const supervisor = await Supervisor.start(options);
   try {
     await body(supervisor);
+  } catch (error) {
+    console.error(`the end of the supervisor's log:\n${readFileSync(supervisor.log, 'utf8').slice(-4000)}`);
+    throw error;
   } finally {
     await supervisor.stop();
   }

@@ -1,3 +1,3 @@
 """The version of this package, which is that of the whole project."""
 
-VERSION = "0.5.0"
+VERSION = "0.6.0"

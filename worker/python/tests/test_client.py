@@ -21,11 +21,12 @@ class WithPool(unittest.TestCase):
     """One pool for all tests of a class."""
 
     workers = 2
+    arguments = ()
 
     @classmethod
     def setUpClass(cls):
         cls.log = open(os.devnull, "w")
-        cls.pool = Pool(worker=workers.__file__, workers=cls.workers, log=cls.log)
+        cls.pool = Pool(worker=workers.__file__, workers=cls.workers, arguments=cls.arguments, log=cls.log)
         cls.pool.wait_until_ready()
 
     @classmethod
@@ -251,7 +252,10 @@ class Forks(WithPool):
 
 
 class Killed(WithPool):
+    """On a busy machine many workers are killed before they have begun a job, which would make the pauses between starts long."""
+
     kills = 20
+    arguments = ("--max-restarts=1000", "--backoff-min=1ms", "--backoff-max=10ms")
 
     def test_every_answer_is_right_while_a_worker_is_killed_every_50_ms(self):
         killed, over = [], threading.Event()

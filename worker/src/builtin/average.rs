@@ -48,7 +48,11 @@ impl Average {
             // `AVERAGE_N_MAX` keeps the sum far below the largest `u128`, and a check would cost as much as the addition.
             self.sum = self.sum.wrapping_add(u128::from(black_box(self.added)));
         }
-        if self.added < self.n { ControlFlow::Continue(()) } else { ControlFlow::Break(self.average()) }
+        if self.added < self.n {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(average(self.sum, self.n))
+        }
     }
 
     /// Does all steps that are left.
@@ -59,12 +63,15 @@ impl Average {
             }
         }
     }
+}
 
-    /// The sum may have more digits than a float, the whole part of the average and the rest have not.
-    fn average(&self) -> f64 {
-        let n = u128::from(self.n);
-        (self.sum / n) as f64 + (self.sum % n) as f64 / n as f64
-    }
+/// The sum may have more digits than a float, the whole part of the average and the rest have not.
+// It is called once, with copies: so the steps are small enough to be inlined, and what they count with can stay in registers.
+#[cold]
+#[inline(never)]
+fn average(sum: u128, n: u64) -> f64 {
+    let n = u128::from(n);
+    (sum / n) as f64 + (sum % n) as f64 / n as f64
 }
 
 impl Stepped for Average {
@@ -77,7 +84,11 @@ impl Stepped for Average {
             sum += u128::from(black_box(number));
         }
         (self.added, self.sum) = (end, sum);
-        if end < self.n { ControlFlow::Continue(()) } else { ControlFlow::Break(Ok(self.average())) }
+        if end < self.n {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(Ok(average(self.sum, self.n)))
+        }
     }
 
     fn progress(&self) -> (u64, u64) {
