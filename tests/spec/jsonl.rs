@@ -108,6 +108,14 @@ fn tasks_say_of_themselves_what_they_like() {
 }
 
 #[test]
+fn one_media_type_needs_no_list_and_a_list_may_have_one() {
+    let offer = r#"[{"name": "t", "accepts": "text/plain", "produces": ["image/png"]}]"#;
+    let program = Program::with_offer(offer, "send({'job': number, 'output': x})");
+    let tasks = run_offload(&["tasks", "--json", "--worker-jsonl", &program.command()]).ok().json();
+    assert_eq!((&tasks[0]["accepts"], &tasks[0]["produces"]), (&json!(["text/plain"]), &json!("image/png")));
+}
+
+#[test]
 fn inputs_and_outputs_are_json_text_or_bytes() {
     let program = Program::new(
         "say = {'output': [job['content_type'], x, job.get('input_base64'), job['attempt'], job['task']]}\n\

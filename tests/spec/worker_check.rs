@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Mutex;
 use tests::harness::{
     PATIENCE, command, offload, private_folder, run_offload, until, wait_for_end, workspace,
 };
@@ -15,13 +16,18 @@ fn check(command: &str, flags: &[&str]) -> (i32, Value) {
     (ran.code, serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("no report: {ran:?}")))
 }
 
+/// What a worker that breaks it never does, so that all of the time limit passes.
+const WAIT_IN_VAIN: [&str; 4] =
+    ["ervisor is gone", "supervisor is gone while", "exits with 0 on Drain", "keeps its socket"];
+
 /// What is wrong with the example when one thing in it is changed.
 fn wrong(folder: &Path, from: &str, to: &str, only: &str) -> Vec<String> {
     let text = example();
     assert!(text.contains(from), "the example has changed: {from}");
     let file = folder.join(format!("{}.py", only.replace(' ', "-")));
     std::fs::write(&file, text.replace(from, to)).expect("a file");
-    let (code, report) = check(&format!("python3 {}", file.display()), &["--only", only, "--timeout", "3s"]);
+    let limit = if WAIT_IN_VAIN.contains(&only) { "5s" } else { "60s" };
+    let (code, report) = check(&format!("python3 {}", file.display()), &["--only", only, "--timeout", limit]);
     let fails = report["questions"].as_array().expect("rows").iter().filter(|row| row["verdict"] == "fails");
     let fails: Vec<String> = fails.map(|row| format!("{}: {}", row["question"], row["detail"])).collect();
     assert_eq!((code, report["ok"].as_bool()), (1, Some(false)), "{only}: {fails:?}");
@@ -83,15 +89,32 @@ fn each_way_to_break_the_protocol_is_found_and_named() {
             "what is a Cancel?",
         ),
     ];
+    // Most of them wait most of the time. All at once would keep each other waiting for longer than that.
+    let (cases, folder) = (Mutex::new(cases.into_iter()), folder.path());
     std::thread::scope(|scope| {
-        for (from, to, only, expected) in cases {
-            let folder = folder.path();
-            scope.spawn(move || {
-                let found = wrong(folder, from, to, only);
-                assert!(found.iter().any(|line| line.contains(expected)), "{only}: {found:?}");
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let next = || cases.lock().expect("nobody panics with it").next();
+                while let Some((from, to, only, expected)) = next() {
+                    let found = wrong(folder, from, to, only);
+                    assert!(found.iter().any(|line| line.contains(expected)), "{only}: {found:?}");
+                }
             });
         }
     });
+}
+
+/// The longest input has the time limit for each of its 8 MiB: this worker takes longer than one of them.
+#[test]
+fn the_longest_input_may_take_its_time_for_each_mebibyte() {
+    let folder = private_folder();
+    let slow = "time.sleep(6 if len(payload) == 8 << 20 else 0); output = run(payload)";
+    let text = example();
+    let file = folder.path().join("worker.py");
+    std::fs::write(&file, text.replace("output = run(payload)", slow)).expect("a file");
+    let flags = ["--only", "longest input", "--timeout", "5s"];
+    let (code, report) = check(&format!("python3 {}", file.display()), &flags);
+    assert_eq!((code, &report["ok"]), (0, &Value::Bool(true)), "{report:#}");
 }
 
 #[test]
