@@ -1,5 +1,6 @@
 """Calls from programs without an event loop, to a private supervisor."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -266,8 +267,9 @@ class Killed(WithPool):
                 while len(killed) < self.kills and not over.wait(0.05):
                     busy = [w["pid"] for w in client._show("workers") if w["pid"] and w["state"] == "busy"]
                     for process in busy[:1]:
-                        os.kill(process, signal.SIGKILL)
-                        killed.append(process)
+                        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                            os.kill(process, signal.SIGKILL)
+                            killed.append(process)
 
         killer = threading.Thread(target=kill)
         killer.start()

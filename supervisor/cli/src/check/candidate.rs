@@ -35,7 +35,7 @@ const PRINTED_MAX: usize = 2048;
 /// How many lines of that are shown.
 const PRINTED_LINES: usize = 3;
 
-/// How long the end of a process is waited for once its socket is closed.
+/// How long the last words of a process that has ended are waited for.
 const REST: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether a process has ended.
@@ -317,7 +317,7 @@ impl Candidate {
     }
 
     fn how_it_ended(&mut self) -> String {
-        match self.exit_within(REST) {
+        match self.exit_within(self.patience) {
             Some(exit) => {
                 self.hear_the_last_of_what_it_printed();
                 format!("it ended with {exit}{}", self.what_it_printed())
@@ -410,7 +410,7 @@ impl Candidate {
                         .checked_sub(bytes as u64)
                         .ok_or("it sent more parts than it had credit for")?;
                     streamed += bytes;
-                    self.send(&ToWorker::Credit { job, bytes: bytes as u64 }, &Bytes::new())?;
+                    self.give_credit(job, bytes as u64)?;
                     credit += bytes as u64;
                 }
                 other => {
@@ -420,6 +420,14 @@ impl Candidate {
                 }
             }
         }
+    }
+
+    /// A worker that has sent all and was told to finish may have closed its socket by now. If it has not sent all, that is seen
+    /// when it is read from.
+    fn give_credit(&mut self, job: u64, bytes: u64) -> Result<(), String> {
+        self.add(&ToWorker::Credit { job, bytes }, &Bytes::new())?;
+        let _ = self.flush();
+        Ok(())
     }
 
     /// The worker is told to finish, and exits with 0, without another word.
@@ -456,7 +464,7 @@ impl Candidate {
                 }
             }
         }
-        match self.exit_within(REST) {
+        match self.exit_within(self.patience) {
             Some(Exit::Code(0)) => Ok(()),
             Some(exit) => Err(format!("after Drain it ended with {exit}, and has to with exit code 0")),
             None => Err("after Drain it closed its socket and went on".to_owned()),

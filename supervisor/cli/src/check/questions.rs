@@ -55,6 +55,9 @@ pub(super) const QUESTIONS: [Question; 22] = [
     Question { name: "it does without capabilities", ask: without_capabilities },
 ];
 
+/// How long the jobs of [`slow_reader`] take at most, if each takes as long as the first.
+const SLOW_READER_TIME: Duration = Duration::from_secs(3);
+
 /// The longest payload in MiB.
 const PAYLOAD_MIB: u32 = (PAYLOAD_MAX >> 20) as u32;
 
@@ -149,7 +152,8 @@ fn slow_reader(subject: &Subject, offered: &Offered) -> Result<Kept, String> {
     candidate.send(&Candidate::run(1, 1, offered), &offered.example())?;
     candidate.answer(1, 1, offered)?;
     let one = begun.elapsed().max(Duration::from_micros(10));
-    let jobs = (subject.patience.as_micros() / 4 / one.as_micros()).clamp(1, 5000) as u64;
+    let time = (subject.patience / 4).min(SLOW_READER_TIME);
+    let jobs = (time.as_micros() / one.as_micros()).clamp(1, 5000) as u64;
     let mut all = Vec::new();
     for job in 2..2 + jobs {
         let example = offered.example();
