@@ -2,8 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Payload } from '../index.js';
 import { Killer } from './killer.js';
 import { PROGRAM, until, withSupervisor } from './supervisor.js';
@@ -249,6 +251,23 @@ test('drain finishes what was accepted, then there is no supervisor', async () =
     const error = await errorOf(client.call('echo', 1));
     assert.equal(error.name, 'ConnectionError');
     assert.match(error.message, /offload serve --socket|closed the connection/);
+  });
+});
+
+test('who takes no part of a stream for 10 s loses it, and is told why', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const stream = supervisor.client().stream('write', { parts: 1e6, bytes: 65_536 });
+    await wait(stream.next());
+    const gone = async () => {
+      while (!readFileSync(supervisor.log, 'utf8').includes('it did not read for 10 s')) await sleep(100);
+    };
+    await wait(gone());
+    const rest = async () => {
+      for await (const part of stream) assert.equal(part.length, 65_536);
+    };
+    const lost = await errorOf(rest());
+    assert.equal(lost.outcome, 'indeterminate');
+    assert.match(lost.message, /closed the connection: no part was taken for \d\d s, and 10 s are allowed; the job may/);
   });
 });
 

@@ -11,12 +11,18 @@ import { submitOptions } from './options.js';
 /** Nothing more is read while so many bytes of parts wait here. */
 const HELD_MAX = 256 << 10;
 
+/** The supervisor disconnects who reads nothing for so long while something is ready, in milliseconds. */
+const PATIENCE_OF_SUPERVISOR = 10_000;
+
 /** The parts that have arrived, and how it goes on. */
 class Parts {
   /** @type {Buffer[]} */
   #parts = [];
   #held = 0;
   #isHolding = false;
+  /** When that began, and how long it has lasted at most, in milliseconds. */
+  #holdingSince = 0;
+  #longestHold = 0;
   #isOver = false;
   #isAbandoned = false;
   /** @type {Error | undefined} */
@@ -41,7 +47,10 @@ class Parts {
   }
 
   onLost(error) {
-    this.#end(JobError.indeterminate(this.#task, this.#job, error.message));
+    this.#hold(false);
+    const seconds = Math.round(this.#longestHold / 1000);
+    const why = this.#longestHold < PATIENCE_OF_SUPERVISOR ? '' : `: no part was taken for ${seconds} s, and 10 s are allowed`;
+    this.#end(JobError.indeterminate(this.#task, this.#job, error.message + why));
   }
 
   #accepted(job) {
@@ -57,8 +66,11 @@ class Parts {
   }
 
   #hold(isHolding) {
-    if (isHolding !== this.#isHolding) this.#connection.hold(isHolding);
+    if (isHolding === this.#isHolding) return;
     this.#isHolding = isHolding;
+    if (isHolding) this.#holdingSince = performance.now();
+    else this.#longestHold = Math.max(this.#longestHold, performance.now() - this.#holdingSince);
+    this.#connection.hold(isHolding);
   }
 
   /** @param {Error | undefined} error */
