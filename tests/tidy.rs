@@ -399,7 +399,7 @@ fn all_failures_of_a_run_are_told_at_its_end() {
     let (end, code) = all_tests_with(&cargo, SPEC_THAT_FAILS, FAILS_WITHOUT_A_WORD);
     let expected = "failed\n\
         format\n\
-        the command of the README, with the release build\n\
+        the command of the README\n\
         tests\n  \
           tests/spec: run::one\n  \
           tests/spec: run::two\n  \
@@ -419,7 +419,7 @@ fn tests_of_the_documentation_that_fail_are_told_too() {
 #[test]
 fn without_a_build_nothing_is_tested_and_that_is_a_failure() {
     let (end, code) = all_tests_with("#!/bin/sh\n[ \"$1\" != build ]\n", FINE, FINE);
-    assert_eq!((end.as_str(), code), ("failed\nbuild of the tests\nrelease build\n", Some(1)));
+    assert_eq!((end.as_str(), code), ("failed\nbuild of the tests\nthe command of the README\n", Some(1)));
 }
 
 #[test]
