@@ -239,16 +239,17 @@ mod tests {
         assert!(looks.are_done() && looks.times_us().max > 0);
     }
 
+    /// Whenever the first of them asks, one asks at the beginning of a time in which the loop is blocked.
     #[test]
     fn who_asks_a_loop_that_is_blocked_waits() {
         let mut rig = Rig::new().unwrap();
         let blocked = Duration::from_millis(30);
-        let waits = rig.waits_beside(Duration::from_millis(10), |handle, done| {
-            handle.set_immediate(move |_cx| {
+        let waits = rig.waits_beside(Duration::from_millis(70), |handle, done| {
+            handle.set_interval(PERIOD, move |_cx| {
                 let end = Instant::now() + blocked;
                 while Instant::now() < end {}
-                done.set(true);
             });
+            done.set(true);
         });
         assert!(waits.unwrap().max >= 20_000);
     }
