@@ -1,6 +1,6 @@
 //! The log: lines for the operator, on standard error. The event loop never writes them itself: they go through a
 //! [`Printer`](crate::printer). Every line has a time and a level, and the number of lines of each kind is
-//! [limited](rate).
+//! [limited](rate). In a program that embeds the supervisor they can be events of the crate `tracing` instead.
 //!
 //! ```text
 //!   2026-11-22T10:22:00.123Z warn slot 0: worker process 4242 ended with signal 11 (SIGSEGV) while it ran job 01M7...
@@ -11,7 +11,7 @@ mod rate;
 
 use crate::calendar::utc;
 use crate::limits::LOG_LINE_MAX;
-use crate::printer::Printer;
+use crate::printer::{Printer, PrinterHandle};
 use offload_protocol::nouns::cut;
 pub(crate) use rate::LineKind;
 use rate::{Rates, Verdict};
@@ -69,6 +69,10 @@ pub enum LogFormat {
     Text,
     /// For programs: one JSON document per line.
     Json,
+    /// Events of the crate `tracing` with the target `offload`, in place of lines on standard error. Needs the feature `tracing`.
+    /// Most of them come from the thread of the event loop, which waits for the subscriber: it should not block.
+    #[cfg(feature = "tracing")]
+    Tracing,
 }
 
 impl LogFormat {
@@ -80,6 +84,45 @@ impl LogFormat {
             LogFormat::Json => {
                 serde_json::json!({ "time": time, "level": level, "message": message }).to_string()
             }
+            #[cfg(feature = "tracing")]
+            LogFormat::Tracing => message,
+        }
+    }
+}
+
+/// Where lines go.
+#[derive(Debug)]
+enum Outlet<Lines> {
+    Stream(Lines, LogFormat),
+    #[cfg(feature = "tracing")]
+    Tracing,
+}
+
+impl<Lines> Outlet<Lines> {
+    fn put(&self, line: &Line, print: impl FnOnce(&Lines, String)) {
+        match self {
+            Outlet::Stream(lines, format) => print(lines, format.line(line.level, &line.message)),
+            #[cfg(feature = "tracing")]
+            Outlet::Tracing => line.become_an_event(),
+        }
+    }
+}
+
+/// A line that is to be written.
+#[derive(Debug)]
+struct Line {
+    level: &'static str,
+    message: String,
+}
+
+#[cfg(feature = "tracing")]
+impl Line {
+    fn become_an_event(&self) {
+        let message = one_line(&self.message);
+        match self.level {
+            "error" => tracing::error!(target: "offload", "{message}"),
+            "warn" => tracing::warn!(target: "offload", "{message}"),
+            _ => tracing::info!(target: "offload", "{message}"),
         }
     }
 }
@@ -88,42 +131,39 @@ impl LogFormat {
 #[derive(Debug)]
 struct LineMaker {
     level: Level,
-    format: LogFormat,
     rates: Rates,
     since: Instant,
 }
 
 impl LineMaker {
-    fn new(level: Level, format: LogFormat) -> LineMaker {
-        LineMaker { level, format, rates: Rates::default(), since: Instant::now() }
+    fn new(level: Level) -> LineMaker {
+        LineMaker { level, rates: Rates::default(), since: Instant::now() }
     }
 
     /// The line that is to be written, or None if it is not logged at this level or exceeds the limit of its kind.
-    fn line(&mut self, kind: LineKind, weight: Weight, text: fmt::Arguments<'_>) -> Option<String> {
+    fn line(&mut self, kind: LineKind, weight: Weight, text: fmt::Arguments<'_>) -> Option<Line> {
         if weight.said_from > self.level {
             return None;
         }
         let text = text.to_string();
-        match self.rates.judge(kind, text.len(), self.since.elapsed()) {
-            Verdict::LeaveOut => None,
-            Verdict::Write { left_out: 0 } => Some(self.format.line(weight.word, &text)),
-            Verdict::Write { left_out } => {
-                let text = format!("{text} (and {left_out} more like this)");
-                Some(self.format.line(weight.word, &text))
-            }
-        }
+        let message = match self.rates.judge(kind, text.len(), self.since.elapsed()) {
+            Verdict::LeaveOut => return None,
+            Verdict::Write { left_out: 0 } => text,
+            Verdict::Write { left_out } => format!("{text} (and {left_out} more like this)"),
+        };
+        Some(Line { level: weight.word, message })
     }
 
     /// Lines that report how many lines were left out.
-    fn owed(&mut self, is_end: bool) -> Vec<String> {
+    fn owed(&mut self, is_end: bool) -> Vec<Line> {
         let owed = self.rates.settle(self.since.elapsed(), is_end).into_iter();
         let line = |(kind, left_out): (LineKind, u64)| {
-            let text = match kind {
+            let message = match kind {
                 LineKind::Output => format!("{left_out} lines that workers printed are left out"),
                 LineKind::Named(name) => format!("{name}: {left_out} more like this"),
                 LineKind::Place(place) => format!("{left_out} more lines are left out, said at {place}"),
             };
-            self.format.line(Level::Normal.word(), &text)
+            Line { level: Level::Normal.word(), message }
         };
         owed.map(line).collect()
     }
@@ -134,19 +174,23 @@ impl LineMaker {
 #[derive(Debug)]
 pub struct Log {
     line_maker: RefCell<LineMaker>,
-    printer: Printer,
+    outlet: Outlet<Printer>,
 }
 
 impl Log {
-    /// A log on standard error.
-    pub(crate) fn to_stderr(level: Level, format: LogFormat) -> Log {
+    /// A log on standard error, unless the format is another place.
+    pub(crate) fn new(level: Level, format: LogFormat) -> Log {
         let tell_lost = move |lost| {
             format.line(Level::Normal.word(), &format!("{lost} lines were lost here: nobody read them"))
         };
-        Log {
-            line_maker: RefCell::new(LineMaker::new(level, format)),
-            printer: Printer::to_stderr(Box::new(tell_lost)),
-        }
+        let outlet = match format {
+            LogFormat::Text | LogFormat::Json => {
+                Outlet::Stream(Printer::to_stderr(Box::new(tell_lost)), format)
+            }
+            #[cfg(feature = "tracing")]
+            LogFormat::Tracing => Outlet::Tracing,
+        };
+        Log { line_maker: RefCell::new(LineMaker::new(level)), outlet }
     }
 
     /// Logs something that needs attention.
@@ -185,22 +229,35 @@ impl Log {
 
     fn speak(&self, kind: LineKind, weight: Weight, line: fmt::Arguments<'_>) {
         let line = self.line_maker.borrow_mut().line(kind, weight, line);
-        line.into_iter().for_each(|line| self.printer.print(line));
+        line.iter().for_each(|line| self.put(line));
+    }
+
+    fn put(&self, line: &Line) {
+        self.outlet.put(line, |printer, line| printer.print(line));
+    }
+
+    /// Logs how many lines were left out.
+    fn put_owed(&self, is_end: bool) {
+        let owed = self.line_maker.borrow_mut().owed(is_end);
+        owed.iter().for_each(|line| self.put(line));
     }
 
     /// Returns a function by which another thread can log warnings while the log exists.
     #[track_caller]
     pub(crate) fn warner(&self) -> impl FnMut(fmt::Arguments<'_>) + Send + 'static + use<> {
         let kind = LineKind::Place(Location::caller());
-        let (level, format) = {
-            let line_maker = self.line_maker.borrow();
-            (line_maker.level, line_maker.format)
+        let mut line_maker = LineMaker::new(self.line_maker.borrow().level);
+        let outlet: Outlet<PrinterHandle> = match &self.outlet {
+            Outlet::Stream(printer, format) => Outlet::Stream(printer.handle(), *format),
+            #[cfg(feature = "tracing")]
+            Outlet::Tracing => Outlet::Tracing,
         };
-        let (mut line_maker, lines) = (LineMaker::new(level, format), self.printer.handle());
         move |line| {
-            let line = line_maker.line(kind, Level::Normal.into(), line);
-            // If there is no room, the line is lost.
-            let _ = line.map(|line| lines.print(line));
+            if let Some(line) = line_maker.line(kind, Level::Normal.into(), line) {
+                outlet.put(&line, |lines, line| {
+                    let _ = lines.print(line); // without room it is lost
+                });
+            }
         }
     }
 
@@ -216,13 +273,13 @@ impl Log {
 
     /// Logs how many lines were left out, for the kinds of which a line may be written again.
     pub(crate) fn catch_up(&self) {
-        self.line_maker.borrow_mut().owed(false).into_iter().for_each(|line| self.printer.print(line));
+        self.put_owed(false);
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.line_maker.borrow_mut().owed(true).into_iter().for_each(|line| self.printer.print(line));
+        self.put_owed(true);
     }
 }
 
@@ -253,12 +310,12 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_told_with_the_next_line_of_its_kind() {
-        let mut line_maker = LineMaker::new(Level::Normal, LogFormat::Text);
+        let mut line_maker = LineMaker::new(Level::Normal);
         let mut say = || line_maker.line(LineKind::Named("x"), Level::Normal.into(), format_args!("line"));
         let written = (0..1000).filter(|_| say().is_some()).count() as u64;
         line_maker.since -= Duration::from_secs(5);
         let line = line_maker.line(LineKind::Named("x"), Level::Normal.into(), format_args!("line")).unwrap();
-        assert!(line.ends_with(&format!("line (and {} more like this)", 1000 - written)), "{line}");
+        assert_eq!(line.message, format!("line (and {} more like this)", 1000 - written));
         assert!(!line_maker.rates.owe());
     }
 }

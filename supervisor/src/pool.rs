@@ -46,7 +46,7 @@ impl ComputePool {
     /// # Errors
     /// A [`StartError`]. A program that cannot be started is no error here; the outcomes of the jobs tell it.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
-        let log = Rc::new(Log::to_stderr(config.log, config.log_format));
+        let log = Rc::new(Log::new(config.log, config.log_format));
         let mut core = config.core();
         // Each file is open twice, here and in the program that gave it, which needs descriptors for other things too.
         core.max_files = core.max_files.min(open_files_max() / 4);

@@ -6,6 +6,7 @@ mod ends;
 mod runtimes;
 mod server;
 mod threads;
+mod tracing_log;
 
 use offload_supervisor::event_loop::Remote;
 use offload_supervisor::protocol::nouns::OutcomeCode;

@@ -23,7 +23,7 @@ impl Scene {
         let mut config = PoolConfig { log: Level::Quiet, linger: false, ..PoolConfig::with(program) };
         (config.core.workers, config.core.spares) = (1, 0);
         let event_loop = EventLoop::new().unwrap();
-        let log = Rc::new(Log::to_stderr(config.log, config.log_format));
+        let log = Rc::new(Log::new(config.log, config.log_format));
         let core = config.core();
         let hub = Hub::start(
             core,

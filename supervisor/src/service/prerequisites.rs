@@ -45,7 +45,7 @@ impl Prerequisites {
         descriptors.check(processes).map_err(ServiceStartError::Descriptors)?;
         let max_files = &mut config.pool.core.max_files;
         *max_files = (*max_files).min(descriptors.files_of_jobs());
-        let log = Rc::new(Log::to_stderr(config.pool.log, config.pool.log_format));
+        let log = Rc::new(Log::new(config.pool.log, config.pool.log_format));
         Ok(Prerequisites { config, descriptors, generation: orphans::new_generation(), log })
     }
 
