@@ -1,5 +1,5 @@
 /**
- * What the package costs: `OFFLOAD_PROGRAM=target/release/offload node bench/round_trip.js`. Trips of all kinds take turns, so that a
+ * What the package costs: `OFFLOAD_BIN=target/release/offload node bench/round_trip.js`. Trips of all kinds take turns, so that a
  * busy machine hurts all of them alike; what is printed is the median of each, in microseconds.
  *
  *   package    a call: this package as client and as worker, and the supervisor between them
@@ -34,7 +34,7 @@ async function supervisorOf(name) {
   const socket = join(folder, name);
   const worker = `'${process.execPath}' '${here(`${name}_worker.mjs`)}'`;
   const flags = ['--socket', socket, 'serve', '--workers', '1', '--worker', worker];
-  const child = spawn(process.env.OFFLOAD_PROGRAM ?? 'offload', flags, { stdio: ['ignore', 'pipe', 'ignore'] });
+  const child = spawn(process.env.OFFLOAD_BIN ?? 'offload', flags, { stdio: ['ignore', 'pipe', 'ignore'] });
   children.push(child);
   await once(createInterface({ input: child.stdout }), 'line');
   return socket;

@@ -92,7 +92,7 @@ test('a pool that cannot start says why', async () => {
   const missing = new Pool({ worker, program: '/nonexistent/offload', log: 'ignore' });
   const error = await errorOf(missing.call('echo', 1));
   assert.deepEqual([error.name, error.code], ['ConnectionError', 'no_supervisor']);
-  assert.match(error.message, /^\/nonexistent\/offload cannot be found: install it, or name it by OFFLOAD_PROGRAM/);
+  assert.match(error.message, /^\/nonexistent\/offload cannot be found: install it, or name it by OFFLOAD_BIN/);
   const silent = new Pool({ worker: ['node', '--eval', 'process.exit(64)'], log: 'ignore' });
   assert.match((await errorOf(silent.ready())).message, /^the supervisor of this pool did not start: /);
   const wrong = new Pool({ worker, workers: -1, log: 'ignore' });

@@ -1,4 +1,4 @@
-/** A real supervisor, of the program that `OFFLOAD_PROGRAM` names, with a worker program of the tests. */
+/** A real supervisor, of the program that `OFFLOAD_BIN` names, with a worker program of the tests. */
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
 import { within } from './within.js';
 
-export const PROGRAM = process.env.OFFLOAD_PROGRAM ?? 'offload';
+export const PROGRAM = process.env.OFFLOAD_BIN ?? 'offload';
 
 /** The command line of a worker program in `workers/`. @param {string} name */
 export const workerCommand = (name) => `'${process.execPath}' '${fileURLToPath(new URL(`workers/${name}`, import.meta.url))}'`;

@@ -11,7 +11,7 @@ import { PrivateSupervisor } from './supervisor.js';
  * @property {URL | string | string[]} [worker] a module, which this same Node runs; a command line; or its words. By default the
  *   built-in tasks
  * @property {number} [workers] worker processes; by default as many as there are cores
- * @property {string} [program] the path of offload; by default `OFFLOAD_PROGRAM`, or `offload` in PATH
+ * @property {string} [program] the path of offload; by default `OFFLOAD_BIN`, or `offload` in PATH
  * @property {string[]} [flags] further flags of `offload serve`
  * @property {'inherit' | 'ignore'} [log] where its log goes: to standard error, or nowhere
  */
@@ -23,7 +23,7 @@ export class Pool extends Client {
   constructor({ worker = 'builtin', workers, program, flags = [], log = 'inherit', ...client } = {}) {
     const count = workers === undefined ? [] : [`--workers=${workers}`];
     const supervisor = new PrivateSupervisor({
-      program: program ?? process.env.OFFLOAD_PROGRAM ?? 'offload',
+      program: program ?? process.env.OFFLOAD_BIN ?? 'offload',
       flags: [`--worker=${commandOf(worker)}`, ...count, ...flags],
       log,
     });

@@ -123,7 +123,7 @@ export class PrivateSupervisor {
 
 function notStarted(program, reason, how) {
   const isMissing = how === 'exit code 127';
-  const advice = `${program} cannot be found: install it, or name it by OFFLOAD_PROGRAM or the option \`program\``;
+  const advice = `${program} cannot be found: install it, or name it by OFFLOAD_BIN or the option \`program\``;
   return new ConnectionError('no_supervisor', isMissing ? advice : `the supervisor of this pool did not start: ${reason ?? how}`);
 }
 
