@@ -272,6 +272,100 @@ fn an_output_never_takes_the_place_of_its_own_input() {
     run(map.current_dir(folder.path()), b"one\ntwo\n").ok();
 }
 
+/// Where the names of the outputs are numbers, it is known before anything runs.
+#[test]
+fn an_output_that_is_called_by_its_index_replaces_no_file_of_its_own_command() {
+    let list: String = (0..8).map(|number| format!("{number}\n")).collect();
+    for (words, what) in [
+        ("map echo ../list --output-dir . --joblog 3", "the job log"),
+        ("map echo ../list --output-dir . --joblog ./log", "the results of the job log"),
+        ("map echo 3 --output-dir .", "the list"),
+        ("map echo --output-dir . < 3", "the list"),
+        ("map echo ../list --output-dir . > 3", "standard output"),
+        ("map echo ../list --output-dir . 2> 3", "standard error"),
+        ("map echo ../list --output-dir . --config 3", "the configuration file"),
+        ("map echo --range 1-4 --output-dir . --joblog 3", "the job log"),
+    ] {
+        let folder = private_folder();
+        let out = folder.path().join("out");
+        std::fs::create_dir(&out).unwrap();
+        std::fs::write(folder.path().join("list"), &list).unwrap();
+        if what == "the list" {
+            std::fs::write(out.join("3"), &list).unwrap();
+        }
+        if what == "the configuration file" {
+            std::fs::write(out.join("3"), "").unwrap();
+        }
+        if what == "the results of the job log" {
+            std::fs::write(out.join("log.results"), "").unwrap();
+            std::fs::hard_link(out.join("log.results"), out.join("3")).unwrap();
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("\"$0\" {words}")]).arg(tests::harness::offload()).current_dir(&out);
+        let ran = run(&mut shell, b"").code(2);
+        let said = ran.stderr + &String::from_utf8(read(out.join("3")).unwrap()).unwrap();
+        assert!(said.contains(&format!("3 is {what} of this command")), "{words}: {said}");
+        assert!(!out.join("0").exists(), "{words}: nothing has run");
+        if what == "the list" {
+            assert_eq!(read(out.join("3")).unwrap(), list.as_bytes(), "{words}");
+        }
+    }
+    // A number that is no index of this list is a name like any other.
+    let folder = private_folder();
+    let mut map = command(&["map", "echo", "--range", "1-3", "--output-dir", ".", "--joblog", "3"]);
+    run(map.current_dir(folder.path()), b"").ok();
+    assert_eq!(log_lines(&folder.path().join("3")).len(), 3);
+}
+
+#[test]
+fn an_output_that_is_called_like_its_input_replaces_no_file_of_its_own_command() {
+    let folder = private_folder();
+    let inside = |name: &str| folder.path().join(name);
+    std::fs::create_dir(inside("in")).unwrap();
+    for name in ["in/log", "in/log.results", "in/list", "in/printed", "in/fine"] {
+        std::fs::write(inside(name), name).unwrap();
+    }
+    let list = "in/log\nin/log.results\nin/list\nin/printed\nin/fine\n";
+    std::fs::write(inside("list"), list).unwrap();
+    let script = "\"$0\" map sha256 list --files --output-dir . --joblog log > printed";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(tests::harness::offload()).current_dir(folder.path());
+    run(&mut shell, b"").code(1);
+    let printed = std::fs::read_to_string(inside("printed")).unwrap();
+    let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let taken = ["the job log", "the results of the job log", "the list", "standard output"];
+    for (line, what) in lines.iter().zip(taken) {
+        assert_eq!(line["outcome"], "bad_request", "{line}");
+        let message = line["error"]["message"].as_str().unwrap();
+        assert!(message.contains(&format!("take the place of {what}: name another --output-dir")), "{line}");
+    }
+    assert_eq!(lines[4]["output_file"], "./fine");
+    assert_eq!(log_lines(&inside("log")).len(), 5);
+    assert_eq!(std::fs::read_to_string(inside("list")).unwrap(), list);
+}
+
+#[test]
+fn an_output_never_takes_the_place_of_another_input() {
+    let folder = private_folder();
+    std::fs::create_dir(folder.path().join("in")).unwrap();
+    std::fs::write(folder.path().join("in/x"), "first").unwrap();
+    std::fs::write(folder.path().join("x"), "second").unwrap();
+    let mut map = command(&["map", "echo", "--files", "--output-dir", "."]);
+    let ran = run(map.current_dir(folder.path()), b"x\nin/x\n").code(1);
+    let lines = ran.json_lines();
+    assert!(lines[0]["error"]["message"].as_str().unwrap().contains("the file itself"), "{}", lines[0]);
+    assert_eq!(lines[1]["output_file"], "./1-x", "{}", lines[1]);
+    // By a link the name of an output can be that of an earlier input.
+    std::fs::write(folder.path().join("y"), "third").unwrap();
+    std::os::unix::fs::symlink("../y", folder.path().join("in/link")).unwrap();
+    std::fs::write(folder.path().join("in/y"), "fourth").unwrap();
+    let mut map = command(&["map", "echo", "--files", "--output-dir", ".", "--workers", "1"]);
+    let ran = run(map.current_dir(folder.path()), b"in/link\nin/y\n").code(1);
+    let line = &ran.json_lines()[1];
+    assert!(line["error"]["message"].as_str().unwrap().contains("the place of an input"), "{line}");
+    assert_eq!(read(folder.path().join("y")).unwrap(), b"third");
+}
+
 #[test]
 fn a_log_of_another_command_is_not_gone_on_with() {
     let folder = private_folder();

@@ -23,7 +23,7 @@ mod ending;
 use super::batch::{Batch, BatchLimits, BatchStep, BatchTally, Loaded, Notes, NumberedResult};
 use super::failure::Failure;
 use super::input::{Input, Payload, Unreadable};
-use super::keeper::{DoneJobs, Keeper, Verdict};
+use super::keeper::{DoneJobs, Keeper, OutputFolder, Verdict};
 use super::progress::ProgressDisplay;
 use super::sink::{Sink, Unwritten};
 use super::source::{InputSource, TakenInputs};
@@ -31,14 +31,11 @@ use crate::limits::{AS_LONG_AS_IT_TAKES, BATCH_IO_THREADS};
 use ending::{BatchEnd, EndReason};
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, EventLoop, Interest, LoopError, LoopHandle};
-use offload_protocol::nouns::{MediaType, OutcomeCode};
+use offload_protocol::nouns::MediaType;
 use offload_supervisor::Finished;
 use offload_supervisor::signals::EndingSignals;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::fs::Metadata;
 use std::hash::{BuildHasher, RandomState};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -94,7 +91,7 @@ pub(crate) struct Keeping {
     /// The jobs that are done already, where there is a job log.
     pub(crate) done_jobs: Option<Arc<DoneJobs>>,
     /// The folder for the outputs.
-    pub(crate) output_dir: Option<PathBuf>,
+    pub(crate) folder: Option<Arc<OutputFolder>>,
 }
 
 /// The result of a batch.
@@ -151,7 +148,7 @@ struct BatchRunner {
     /// Absent while a thread keeps results with it, or if there is none.
     keeper: RefCell<Option<Keeper>>,
     done_jobs: Option<Arc<DoneJobs>>,
-    output_dir: Option<PathBuf>,
+    folder: Option<Arc<OutputFolder>>,
     /// Absent while a thread writes to it.
     sink: RefCell<Option<Sink>>,
     media_type: Option<MediaType>,
@@ -192,7 +189,7 @@ impl BatchRunner {
             source: RefCell::new(Some(source)),
             keeper: RefCell::new(keeping.keeper),
             done_jobs: keeping.done_jobs,
-            output_dir: keeping.output_dir,
+            folder: keeping.folder,
             spare_sink: RefCell::new(sink.clone()),
             sink: RefCell::new(Some(sink)),
             media_type,
@@ -288,10 +285,10 @@ impl BatchRunner {
 
     fn load(self: &Rc<Self>, index: u64, input: Input, notes: Notes) {
         let (max, takes_files) = (self.batch.borrow().payload_max(), self.target.takes_files());
-        let (done_jobs, output_dir) = (self.done_jobs.clone(), self.output_dir.clone());
+        let (done_jobs, folder) = (self.done_jobs.clone(), self.folder.clone());
         self.on_thread(
             move || {
-                output_dir.map_or(Ok(()), |folder| refuse_to_replace(&folder, &notes))?;
+                folder.map_or(Ok(()), |folder| folder.admit(&notes))?;
                 let payload = if takes_files { input.open(max) } else { input.load(max) }?;
                 match done_jobs {
                     Some(done_jobs) => look_up(&done_jobs, index, payload, notes),
@@ -403,21 +400,6 @@ impl BatchRunner {
             }
             runner.turn();
         });
-    }
-}
-
-/// An output must not take the place of its own input.
-fn refuse_to_replace(folder: &Path, notes: &Notes) -> Result<(), Unreadable> {
-    let (Some(file), Some(name)) = (&notes.file, &notes.output_name) else { return Ok(()) };
-    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
-    let output = folder.join(name).symlink_metadata().ok().map(identity);
-    match output.is_some() && output == std::fs::metadata(file).ok().map(identity) {
-        false => Ok(()),
-        true => Err(Unreadable {
-            code: OutcomeCode::BadRequest,
-            message: "its output would take the place of the file itself: name another --output-dir"
-                .to_owned(),
-        }),
     }
 }
 

@@ -12,33 +12,37 @@
 
 mod job_log;
 mod output_folder;
+mod protected;
 
 pub(crate) use job_log::{DoneJobs, JobLog, LogMode, LoggedWork, Printed, Verdict};
 pub(crate) use output_folder::{OutputFolder, OutputNames};
+pub(crate) use protected::{ProtectedFiles, metadata_of};
 
 use super::batch::NumberedResult;
 use super::failure::Failure;
 use super::sink::{Form, Unwritten};
 use crate::limits::{LOCK_TIMEOUT, LOCK_TRIED_EVERY};
 use bytes::Bytes;
-use offload_protocol::nouns::OutcomeCode;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use protected::{NotWritten, refusal};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// See the module's documentation.
 pub(crate) struct Keeper {
-    folder: Option<OutputFolder>,
+    folder: Option<Arc<OutputFolder>>,
     log: Option<JobLog>,
     form: Form,
 }
 
 impl Keeper {
     /// Nothing if there is nothing to be kept.
-    pub(crate) fn new(folder: Option<OutputFolder>, log: Option<JobLog>, form: Form) -> Option<Keeper> {
+    pub(crate) fn new(folder: Option<Arc<OutputFolder>>, log: Option<JobLog>, form: Form) -> Option<Keeper> {
         (folder.is_some() || log.is_some()).then_some(Keeper { folder, log, form })
     }
 
@@ -54,9 +58,12 @@ impl Keeper {
         let cannot = |error| cannot_write(folder.path(), &error);
         for result in kept.iter_mut().filter(|result| is_ok(result)) {
             let name = result.notes.output_name.clone().unwrap_or_default();
-            folder.write(result.index, &name, &result.finished.output).map_err(cannot)?;
+            match folder.write(result.index, &name, &result.finished.output) {
+                Ok(()) => result.notes.output_file = Some(folder.path().join(name)),
+                Err(NotWritten::Protected(what)) => refuse(result, what),
+                Err(NotWritten::Io(error)) => return Err(cannot(error)),
+            }
             result.finished.output = Bytes::new();
-            result.notes.output_file = Some(folder.path().join(name));
         }
         if self.log.is_some() {
             folder.sync().map_err(cannot)?;
@@ -77,6 +84,13 @@ impl Keeper {
         log.add_lines(&kept).map_err(|error| log.cannot_write(&error))?;
         Ok(kept)
     }
+}
+
+/// The job of an output that has no place has failed.
+fn refuse(result: &mut NumberedResult, what: &str) {
+    let report = &mut result.finished.report;
+    report.outcome = OutcomeCode::BadRequest;
+    report.error = Some(ErrorDetail::new(OutcomeCode::BadRequest, refusal(what)));
 }
 
 fn is_ok(result: &NumberedResult) -> bool {

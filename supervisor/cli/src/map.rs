@@ -10,7 +10,7 @@ use super::exec::{ExecFlags, adapter};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, JobFlags, NAMELESS, PoolFlags, parse_client_name, task_name};
 use super::input::{LIMIT_OF_SUPERVISOR, stdin};
-use super::keeper::LoggedWork;
+use super::keeper::{LoggedWork, ProtectedFiles, metadata_of};
 use super::output::expect_a_reader;
 use super::progress::ProgressDisplay;
 use super::retry_flags::RetryFlags;
@@ -194,9 +194,13 @@ impl Map {
     fn work(&self, asked: &Asked, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
         let form = if self.raw { Form::Raw } else { Form::JsonLines };
         let progress = ProgressDisplay::new(globals.quiet);
-        let source = self.list.source(asked, limits.payload, &progress)?;
-        let (keeping, sink) =
-            self.keep.open(LoggedWork { task: asked.task.clone(), form, command: asked.command.clone() })?;
+        let mut own = ProtectedFiles::of_this_process();
+        if let Some(file) = globals.config_file()? {
+            own.protect("the configuration file", file.path().metadata());
+        }
+        let source = self.list.source(asked, limits.payload, &progress, &mut own)?;
+        let logged = LoggedWork { task: asked.task.clone(), form, command: asked.command.clone() };
+        let (keeping, sink) = self.keep.open(logged, own, self.list.indexed_outputs(&source))?;
         Ok(BatchWork {
             task: asked.task.clone(),
             source,
@@ -232,6 +236,7 @@ impl ListFlags {
         asked: &Asked,
         line_max: u64,
         progress: &ProgressDisplay,
+        own: &mut ProtectedFiles,
     ) -> Result<InputSource, Failure> {
         let path = match (self.range, &asked.list) {
             (Some(range), None) => {
@@ -256,6 +261,7 @@ impl ListFlags {
         let lines = match path {
             None => {
                 let stdin = stdin().map_err(|error| unreadable("standard input", &error))?;
+                own.protect("the list", metadata_of(&stdin));
                 // If there are too few descriptors, nobody counts.
                 let counted = stdin.as_fd().try_clone_to_owned();
                 counted.into_iter().for_each(|stdin| progress.expect_lines_of(stdin.into(), end));
@@ -263,11 +269,21 @@ impl ListFlags {
             }
             Some(path) => {
                 let list = open(path)?;
+                own.protect("the list", list.metadata());
                 list.try_clone().into_iter().for_each(|list| progress.expect_lines_of(list, end));
                 InputLines::new(list, line, line_max)
             }
         };
         Ok(InputSource::Lines(Box::new(lines.ending_with(end))))
+    }
+
+    /// How many outputs have their index as name. The number of lines is not known before they are read.
+    fn indexed_outputs(&self, source: &InputSource) -> u64 {
+        match source {
+            _ if self.files => 0,
+            InputSource::Known(known) => known.left(),
+            InputSource::Lines(_) => u64::MAX,
+        }
     }
 }
 

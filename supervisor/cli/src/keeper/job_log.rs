@@ -12,7 +12,7 @@ mod done_jobs;
 
 pub(crate) use done_jobs::{DoneJobs, Verdict};
 
-use super::{cannot_write, lock};
+use super::{ProtectedFiles, cannot_write, lock};
 use crate::batch::{Notes, NumberedResult};
 use crate::failure::Failure;
 use crate::limits::PATH_MAX;
@@ -206,6 +206,12 @@ impl JobLog {
     /// A second descriptor of `LOG.results`, from which is read what was kept.
     pub(crate) fn results(&self) -> io::Result<File> {
         self.results.get_ref().try_clone()
+    }
+
+    /// No output takes the place of the log and its results.
+    pub(crate) fn protect_in(&self, own: &mut ProtectedFiles) {
+        own.protect("the job log", self.log.metadata());
+        own.protect("the results of the job log", self.results.get_ref().metadata());
     }
 
     /// The error of a write, for people.

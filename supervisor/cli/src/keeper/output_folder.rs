@@ -2,18 +2,25 @@
 //!
 //! A file appears under its name when it is complete and on disk. It is written in the same folder under a name that begins
 //! with `.offload-`; what a killed `map` left of these is removed by the next one. All names are looked up in the open
-//! folder, and none has a `/`, so no input leads out of it.
+//! folder, and none has a `/`, so no input leads out of it. What this command itself reads or writes is never replaced
+//! ([`ProtectedFiles`]).
 
+use super::protected::{FileIdentity, NotWritten, ProtectedFiles};
 use super::{cannot_write, lock};
+use crate::batch::Notes;
 use crate::failure::Failure;
+use crate::input::Unreadable;
 use crate::limits::OUTPUT_NAME_MAX;
+use offload_protocol::nouns::OutcomeCode;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, create_dir_all};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 
 /// How the names of unfinished files begin.
@@ -23,6 +30,7 @@ const UNFINISHED: &str = ".offload-";
 pub(crate) struct OutputFolder {
     path: PathBuf,
     folder: File,
+    protected: ProtectedFiles,
 }
 
 impl OutputFolder {
@@ -38,9 +46,67 @@ impl OutputFolder {
             let why = format!("another map writes to {}: name another folder, or wait", path.display());
             return Err(Failure::Usage(why));
         }
-        let opened = OutputFolder { path: path.to_owned(), folder };
+        let opened = OutputFolder { path: path.to_owned(), folder, protected: ProtectedFiles::default() };
         opened.remove_unfinished().map_err(unusable)?;
         Ok(opened)
+    }
+
+    /// The same, in which no output takes the place of these files. So many outputs, if they come to that, have their index
+    /// as name.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if one of these files has such a name.
+    pub(crate) fn protecting(self, protected: ProtectedFiles, indexes: u64) -> Result<OutputFolder, Failure> {
+        let opened = OutputFolder { protected, ..self };
+        let met = opened
+            .own_file_below(indexes)
+            .map_err(|error| Failure::Unwritten(cannot_write(&opened.path, &error)))?;
+        match met {
+            None => Ok(opened),
+            Some((name, what)) => Err(Failure::Usage(format!(
+                "{} is {what} of this command, and the output of job {} would take its place: name another --output-dir",
+                opened.path.join(&name).display(),
+                name.display()
+            ))),
+        }
+    }
+
+    /// A file of this command whose name is an index below this one.
+    fn own_file_below(&self, indexes: u64) -> io::Result<Option<(OsString, &'static str)>> {
+        for entry in self.path.read_dir()? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let may_be_one = self.protected.has_inode(entry.ino()) && is_index_below(&name, indexes);
+            if may_be_one && let Some(what) = self.identity(&name)?.and_then(|file| self.protected.own(file))
+            {
+                return Ok(Some((name, what)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Protects the input of a job before it is read, and looks whether its output can have its place.
+    ///
+    /// # Errors
+    /// Its output would take the place of a file of this command.
+    pub(crate) fn admit(&self, notes: &Notes) -> Result<(), Unreadable> {
+        let Some(name) = &notes.output_name else { return Ok(()) };
+        let input = notes.file.as_ref().and_then(|file| file.metadata().ok());
+        // A place that cannot be looked at cannot be written to either: that will be told.
+        let target = self.identity(name).ok().flatten();
+        self.protected
+            .admit(input.map(|metadata| FileIdentity::of(&metadata)), target)
+            .map_err(|message| Unreadable { code: OutcomeCode::BadRequest, message })
+    }
+
+    /// What has this name now. A link is itself.
+    fn identity(&self, name: &OsStr) -> io::Result<Option<FileIdentity>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.folder, name, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(FileIdentity::of(&File::from(file).metadata()?))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// As it was named.
@@ -49,18 +115,26 @@ impl OutputFolder {
     }
 
     /// Writes the whole file of this name. When this returns, its content is on disk.
-    pub(super) fn write(&self, index: u64, name: &OsStr, output: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&self, index: u64, name: &OsStr, output: &[u8]) -> Result<(), NotWritten> {
         let unfinished = format!("{UNFINISHED}{index}");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&self.folder, &unfinished, flags, Mode::from_raw_mode(0o666))?);
+        let opened = openat(&self.folder, &unfinished, flags, Mode::from_raw_mode(0o666));
+        let mut file = File::from(opened.map_err(io::Error::from)?);
         let written = file
             .write_all(output)
             .and_then(|()| file.sync_all())
-            .and_then(|()| Ok(renameat(&self.folder, &unfinished, &self.folder, name)?));
+            .map_err(NotWritten::from)
+            .and_then(|()| self.rename(&file, &unfinished, name));
         if written.is_err() {
             let _ = unlinkat(&self.folder, &unfinished, AtFlags::empty()); // the first error is the one to tell
         }
         written
+    }
+
+    fn rename(&self, file: &File, unfinished: &str, name: &OsStr) -> Result<(), NotWritten> {
+        let replaced = self.identity(name)?;
+        let rename = || renameat(&self.folder, unfinished, &self.folder, name).map_err(io::Error::from);
+        self.protected.replace(replaced, file, rename)
     }
 
     /// When this returns, the names of all files are on disk.
@@ -100,6 +174,11 @@ impl OutputNames {
         }
         name
     }
+}
+
+fn is_index_below(name: &OsStr, indexes: u64) -> bool {
+    let index = name.to_str().and_then(|name| name.parse::<u64>().ok());
+    index.is_some_and(|index| index < indexes && *index.to_string() == *name)
 }
 
 fn is_usable(name: &OsStr) -> bool {
@@ -148,6 +227,15 @@ mod tests {
         OutputFolder::open(folder.path()).unwrap().write(0, OsStr::new("x"), b"output").unwrap();
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "whole");
         assert_eq!(std::fs::read_to_string(folder.path().join("x")).unwrap(), "output");
+    }
+
+    #[test]
+    fn a_name_is_an_index_only_as_outputs_have_it() {
+        for (name, is_one) in [("3", true), ("4", false), ("03", false), ("+3", false), ("3.results", false)]
+        {
+            assert_eq!(is_index_below(OsStr::new(name), 4), is_one, "{name}");
+        }
+        assert!(!is_index_below(OsStr::new("0"), 0));
     }
 
     #[test]

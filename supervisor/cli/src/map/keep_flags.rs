@@ -3,10 +3,11 @@
 use crate::batch::Kept;
 use crate::batch_runner::Keeping;
 use crate::failure::Failure;
-use crate::keeper::{JobLog, Keeper, LogMode, LoggedWork, OutputFolder};
+use crate::keeper::{JobLog, Keeper, LogMode, LoggedWork, OutputFolder, ProtectedFiles};
 use crate::sink::Sink;
 use clap::Args;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// See the module's documentation.
 #[derive(Args, Debug)]
@@ -37,20 +38,28 @@ impl KeepFlags {
         Kept { in_files: self.output_dir.is_some(), in_log: self.joblog.is_some() }
     }
 
-    /// Opens what it takes, and the destination for results in this form.
-    pub(super) fn open(&self, work: LoggedWork) -> Result<(Keeping, Sink), Failure> {
-        let form = work.form;
-        let sink = Sink::new(form);
+    /// Opens what it takes, and the destination for results in this form. No output takes the place of the files in `own`; so many
+    /// outputs, if they come to that, have their index as name.
+    pub(super) fn open(
+        &self,
+        work: LoggedWork,
+        mut own: ProtectedFiles,
+        indexes: u64,
+    ) -> Result<(Keeping, Sink), Failure> {
+        let (form, mut sink) = (work.form, Sink::new(work.form));
         let folder = self.output_dir.as_deref().map(OutputFolder::open).transpose()?;
-        let Some(path) = &self.joblog else {
-            let keeper = Keeper::new(folder, None, form);
-            return Ok((Keeping { keeper, done_jobs: None, output_dir: self.output_dir.clone() }, sink));
-        };
-        let (log, done_jobs) = JobLog::open(path, self.mode(), work, self.output_dir.clone())?;
-        let results = log.results().map_err(|error| Failure::internal("cannot read the job log", error))?;
-        let keeper = Keeper::new(folder, Some(log), form);
-        let output_dir = self.output_dir.clone();
-        Ok((Keeping { keeper, done_jobs: Some(done_jobs), output_dir }, sink.with_kept(results)))
+        let opened = self.joblog.as_deref();
+        let opened = opened.map(|path| JobLog::open(path, self.mode(), work, self.output_dir.clone()));
+        let (log, done_jobs) = opened.transpose()?.unzip();
+        if let Some(log) = &log {
+            log.protect_in(&mut own);
+            let results =
+                log.results().map_err(|error| Failure::internal("cannot read the job log", error))?;
+            sink = sink.with_kept(results);
+        }
+        let folder = folder.map(|folder| folder.protecting(own, indexes)).transpose()?.map(Arc::new);
+        let keeper = Keeper::new(folder.clone(), log, form);
+        Ok((Keeping { keeper, done_jobs, folder }, sink))
     }
 
     fn mode(&self) -> LogMode {
