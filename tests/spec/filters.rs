@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use tests::harness::{Daemon, program, signal, until};
+use tests::harness::{Daemon, PATIENCE, program, signal, until, wait_for_end};
 
 /// Longer than any test.
 const FOR_EVER: &str = "3600000";
@@ -93,4 +93,25 @@ fn a_list_that_is_watched_is_shown_again_when_it_has_changed() {
     assert_eq!(next()[0]["state"], "cancelled", "nothing was shown in between");
     signal(watch.id(), Signal::INT);
     assert!(!watch.wait().unwrap().success());
+}
+
+/// Nothing happens any more in this supervisor, so there is nothing to print.
+#[test]
+fn what_waits_for_more_to_print_ends_when_its_reader_leaves() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let job = detach(&daemon, &["echo", "x"]);
+    daemon.run(&["wait", &job]).ok();
+    for (words, prints) in [(&["jobs", "--watch"][..], true), (&["logs", "--follow"], false)] {
+        let mut command = daemon.command(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut watch = command.spawn().unwrap();
+        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        if prints {
+            assert!(lines.next().unwrap().unwrap().starts_with("JOB"));
+        }
+        drop(lines);
+        assert!(wait_for_end(watch.id(), PATIENCE), "{words:?} goes on");
+        let ended = watch.wait_with_output().unwrap();
+        assert_eq!((ended.status.code(), ended.stderr), (Some(74), Vec::new()), "{words:?}");
+    }
 }

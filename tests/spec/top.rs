@@ -4,6 +4,7 @@ use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
@@ -263,18 +264,26 @@ fn a_signal_ends_it_and_the_terminal_is_as_before() {
     }
 }
 
-/// Without the signal of a terminal that is gone, too.
+/// Without the signal of a terminal that is gone, too, and when standard error is gone with it.
 #[test]
-fn a_terminal_that_is_gone_ends_it() {
-    for script in [SHELL.to_owned(), format!("trap '' HUP; {SHELL}")] {
+fn a_terminal_that_is_gone_ends_it_by_its_signal_and_nothing_is_said() {
+    let itself = "exec \"$0\" \"$@\"";
+    for script in [
+        itself.to_owned(),
+        format!("trap '' HUP; {itself}"),
+        format!("{itself} 2>&1"),
+        format!("trap '' HUP; {itself} 2>&1"),
+    ] {
         let daemon = Daemon::start(&["--workers", "1"]);
         let terminal = Terminal::open_with(80);
-        let mut shell = start_on(&terminal, &script, &daemon);
+        let mut top = start_on(&terminal, &script, &daemon);
+        let stderr = Lines::collect(top.stderr.take().expect("piped"));
         read_until("sorted", terminal.keyboard());
-        let top = children_of(shell.id())[0];
         drop(terminal);
-        assert!(wait_for_end(top, PATIENCE), "it goes on: {script}");
-        assert!(wait_for_end(shell.id(), PATIENCE) && shell.wait().is_ok());
+        assert!(wait_for_end(top.id(), PATIENCE), "it goes on: {script}");
+        let ended = top.wait().expect("our own child");
+        assert_eq!(ended.signal(), Some(Signal::HUP.as_raw()), "{script}: {ended} {:?}", stderr.all());
+        assert_eq!(stderr.all(), [""; 0], "{script}");
     }
 }
 

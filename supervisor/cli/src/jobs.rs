@@ -3,7 +3,7 @@
 use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, parse_client_name, parse_label};
-use super::output::print;
+use super::output::{print, sleep_while_read};
 use super::show::{List, fetch_list, fetch_pages};
 use super::table::{Table, cell};
 use super::text;
@@ -57,7 +57,7 @@ pub(crate) struct Jobs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     since: Option<Duration>,
 
-    /// Show the list again whenever it has changed, until Ctrl-C; looks once a second. On a terminal the list takes the place of
+    /// Show the list again whenever it has changed, until Ctrl-C or until nobody reads it; looks once a second. On a terminal the list takes the place of
     /// the one before, elsewhere it follows that
     #[arg(long)]
     watch: bool,
@@ -73,7 +73,7 @@ impl Jobs {
             return Ok(OK);
         }
         loop {
-            std::thread::sleep(WATCH_INTERVAL);
+            sleep_while_read(WATCH_INTERVAL)?;
             let now = self.fetch(&mut client)?;
             if has_changed(&shown, &now) {
                 self.print(&now, globals)?;

@@ -11,7 +11,7 @@ use super::client::RequestClient;
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS};
 use super::ids::full_id;
-use super::output::{print, say};
+use super::output::{print, say, sleep_while_read};
 use super::show::unknown;
 use super::text;
 use crate::limits::{ANSWER_TIMEOUT, FOLLOW_INTERVAL};
@@ -77,7 +77,7 @@ impl Logs {
                 (false, true) => {
                     // The last lines of a job may be read just after its end.
                     had_ended = page.ended;
-                    std::thread::sleep(FOLLOW_INTERVAL);
+                    sleep_while_read(FOLLOW_INTERVAL)?;
                 }
             }
         }

@@ -26,6 +26,7 @@ use signal_hook::consts::SIGXFSZ;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const STDOUT: &str = "standard output";
 
@@ -118,15 +119,33 @@ pub(crate) fn check_stdout() -> Result<(), Failure> {
 /// `untouched` what was not done.
 pub(crate) fn expect_a_reader(untouched: &str) -> Result<(), Failure> {
     check_stdout()?;
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let stdout = io::stdout();
-    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-    // If it cannot be polled, a failing write will show it.
-    let _ = poll(&mut watched, Some(&at_once));
-    match watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+    match has_reader_left(Duration::ZERO) {
         true => Err(Failure::Unwritten(format!("nobody reads {STDOUT}, so {untouched}"))),
         false => Ok(()),
     }
+}
+
+/// Waits so long for more to print.
+///
+/// # Errors
+/// [`Failure::ReaderGone`] as soon as nobody reads standard output any more.
+pub(crate) fn sleep_while_read(time: Duration) -> Result<(), Failure> {
+    let until = Instant::now() + time;
+    if has_reader_left(time) {
+        return Err(Failure::ReaderGone);
+    }
+    // A signal, or an output that cannot be polled, has ended that early.
+    std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    Ok(())
+}
+
+/// Whether the reader of standard output leaves within this time.
+fn has_reader_left(within: Duration) -> bool {
+    let stdout = io::stdout();
+    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+    // If it cannot be polled, a failing write will show it.
+    let _ = poll(&mut watched, Timespec::try_from(within).ok().as_ref());
+    watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Where the output of one job goes.

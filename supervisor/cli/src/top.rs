@@ -24,7 +24,8 @@ use clap::Args;
 use model::{Model, News, Open, Step};
 use offload_supervisor::signals::EndingSignals;
 use offload_supervisor::units::parse_time_limit;
-use screen::{Screen, typed};
+use screen::{Screen, is_gone, typed};
+use signal_hook::consts::SIGHUP;
 use std::io::{self, IsTerminal, stdin, stdout};
 use std::time::{Duration, Instant};
 use watcher::Watcher;
@@ -117,6 +118,10 @@ fn show_end(end: Failure, mut model: Model, signals: &mut EndingSignals, screen:
     Err(end)
 }
 
+/// A terminal that is gone ends this as its signal does, which a process that ignores it does not get.
 fn unusable(error: io::Error) -> Failure {
-    Failure::internal("cannot use the terminal", error)
+    match is_gone() {
+        true => Failure::Interrupted(SIGHUP),
+        false => Failure::internal("cannot use the terminal", error),
+    }
 }

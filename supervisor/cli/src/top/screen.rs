@@ -13,6 +13,7 @@ use ratatui::crossterm::terminal::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
 use std::io::{self, Stdout, stdin, stdout};
+use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ use std::time::Duration;
 
 /// See the module's documentation.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Dropping it would show the cursor, which `Taken` does, and complain with a panic if that and standard error are gone.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     /// Given back when this is dropped.
     _taken: Taken,
 }
@@ -30,7 +32,7 @@ impl Screen {
     pub(super) fn open() -> io::Result<Screen> {
         let taken = Taken::take()?;
         let terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
-        Ok(Screen { terminal, _taken: taken })
+        Ok(Screen { terminal: ManuallyDrop::new(terminal), _taken: taken })
     }
 
     /// Draws what changed, after a change of its size everything.
@@ -67,6 +69,15 @@ pub(super) fn typed(signals: &EndingSignals, wait: Duration) -> io::Result<Vec<u
         0 => Err(io::Error::other("it is gone")),
         count => Ok(space[..count].to_vec()),
     }
+}
+
+/// Whether nobody is at the other side of the terminal any more.
+pub(super) fn is_gone() -> bool {
+    let (stdin, stdout) = (stdin(), stdout());
+    let mut watched = [PollFd::new(&stdin, PollFlags::empty()), PollFd::new(&stdout, PollFlags::empty())];
+    // If they cannot be polled, they are there but of no use, which is another error.
+    let _ = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    watched.iter().any(|side| side.revents().intersects(PollFlags::ERR | PollFlags::HUP))
 }
 
 /// The terminal is ours. Dropping this gives it back.
