@@ -267,7 +267,8 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     timeout: Option<Duration>,
 
-    /// Maximum time from acceptance to the result, time in the queue included [default: none]
+    /// Maximum time from acceptance to the result, time in the queue included; with --retry, for each try anew [default:
+    /// none]
     #[arg(long, value_name = "DURATION", value_parser = parse_time_limit)]
     deadline: Option<Duration>,
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[command(next_help_heading = "Each job")]
 pub(crate) struct RetryFlags {
     /// Run a job again, up to N times, if its task returns an error (app_error); the result lists the earlier attempts
-    /// ("earlier_attempts") [default: 0]
+    /// ("earlier_attempts"); --timeout and --deadline hold for each run and not for all of them together [default: 0]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u32).range(..=100))]
     retry: u32,
 
