@@ -361,12 +361,17 @@ impl Registry {
         }
     }
 
-    /// The known tasks, the most similar names first: suggestions for somebody who asked for a task that is not
-    /// there.
+    /// The known tasks for somebody who asked for one that is not there: similar names first, the most similar at the front, and
+    /// then all others in the order of the alphabet.
     pub fn nearest(&self, wanted: &str) -> Vec<Arc<str>> {
         let wanted = cut(wanted, TASK_NAME_MAX);
         let mut names: Vec<_> = self.by_name.iter().map(|(name, _)| name.clone()).collect();
-        names.sort_by_cached_key(|name| (strsim::damerau_levenshtein(wanted, name), name.clone()));
+        names.sort_by_cached_key(|name| {
+            let distance = strsim::damerau_levenshtein(wanted, name);
+            // Only a third of the letters are other ones: that may be a slip.
+            let is_similar = distance * 3 <= wanted.chars().count();
+            (if is_similar { distance } else { usize::MAX }, name.clone())
+        });
         names
     }
 }
@@ -437,6 +442,8 @@ mod tests {
         let mut registry = Registry::default();
         registry.offer(0, offers(&["average", "primes", "echo"]));
         assert_eq!(&*registry.nearest("prime")[0], "primes");
+        let names = registry.nearest("nosuch").iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names, ["average", "echo", "primes"], "none of them is near, so they are in order");
     }
 
     #[test]

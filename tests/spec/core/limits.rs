@@ -80,7 +80,7 @@ fn an_unknown_task_is_refused_with_the_known_ones_the_nearest_first() {
     let mut pool = small();
     let error = pool.refusal("summ");
     assert_eq!(error.code, UnknownTask);
-    assert_eq!(error.message, "no worker offers 'summ'; there are: sum, climb, tile, charge");
+    assert_eq!(error.message, "no worker offers 'summ'; there are: sum, charge, climb, tile");
 }
 
 /// Else it would come back in a report that is longer than any header.
