@@ -81,6 +81,13 @@ fn a_file_in_the_home_is_read_and_a_named_one_in_its_place() {
         assert!(shown.lines().next().unwrap().ends_with(expected), "{shown}");
         assert!(!shown.contains(&file), "{shown}");
     }
+    // The file in the home is not checked in place of none.
+    user.write("no text of a configuration");
+    for words in [&["config", "check", "/dev/null"][..], &["config", "check", "--config", "/dev/null"]] {
+        assert_eq!(user.run(words).ok().text(), "/dev/null: ok, sets 0 keys\n");
+    }
+    let mut check = user.command(&["config", "check"]);
+    run(check.env("OFFLOAD_CONFIG", "/dev/null"), b"").ok();
 }
 
 #[test]

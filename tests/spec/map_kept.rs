@@ -85,7 +85,12 @@ fn a_folder_or_a_log_that_cannot_be_used_is_told_before_anything_runs() {
     let folder = private_folder();
     std::fs::write(folder.path().join("file"), "x").unwrap();
     for (words, code, said) in [
-        (&["--output-dir", "file"][..], 74, "cannot write to file"),
+        (
+            &["--output-dir", "file"][..],
+            74,
+            "cannot write to file: it is no folder; name one with --output-dir",
+        ),
+        (&["--joblog", "."], 74, "cannot write to .: it is a folder; name a file with --joblog"),
         (&["--output-dir", "/proc/none"], 74, "cannot write to /proc/none"),
         (&["--joblog", "no/such/log"], 74, "cannot write to no/such/log"),
         (&["--joblog", "file"], 2, "file is there already: --resume"),

@@ -43,6 +43,9 @@ const BEFORE_ANYTHING_RUNS: &[Mistake] = &[
     // Configurations.
     ("run --config FOLDER/no.toml echo x", 2, &["cannot read", "No such file", "offload config init"]),
     ("run --config FOLDER echo x", 2, &["cannot read", "it is no regular file"]),
+    ("run --config FOLDER/latin.toml echo x", 2, &["latin.toml: it is no text in UTF-8"]),
+    ("run --worker-jsonl dir=FOLDER/text|--|cat echo x", 2, &["text is no folder"]),
+    ("run --worker-jsonl bogus=1|--|cat echo x", 2, &["\"bogus=1\" is none of env=, dir=, open_files="]),
     (
         "config check FOLDER/key.toml",
         2,
@@ -100,6 +103,7 @@ fn files() -> TempDir {
     write_executable(&path("empty"), b"");
     write_executable(&path("script"), b"#!/bin/sh\necho hello\n");
     write(path("no-x"), "#!/bin/sh\n").unwrap();
+    write(path("latin.toml"), b"# caf\xe9\n").unwrap();
     write(path("key.toml"), "[[pool]]\nwrokers = 2\n").unwrap();
     write(path("range.toml"), "[[pool]]\nworkers = 999\n").unwrap();
     write(path("program.toml"), "\n[[pool]]\ncommand = \"missing-program\"\n").unwrap();
@@ -109,12 +113,16 @@ fn files() -> TempDir {
     folder
 }
 
-/// The words of a mistake, with what the placeholders stand for.
+/// The words of a mistake, of which one has blanks where `|` stands, with what the placeholders stand for.
 fn words(typed: &str, folder: &Path, port: u16) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let long = format!("/tmp/{}", "x".repeat(115));
-    let word =
-        |word: &str| word.replace("FOLDER", folder).replace("LONG", &long).replace("PORT", &port.to_string());
+    let word = |word: &str| {
+        word.replace("FOLDER", folder)
+            .replace("LONG", &long)
+            .replace("PORT", &port.to_string())
+            .replace('|', " ")
+    };
     typed.split(' ').map(word).collect()
 }
 

@@ -5,7 +5,7 @@ use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags, places_of_file};
 use super::http;
 use super::output::{print, print_line, say};
-use super::startable::check_programs;
+use super::startable::{check_programs, why_no_folder};
 use super::table::Table;
 use super::text;
 use crate::configuration::{
@@ -72,6 +72,12 @@ impl Config {
         match self.verb {
             Verb::Init { file } => return init(file, globals),
             Verb::Check { file } => {
+                let named = file.as_deref().or(globals.config.as_deref());
+                if let Some(none) = named.filter(|path| ConfigFile::stands_for_none(path)) {
+                    let settings = Settings::resolve(&[], None)?;
+                    print(checked(&none.display().to_string(), &settings, globals.json).as_bytes())?;
+                    return Ok(OK);
+                }
                 let file = match file {
                     Some(path) => ConfigFile::named(&path),
                     None => globals.config_file()?.ok_or_else(nothing_to_check)?,
@@ -103,8 +109,8 @@ impl Config {
 fn check_files(settings: &Settings) -> Result<(), Failure> {
     let mistake =
         |(key, why): (&'static str, String)| Err(Failure::Usage(format!("{}: {why}", settings.place(key))));
-    if let Some(root) = settings.values.pool.io_root.as_ref().filter(|root| !root.is_dir()) {
-        return mistake(("io.root", format!("the folder {} is not there", root.display())));
+    if let Some(why) = settings.values.pool.io_root.as_deref().and_then(why_no_folder) {
+        return mistake(("io.root", why));
     }
     http::check_files(&settings.values.http).or_else(mistake)
 }

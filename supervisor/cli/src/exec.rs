@@ -4,6 +4,7 @@
 //! Whether the program can be started is checked first, so that nothing runs which could not succeed.
 
 use super::failure::Failure;
+use super::startable::why_no_folder;
 use crate::configuration::{Settings, TaskProgram, split_words};
 use crate::limits::EXEC_TASKS_BYTES_MAX;
 use clap::Args;
@@ -96,8 +97,8 @@ fn guarded_task(name: &str, said: &TaskProgram) -> Result<ExecTask, String> {
 /// The file that is executed. A path is that from the folder in which the program is started.
 fn find(word: &str, said: &TaskProgram) -> io::Result<PathBuf> {
     let folder = said.folder.as_deref().unwrap_or(Path::new(""));
-    if !said.folder.as_ref().is_none_or(|folder| folder.is_dir()) {
-        return Err(io::Error::other(format!("the folder {} is not there", folder.display())));
+    if let Some(why) = said.folder.as_deref().and_then(why_no_folder) {
+        return Err(io::Error::other(why));
     }
     match word.contains('/') {
         true => absolute(find_executable(&folder.join(word).to_string_lossy())?),

@@ -11,6 +11,7 @@ mod private_file;
 mod tls;
 
 use super::failure::Failure;
+use super::startable::why_no_folder;
 use super::sys;
 use crate::configuration::{HttpValues, Values};
 use offload_event_loop::LoopHandle;
@@ -64,8 +65,8 @@ pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, Stri
     for address in addresses {
         let Address::Unix(path) = address else { continue };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-            return Err(("http.listen", format!("the folder {} is not there", folder.display())));
+        if let Some(why) = folder.and_then(why_no_folder) {
+            return Err(("http.listen", why));
         }
     }
     Ok(())

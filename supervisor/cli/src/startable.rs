@@ -7,6 +7,8 @@ use crate::configuration::table::{BUILTIN, COMMAND, HTTP, JSONL};
 use crate::configuration::{Settings, WorkerCommand};
 use offload_supervisor::workers::executable::why_never_executed;
 use offload_supervisor::workers::find_executable_from;
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// Checks all programs that these settings name.
 ///
@@ -27,6 +29,17 @@ pub(crate) fn check_programs(settings: &Settings) -> Result<(), Failure> {
     configured_adapter(settings, has_builtin).map(drop)
 }
 
+/// Why this is no folder, if it is none.
+pub(crate) fn why_no_folder(path: &Path) -> Option<String> {
+    let shown = path.display();
+    match path.metadata() {
+        Ok(about) if about.is_dir() => None,
+        Ok(_) => Some(format!("{shown} is no folder")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some(format!("the folder {shown} is not there")),
+        Err(error) => Some(format!("the folder {shown} is of no use: {error}")),
+    }
+}
+
 /// Checks the program of a command.
 ///
 /// # Errors
@@ -35,8 +48,8 @@ pub(crate) fn check_command(words: &[String]) -> Result<(), String> {
     let WorkerCommand { words, folder, .. } = WorkerCommand::parse(words)?;
     let word = words.first().filter(|word| !word.is_empty()).ok_or("an empty command")?;
     let cannot = |why: String| format!("cannot start `{word}`: {why}");
-    if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
-        return Err(cannot(format!("the folder {} is not there", folder.display())));
+    if let Some(why) = folder.as_deref().and_then(why_no_folder) {
+        return Err(cannot(why));
     }
     let file = find_executable_from(word, folder.as_deref()).map_err(|error| cannot(error.to_string()))?;
     why_never_executed(&file).map_or(Ok(()), |why| Err(cannot(why)))
@@ -56,6 +69,8 @@ mod tests {
             (&[""], "an empty command"),
             (&["no-such-program"], "cannot start `no-such-program`: no `no-such-program` in PATH"),
             (&["/no/such/program"], "cannot start `/no/such/program`: No such file"),
+            (&["dir=/etc/passwd", "--", "sh"], "cannot start `sh`: /etc/passwd is no folder"),
+            (&["dir=/no/such", "--", "sh"], "cannot start `sh`: the folder /no/such is not there"),
         ] {
             let why = check(words).unwrap_err();
             assert!(why.starts_with(expected), "{words:?}: {why}");

@@ -69,7 +69,10 @@ fn read_regular(config: &ConfigFile) -> Result<String, String> {
     }
     // It may grow while it is read.
     let mut text = String::new();
-    file.take(CONFIGURATION_FILE_MAX + 1).read_to_string(&mut text).map_err(|error| told(&error))?;
+    file.take(CONFIGURATION_FILE_MAX + 1).read_to_string(&mut text).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => "it is no text in UTF-8".to_owned(),
+        _ => told(&error),
+    })?;
     if text.len() as u64 > CONFIGURATION_FILE_MAX { too_long(text.len() as u64) } else { Ok(text) }
 }
 

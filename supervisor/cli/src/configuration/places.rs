@@ -43,10 +43,15 @@ impl ConfigFile {
         ConfigFile { path: path.to_owned(), finder: None }
     }
 
+    /// Whether this name stands for no file.
+    pub(crate) fn stands_for_none(path: &Path) -> bool {
+        path == Path::new(NO_FILE)
+    }
+
     /// The file that is read: the named one, else the first that is in one of `places`. `uid` is the user who runs this.
     pub(crate) fn choose(named: Option<&Path>, places: Vec<PathBuf>, uid: u32) -> Option<ConfigFile> {
         match named {
-            Some(path) if path == Path::new(NO_FILE) => None,
+            Some(path) if ConfigFile::stands_for_none(path) => None,
             Some(path) => Some(ConfigFile::named(path)),
             // Where this user may not look, there is nothing for this user.
             None => {

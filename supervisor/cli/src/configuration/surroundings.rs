@@ -40,10 +40,12 @@ impl WorkerCommand {
     /// # Errors
     /// A sentence for the person who wrote them.
     pub(crate) fn parse(words: &[String]) -> Result<WorkerCommand, String> {
-        if words.first().is_none_or(|word| field_of(word).is_none()) {
+        let end = words.iter().position(|word| word == COMMAND_FOLLOWS);
+        let is_field =
+            |word: &String| field_of(word).is_some() || (end.is_some() && may_be_meant_as_field(word));
+        if !words.first().is_some_and(is_field) {
             return Ok(WorkerCommand { words: words.to_vec(), ..WorkerCommand::default() });
         }
-        let end = words.iter().position(|word| word == COMMAND_FOLLOWS);
         let end = end.ok_or("write `--` in front of the command, as in `dir=/srv -- python3 worker.py`")?;
         let mut command = WorkerCommand { words: words[end + 1..].to_vec(), ..WorkerCommand::default() };
         for word in &words[..end] {
@@ -103,6 +105,11 @@ fn field_of(word: &str) -> Option<(&str, &str)> {
     word.split_once('=').filter(|(field, _)| FIELDS.contains(field))
 }
 
+/// Whether this is written like a field. A program whose path has a `=` in it is named with a `/` in front of that.
+fn may_be_meant_as_field(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(field, _)| !field.contains('/'))
+}
+
 /// What a pool says of its program, in front of the words of its command.
 pub(super) fn with_fields(fields: &[(&str, String)], words: Vec<String>) -> Vec<String> {
     if fields.is_empty() {
@@ -134,7 +141,7 @@ mod tests {
 
     #[test]
     fn any_other_command_is_only_a_command() {
-        for text in ["python3 worker.py", "env A=b ./worker", "sh -- dir=/srv", "environment=x -- y"] {
+        for text in ["python3 worker.py", "env A=b ./worker", "sh -- dir=/srv", "bogus=1 y", "./a=b -- y"] {
             let command = parse(text).unwrap();
             assert_eq!(
                 command,
@@ -148,6 +155,8 @@ mod tests {
         for (text, expected) in [
             ("dir=/srv python3 worker.py", "write `--`"),
             ("dir=/srv x -- y", "\"x\" is none of env=, dir=, open_files="),
+            ("bogus=1 -- python3 x", "\"bogus=1\" is none of env=, dir=, open_files="),
+            ("environment=x dir=/srv -- y", "\"environment=x\" is none of env=, dir=, open_files="),
             ("dir= -- y", "the path is empty"),
             ("env=X -- y", "no variable"),
             ("open_files=8 -- y", "from 16 to 4096"),

@@ -173,7 +173,7 @@ impl JobLog {
     ) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
         let unusable = |error: io::Error| Failure::Unwritten(cannot_write(path, &error));
         refuse_what_is_no_results(path)?;
-        let log = open_file(path).map_err(unusable)?;
+        let log = open_file(path).map_err(|error| not_opened(path, &error))?;
         if !lock(&log).map_err(unusable)? {
             return Err(Failure::Usage(format!("another map writes the job log {}", path.display())));
         }
@@ -184,7 +184,8 @@ impl JobLog {
                 path.display()
             )));
         }
-        let results = open_file(&results_path(path)).map_err(unusable)?;
+        let results_path = results_path(path);
+        let results = open_file(&results_path).map_err(|error| not_opened(&results_path, &error))?;
         let readable = (log.try_clone().map_err(unusable)?, results.try_clone().map_err(unusable)?);
         let mut done = DoneJobs::new(readable, mode, folder);
         let lines_end = done.read(&work, results.metadata().map_err(unusable)?.len())?;
@@ -260,6 +261,15 @@ fn refuse_what_is_no_results(log: &Path) -> Result<(), Failure> {
         ))),
         false => Ok(()),
     }
+}
+
+fn not_opened(path: &Path, error: &io::Error) -> Failure {
+    Failure::Unwritten(match error.kind() {
+        io::ErrorKind::IsADirectory => {
+            format!("cannot write to {}: it is a folder; name a file with --joblog", path.display())
+        }
+        _ => cannot_write(path, error),
+    })
 }
 
 fn open_file(path: &Path) -> io::Result<File> {

@@ -40,6 +40,11 @@ impl OutputFolder {
     /// [`Failure::Usage`] if another one writes to it, [`Failure::Unwritten`] if it cannot be used.
     pub(crate) fn open(path: &Path) -> Result<OutputFolder, Failure> {
         let unusable = |error: io::Error| Failure::Unwritten(cannot_write(path, &error));
+        if path.metadata().is_ok_and(|about| !about.is_dir()) {
+            let why =
+                format!("cannot write to {}: it is no folder; name one with --output-dir", path.display());
+            return Err(Failure::Unwritten(why));
+        }
         create_dir_all(path).map_err(unusable)?;
         let folder = File::open(path).map_err(unusable)?;
         if !lock(&folder).map_err(unusable)? {
