@@ -51,20 +51,19 @@ impl OutputFolder {
             let why = format!("another map writes to {}: name another folder, or wait", path.display());
             return Err(Failure::Usage(why));
         }
-        let opened = OutputFolder { path: path.to_owned(), folder, protected: ProtectedFiles::default() };
-        opened.remove_unfinished().map_err(unusable)?;
-        Ok(opened)
+        Ok(OutputFolder { path: path.to_owned(), folder, protected: ProtectedFiles::default() })
     }
 
-    /// The same, in which no output takes the place of these files. So many outputs, if they come to that, have their index
-    /// as name.
+    /// The same, in which no output takes the place of these files, and without what another `map` has left unfinished. So many
+    /// outputs, if they come to that, have their index as name.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if one of these files has such a name.
+    /// [`Failure::Usage`] if one of these files has such a name, [`Failure::Unwritten`] if the folder cannot be used.
     pub(crate) fn protecting(self, protected: ProtectedFiles, indexes: u64) -> Result<OutputFolder, Failure> {
         let opened = OutputFolder { protected, ..self };
         let met = opened
-            .own_file_below(indexes)
+            .remove_unfinished()
+            .and_then(|()| opened.own_file_below(indexes))
             .map_err(|error| Failure::Unwritten(cannot_write(&opened.path, &error)))?;
         match met {
             None => Ok(opened),
@@ -150,7 +149,9 @@ impl OutputFolder {
     fn remove_unfinished(&self) -> io::Result<()> {
         for entry in self.path.read_dir()? {
             let name = entry?.file_name();
-            if name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
+            let index = name.as_bytes().strip_prefix(UNFINISHED.as_bytes()).map(OsStr::from_bytes);
+            let is_unfinished = index.is_some_and(|index| is_index_below(index, u64::MAX));
+            if is_unfinished && self.identity(&name)?.is_some_and(|file| self.protected.own(file).is_none()) {
                 unlinkat(&self.folder, &name, AtFlags::empty())?;
             }
         }
@@ -247,11 +248,16 @@ mod tests {
     fn what_was_left_unfinished_is_removed_and_two_do_not_write_to_one_folder() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(".offload-5"), "torn").unwrap();
-        std::fs::write(folder.path().join("other"), "stays").unwrap();
-        let opened = OutputFolder::open(folder.path()).unwrap();
-        let left: Vec<_> =
-            folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["other"]);
+        for other in ["other", ".offload-6", ".offload-log"] {
+            std::fs::write(folder.path().join(other), "stays").unwrap();
+        }
+        let mut own = ProtectedFiles::default();
+        own.protect("the job log", folder.path().join(".offload-6").metadata());
+        let opened = OutputFolder::open(folder.path()).unwrap().protecting(own, 0).unwrap();
+        let entries = folder.path().read_dir().unwrap();
+        let mut left: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".offload-6", ".offload-log", "other"]);
         let second = OutputFolder::open(folder.path()).err().unwrap();
         assert!(second.exit_code() == USAGE && second.message().unwrap().contains("another map writes to"));
         drop(opened);
