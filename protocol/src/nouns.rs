@@ -76,7 +76,7 @@ pub enum ProgramNews<'a> {
     },
     /// It broke its rules, which counts as if the worker had broken the protocol. The worker ends now.
     BrokeRules {
-        /// That has to do with another job than the one that runs, if one does.
+        /// That has to do, or may have to do, with another job than the one that runs, if one does.
         of_another: bool,
         /// How, for people; at most [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes.
         #[serde(borrow)]

@@ -23,9 +23,13 @@
 //! | answers 4xx | `app_error` with the body as message |
 //! | answers 5xx or 3xx | `app_error` with the status and the body, or the place to which it is sent |
 //! | sends what is no answer, or a head of more than [`HTTP_APP_HEAD_MAX`](crate::limits::HTTP_APP_HEAD_MAX) bytes | `app_error` that says so |
-//! | ends before its answer is complete | the adapter ends as it did, so `worker_crashed` |
-//! | closes the connection before its answer is complete, and goes on | is killed: it broke its rules, so `worker_protocol` |
-//! | takes no connection for the job | is killed, before the supervisor is told that the job has begun |
+//! | takes no connection for the job, or ends before it has accepted that | is killed; the job has not begun |
+//! | ends, or closes the connection, before it has answered a byte or read the whole request | is killed; nobody knows whether the job has begun, so nobody is blamed |
+//! | ends otherwise before its answer is complete | the adapter ends as it did, so `worker_crashed` |
+//! | closes the connection otherwise before its answer is complete, and goes on | is killed: it broke its rules, so `worker_protocol` |
+//!
+//! **Nothing is sent before the connection is accepted**: so a job that waits in the backlog of an application, while that ends because
+//! of the job before, was not begun.
 //!
 //! **Each request has a connection of its own.** So an application that answers twice, or late, cannot give its answer to another
 //! job, and it never happens that a request has to be sent again because a connection was closed meanwhile.
@@ -36,6 +40,7 @@
 
 mod answer;
 mod application;
+mod backlog;
 mod exchange;
 mod outcome;
 mod place;

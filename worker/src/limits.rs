@@ -120,6 +120,13 @@ mod http_app {
     /// How long a connection to a port may take to be made. What listens on this machine takes it at once.
     pub const HTTP_APP_CONNECT_MAX: Duration = Duration::from_secs(5);
 
+    /// How long to wait at least before it is looked again whether an application has accepted a connection. After a while it is half the
+    /// time that has passed.
+    pub const HTTP_APP_ACCEPT_LOOK_MIN: Duration = Duration::from_micros(50);
+
+    /// How long to wait at most for that.
+    pub const HTTP_APP_ACCEPT_LOOK_MAX: Duration = Duration::from_millis(5);
+
     /// How long an application that broke a connection may take to end, so that its own end is what is reported.
     pub const HTTP_APP_END_MAX: Duration = Duration::from_millis(500);
 

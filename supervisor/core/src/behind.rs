@@ -5,7 +5,7 @@
 //!   the program ...
 //!   was stopped, goes on                 so is its worker
 //!   broke its rules                      its worker broke the protocol: the job that ran is blamed
-//!   broke them with another job          the job that ran is innocent
+//!   broke them with another job, or may  the job that ran is innocent
 //!   took no byte of the job that "ran"   the start is taken back: the job is given back, as if it had never been started
 //! ```
 //!

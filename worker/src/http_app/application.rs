@@ -1,6 +1,7 @@
 //! An application: its process, and where it listens.
 
-use super::exchange::{Broken, Exchange};
+use super::backlog::Backlog;
+use super::exchange::{Begun, Broken, Exchange};
 use super::place::Place;
 use super::request::Request;
 use crate::behind::Behind;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Application {
     program: Foreign,
     place: Place,
+    backlog: Backlog,
     /// For the next job. It is made before the supervisor is told that the job begins, which cannot begin without.
     connection: Option<OwnedFd>,
     /// Why it has to end, found out while no job ran.
@@ -35,7 +37,7 @@ impl Application {
     pub(super) fn start(command: &[OsString], supervisor: &UnixStream) -> io::Result<Application> {
         let (place, command) = Place::for_command(command)?;
         let program = Foreign::start(&command, supervisor, |_| Ok(()))?;
-        Ok(Application { program, place, connection: None, end: None })
+        Ok(Application { program, place, backlog: Backlog::open(), connection: None, end: None })
     }
 
     /// Returns when it has answered. If it ends before, or what answers speaks no HTTP, so does this process; if it takes too long, the supervisor
@@ -70,7 +72,7 @@ impl Application {
             Some(stream) => stream,
             None => self.connect()?,
         };
-        Ok(Exchange::new(&self.program, stream, request))
+        Ok(Exchange::new(&self.program, &self.backlog, stream, request))
     }
 
     fn connect(&self) -> Result<OwnedFd, Broken> {
@@ -93,16 +95,23 @@ impl Application {
     }
 
     /// Ends this process, for this reason, while a job runs. The supervisor is told what an exit cannot say.
-    pub(super) fn end_during(&mut self, broken: Broken, job: (u64, u32), has_begun: bool) -> ! {
+    pub(super) fn end_during(&mut self, broken: Broken, job: (u64, u32), begun: Begun) -> ! {
         let broken = match broken {
             // Its connections are closed a moment before it has ended.
             Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => Broken::Ended,
             Broken::Closed(how) => Broken::Wrong(how),
             other => other,
         };
-        match &broken {
-            _ if !has_begun => self.program.tell_not_begun(job),
-            Broken::Wrong(how) => self.program.tell_broken(&format!("it {how}"), false),
+        match (&broken, begun) {
+            (_, Begun::No) => self.program.tell_not_begun(job),
+            // What it did may have to do with the job before, so this one is not blamed; nor is it run twice if it must not.
+            (Broken::Ended | Broken::Wrong(_), Begun::Perhaps) => {
+                self.program.tell_broken(
+                    "it ended, or closed the connection, before it had read all of the request",
+                    true,
+                );
+            }
+            (Broken::Wrong(how), Begun::Yes) => self.program.tell_broken(&format!("it {how}"), false),
             _ => {}
         }
         self.end_as(broken)

@@ -1,17 +1,29 @@
 //! One request and its answer, on a connection of their own. The answer is read while the request is sent, so an application that
 //! answers before it has read holds nobody up; what it sent before its end is read before that is believed.
+//!
+//! ```text
+//!   in the backlog ── accepted ──► something was sent ──► a byte of the answer
+//!   ends here:        ends here:   ends here:             ends here:
+//!   not begun         not begun    reset: perhaps begun   begun
+//!                                  end of file: begun
+//! ```
+//!
+//! A reset says that the application had not read all that was sent; how much it had read, nobody can see afterwards. An end of file
+//! says that it had.
 
 use super::answer::{Answer, Event, Head};
+use super::backlog::Backlog;
 use super::request::Request;
 use crate::Bytes;
 use crate::foreign::Foreign;
-use crate::limits::HTTP_APP_READ_MAX;
+use crate::limits::{HTTP_APP_ACCEPT_LOOK_MAX, HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_READ_MAX};
 use bytes::Buf;
 use rustix::buffer::spare_capacity;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, writev};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug)]
@@ -26,13 +38,27 @@ pub(super) enum Broken {
     Unwanted,
 }
 
+/// Whether the application has begun the job of a request. See the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    No,
+    Perhaps,
+    Yes,
+}
+
 /// See the module's documentation.
 pub(super) struct Exchange<'a> {
     program: &'a Foreign,
+    backlog: &'a Backlog,
     stream: OwnedFd,
     /// What is left of the head and of the body.
     unsent: [Bytes; 2],
+    /// Since when it is waited for that the application accepts the connection. `None` if something may be sent.
+    waiting_since: Option<Instant>,
     has_sent: bool,
+    has_received: bool,
+    /// The connection was closed before all that was sent had been read.
+    was_reset: bool,
     received: Vec<u8>,
     answer: Answer,
     /// The application sends no more.
@@ -40,22 +66,35 @@ pub(super) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(program: &'a Foreign, stream: OwnedFd, request: Request) -> Exchange<'a> {
+    pub(super) fn new(
+        program: &'a Foreign,
+        backlog: &'a Backlog,
+        stream: OwnedFd,
+        request: Request,
+    ) -> Exchange<'a> {
         let Request { head, body, answer } = request;
         Exchange {
             program,
+            backlog,
             stream,
             unsent: [head, body],
+            waiting_since: Some(Instant::now()),
             has_sent: false,
+            has_received: false,
+            was_reset: false,
             received: Vec::new(),
             answer: Answer::new(answer),
             is_all: false,
         }
     }
 
-    /// Whether any of the request was sent.
-    pub(super) fn has_sent(&self) -> bool {
-        self.has_sent
+    /// Whether the application has begun what it was asked, if there is no answer.
+    pub(super) fn begun(&self) -> Begun {
+        match (self.has_sent, self.was_reset && !self.has_received) {
+            (false, _) => Begun::No,
+            (true, true) => Begun::Perhaps,
+            (true, false) => Begun::Yes,
+        }
     }
 
     /// The head of the answer.
@@ -89,16 +128,29 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Waits until something can be sent or was received, or the application has ended.
+    /// How long until it has to be looked again whether the application has accepted the connection. `None` if it has, or nobody can
+    /// see that. What was accepted a moment ago may be closed before something is sent: then sending fails, or ends in a reset.
+    fn pause(&mut self) -> Option<Timespec> {
+        let waited = self.waiting_since?.elapsed();
+        if !self.backlog.has(&self.stream) {
+            self.waiting_since = None;
+            return None;
+        }
+        Timespec::try_from((waited / 2).clamp(HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_ACCEPT_LOOK_MAX)).ok()
+    }
+
+    /// Waits until something can be sent or was received, or the application has ended, or a little while if it has not accepted the
+    /// connection.
     fn move_bytes(&mut self) -> Result<(), Broken> {
-        let is_sending = self.unsent.iter().any(|unsent| !unsent.is_empty());
+        let pause = self.pause();
+        let is_sending = pause.is_none() && self.unsent.iter().any(|unsent| !unsent.is_empty());
         let flags = if is_sending { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut polled = [
             PollFd::from_borrowed_fd(self.program.process(), PollFlags::IN),
             PollFd::new(&self.stream, flags),
             PollFd::from_borrowed_fd(self.program.signals(), PollFlags::IN),
         ];
-        match poll(&mut polled, None) {
+        match poll(&mut polled, pause.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(failed(errno)),
         }
@@ -127,7 +179,11 @@ impl<'a> Exchange<'a> {
                 body.advance(count - of_head);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.unsent = [Bytes::new(), Bytes::new()],
+            Err(errno) => {
+                // A reset is told once, to whoever is first to ask.
+                self.was_reset |= errno == Errno::CONNRESET;
+                self.unsent = [Bytes::new(), Bytes::new()];
+            }
         }
     }
 
@@ -136,9 +192,12 @@ impl<'a> Exchange<'a> {
         self.received.reserve(HTTP_APP_READ_MAX);
         match read(&self.stream, spare_capacity(&mut self.received)) {
             Ok(0) => self.is_all = true,
-            Ok(_) => {}
+            Ok(_) => self.has_received = true,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(errno) => return Err(failed(errno)),
+            Err(errno) => {
+                self.was_reset |= errno == Errno::CONNRESET;
+                return Err(failed(errno));
+            }
         }
         Ok(true)
     }

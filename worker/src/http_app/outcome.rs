@@ -2,7 +2,7 @@
 
 use super::answer::Head;
 use super::application::Application;
-use super::exchange::{Broken, Exchange};
+use super::exchange::{Begun, Broken, Exchange};
 use super::request::Request;
 use crate::limits::HTTP_APP_WHOLE_MAX;
 use crate::parts::PartError;
@@ -19,11 +19,11 @@ pub(super) fn run(
     input: &Input,
     context: &mut TaskContext<'_>,
 ) -> Result<Output, TaskError> {
-    let mut has_begun = false;
-    match answer(application, Request::of_job(task, input, context)?, context, &mut has_begun) {
+    let mut begun = Begun::No;
+    match answer(application, Request::of_job(task, input, context)?, context, &mut begun) {
         Ok(outcome) => outcome,
         Err(Broken::Wrong(why)) => Err(TaskError::new(format_args!("the application {why}"))),
-        Err(broken) => application.end_during(broken, (context.job(), context.attempt()), has_begun),
+        Err(broken) => application.end_during(broken, (context.job(), context.attempt()), begun),
     }
 }
 
@@ -34,11 +34,11 @@ fn answer(
     application: &mut Application,
     request: Request,
     context: &mut TaskContext<'_>,
-    has_begun: &mut bool,
+    begun: &mut Begun,
 ) -> Result<Answered, Broken> {
     let mut exchange = application.ask(request)?;
     let answered = answer_on(&mut exchange, context);
-    *has_begun = exchange.has_sent();
+    *begun = exchange.begun();
     answered
 }
 

@@ -1,0 +1,162 @@
+//! Whether an application has accepted a connection. Until then the connection lies in the backlog of the listening socket, and dies
+//! with that: so nothing of a job is sent before, and a job of which nothing was sent was not begun.
+//!
+//! No event tells, so the kernel is asked (sock_diag(7)): the other end of a connection has no inode before it is accepted, nor after it
+//! was closed.
+//!
+//! ```text
+//!   other end                      for a job
+//!   has no inode                   wait: it is not accepted yet, or closed again, which reading will tell
+//!   has an inode                   it is accepted: send
+//!   SYN_RECV                       send: with TCP_DEFER_ACCEPT it is accepted only when something was sent
+//!   the kernel does not say        send
+//! ```
+
+use rustix::fs::fstat;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, getpeername, getsockname, netlink, recv,
+    send, socket_with, sockopt,
+};
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+
+// Of linux/netlink.h, sock_diag.h, unix_diag.h and inet_diag.h.
+const HEADER: usize = 16;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const UDIAG_SHOW_PEER: u32 = 4;
+const UNIX_DIAG_PEER: u16 = 2;
+const FAMILY_UNIX: u8 = 1;
+const FAMILY_INET: u8 = 2;
+const PROTOCOL_TCP: u8 = 6;
+const TCP_SYN_RECV: u8 = 3;
+const ALL_STATES: [u8; 4] = [0xff; 4];
+const NO_COOKIE: [u8; 8] = [0xff; 8];
+
+/// Where the first attribute of an answer about a Unix socket begins.
+const UNIX_ATTRIBUTE: usize = HEADER + 16;
+/// Where the state and the inode are in an answer about a TCP socket.
+const TCP_STATE: usize = HEADER + 1;
+const TCP_INODE: usize = HEADER + 68;
+
+/// Asks the kernel. See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    /// `None` where this cannot be asked, as in a sandbox that forbids netlink.
+    kernel: Option<OwnedFd>,
+}
+
+impl Backlog {
+    pub(super) fn open() -> Backlog {
+        let protocol = Some(netlink::SOCK_DIAG);
+        let kernel =
+            socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol).ok();
+        Backlog { kernel }
+    }
+
+    /// Whether nobody has this connection at its other end. False if that cannot be known.
+    pub(super) fn has(&self, stream: &OwnedFd) -> bool {
+        self.inode_of_other_end(stream) == Some(0)
+    }
+
+    fn inode_of_other_end(&self, stream: &OwnedFd) -> Option<u32> {
+        match sockopt::socket_domain(stream).ok()? {
+            AddressFamily::UNIX => self.inode_over_unix(stream),
+            _ => self.inode_over_tcp(stream),
+        }
+    }
+
+    fn inode_over_unix(&self, stream: &OwnedFd) -> Option<u32> {
+        let ours = u32::try_from(fstat(stream).ok()?.st_ino).ok()?;
+        let mut question = vec![FAMILY_UNIX, 0, 0, 0];
+        question.extend(ALL_STATES);
+        question.extend(ours.to_ne_bytes());
+        question.extend(UDIAG_SHOW_PEER.to_ne_bytes());
+        question.extend(NO_COOKIE);
+        let answer = self.ask(&question)?;
+        let is_peer = u16::from_ne_bytes(bytes_at(&answer, UNIX_ATTRIBUTE + 2)?) == UNIX_DIAG_PEER;
+        let inode = u32::from_ne_bytes(bytes_at(&answer, UNIX_ATTRIBUTE + 4)?);
+        is_peer.then_some(inode)
+    }
+
+    fn inode_over_tcp(&self, stream: &OwnedFd) -> Option<u32> {
+        let theirs = SocketAddrV4::try_from(getpeername(stream).ok()??).ok()?;
+        let ours = SocketAddrV4::try_from(getsockname(stream).ok()?).ok()?;
+        let mut question = vec![FAMILY_INET, PROTOCOL_TCP, 0, 0];
+        question.extend(ALL_STATES);
+        // Seen from the other end.
+        question.extend(theirs.port().to_be_bytes());
+        question.extend(ours.port().to_be_bytes());
+        for address in [theirs.ip(), ours.ip()] {
+            question.extend(address.octets());
+            question.extend([0; 12]);
+        }
+        question.extend([0; 4]);
+        question.extend(NO_COOKIE);
+        let answer = self.ask(&question)?;
+        let [state] = bytes_at(&answer, TCP_STATE)?;
+        let inode = u32::from_ne_bytes(bytes_at(&answer, TCP_INODE)?);
+        (state != TCP_SYN_RECV).then_some(inode)
+    }
+
+    /// The answer to a question about one socket, with its header. The kernel has it ready when the question is sent.
+    fn ask(&self, question: &[u8]) -> Option<Vec<u8>> {
+        let kernel = self.kernel.as_ref()?;
+        let mut message = u32::try_from(HEADER + question.len()).ok()?.to_ne_bytes().to_vec();
+        message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        message.extend(NLM_F_REQUEST.to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(question);
+        send(kernel, &message, SendFlags::empty()).ok()?;
+        let mut answer = vec![0; 512];
+        let (length, _) = recv(kernel, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
+        answer.truncate(length);
+        // An error is of another type.
+        (u16::from_ne_bytes(bytes_at(&answer, 4)?) == SOCK_DIAG_BY_FAMILY).then_some(answer)
+    }
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], start: usize) -> Option<[u8; N]> {
+    bytes.get(start..start + N)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    #[test]
+    fn a_connection_over_unix_is_in_the_backlog_until_it_is_accepted() {
+        let path = std::env::temp_dir().join(format!("offload-backlog-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let ours: OwnedFd = UnixStream::connect(&path).unwrap().into();
+        std::fs::remove_file(&path).unwrap();
+        let backlog = Backlog::open();
+        assert!(backlog.has(&ours));
+        let theirs = listener.accept().unwrap();
+        assert!(!backlog.has(&ours));
+        drop(theirs);
+        assert!(backlog.has(&ours), "nobody has it any more");
+    }
+
+    #[test]
+    fn a_connection_over_tcp_is_in_the_backlog_until_it_is_accepted() {
+        for place in ["127.0.0.1:0", "[::]:0"] {
+            let listener = TcpListener::bind(place).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let ours: OwnedFd = TcpStream::connect(("127.0.0.1", port)).unwrap().into();
+            let backlog = Backlog::open();
+            assert!(backlog.has(&ours), "{place}");
+            let theirs = listener.accept().unwrap();
+            assert!(!backlog.has(&ours), "{place}");
+            drop(theirs);
+        }
+    }
+
+    #[test]
+    fn where_the_kernel_cannot_be_asked_nothing_is_waited_for() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(!Backlog { kernel: None }.has(&ours.into()));
+    }
+}
