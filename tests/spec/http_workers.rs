@@ -1,6 +1,7 @@
 //! HTTP applications as workers (`--worker-http`): they need no code of the protocol, and whatever they do, each job has an outcome
 //! of its own. Applications of others are in tests/http_apps.
 
+mod between;
 mod lives;
 
 use serde_json::{Value, json};
