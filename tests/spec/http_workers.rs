@@ -7,7 +7,7 @@ mod lives;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tempfile::TempDir;
-use tests::harness::{Daemon, Ran, private_folder, run_offload};
+use tests::harness::{Daemon, Ran, check_worker, private_folder, run_offload};
 
 /// A server on bare sockets in Python: `task` is what it does with a request on `connection`. It answers the question of the start.
 struct Application {
@@ -340,8 +340,7 @@ fn an_application_offers_its_tasks_and_keeps_the_protocol() {
         ["tasks", "--json", "--worker-http", &command, "--tasks", "t:produces=image/png,again:idempotent"];
     let tasks = run_offload(&words).ok().json();
     assert_eq!((&tasks[0]["task"], &tasks[1]["idempotent"]), (&json!("again"), &json!(false)), "{tasks:#}");
-    let words = ["worker", "check", "--json", "--timeout", "60s", "--http", &command, "--tasks", TASKS];
-    let report = run_offload(&words).code(0).json();
+    let report = check_worker(&["--http", &command, "--tasks", TASKS]).code(0).json();
     assert_eq!(report["ok"], true, "{report:#}");
     let ran = run_offload(&["worker", "check", "--http", "python3 x.py", "--tasks", "t"]).code(2);
     assert!(ran.stderr.contains("does not say where to listen"), "{ran:?}");

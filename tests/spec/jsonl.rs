@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
 use tests::harness::{
-    Daemon, Ran, children_of, command, private_folder, processes_with, run, run_offload, signal, until,
-    workspace,
+    Daemon, Ran, check_worker, children_of, command, private_folder, processes_with, run, run_offload,
+    signal, until, workspace,
 };
 
 const EXAMPLES: [&str; 4] = ["python3 {}.py", "node {}.js", "perl {}.pl", "bash {}.sh"];
@@ -89,8 +89,7 @@ fn each_example_does_its_task_and_says_what_is_wrong_with_an_input() {
 #[test]
 fn each_example_keeps_the_protocol() {
     for example in examples() {
-        let ran =
-            run_offload(&["worker", "check", "--jsonl", &example, "--json", "--timeout", "60s"]).code(0);
+        let ran = check_worker(&["--jsonl", &example]).code(0);
         assert_eq!(ran.json()["ok"], true, "{example}: {:#}", ran.json());
     }
 }

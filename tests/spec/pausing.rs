@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tests::harness::{Daemon, program, signal, until};
+use tests::harness::{Daemon, private_folder, program, signal, until};
 
 /// Longer than any test.
 const FOR_EVER: &str = "3600000";
@@ -108,6 +108,30 @@ fn a_pause_outlives_a_reload_and_a_drain_waits_for_its_end() {
     let cut_short = daemon.run(&["drain", "--timeout", "50ms", "--json"]).code(1).json();
     assert_eq!(cut_short["cancelled"], 1);
     daemon.wait();
+}
+
+/// Nothing could start it any more, also not the end of the pause.
+#[test]
+fn a_job_that_is_paused_ends_when_its_task_is_gone_and_others_of_the_pause_wait_on() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let offer = |tasks: &[&str]| {
+        let text: String = tasks.iter().map(|task| format!("[task.{task}]\nexec = [\"cat\"]\n")).collect();
+        std::fs::write(&file, text).unwrap();
+    };
+    offer(&["gone", "stays"]);
+    let daemon = Daemon::start(&["--config", file.to_str().unwrap(), "--workers", "1"]);
+    daemon.run(&["pause"]).ok();
+    let [gone, stays] = ["gone", "stays"].map(|task| detach(&daemon, &[task, "x"]));
+    offer(&["stays"]);
+    daemon.run(&["reload"]).ok();
+    let ran = daemon.run(&["wait", "--json", &gone]);
+    let job = ran.json();
+    assert_eq!((&job["outcome"], &job["attempts"]), (&json!("unavailable"), &json!(0)), "{job}");
+    assert!(job["error"]["message"].as_str().unwrap().contains("no worker offers 'gone' any more"), "{job}");
+    assert_eq!(explain(&daemon, &stays)["state"], "paused");
+    daemon.run(&["resume"]).ok();
+    assert_eq!(daemon.run(&["wait", &stays]).ok().text(), "x");
 }
 
 #[test]

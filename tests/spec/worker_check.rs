@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Mutex;
 use tests::harness::{
-    PATIENCE, command, offload, private_folder, run_offload, until, wait_for_end, workspace,
+    PATIENCE, check_worker, command, offload, private_folder, run_offload, until, wait_for_end, workspace,
 };
 
 fn example() -> String {
@@ -39,8 +39,8 @@ fn workers_that_keep_the_protocol_pass() {
     let builtin = format!("{} worker", offload().display());
     let example = format!("python3 {}", workspace().join("examples/worker.py").display());
     for command in [builtin, example] {
-        let (code, report) = check(&command, &["--timeout", "60s"]);
-        assert_eq!((code, &report["ok"]), (0, &Value::Bool(true)), "{report:#}");
+        let report = check_worker(&[&command]).code(0).json();
+        assert_eq!(report["ok"], true, "{report:#}");
         let rows = report["questions"].as_array().expect("rows");
         assert!(
             rows.len() > 20 && rows.iter().filter(|row| row["verdict"] == "kept").count() >= 19,

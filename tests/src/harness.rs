@@ -95,6 +95,11 @@ impl Ran {
 /// # Panics
 /// If it cannot be started or does not end in time.
 pub fn run(command: &mut Command, stdin: &[u8]) -> Ran {
+    run_within(PATIENCE, command, stdin)
+}
+
+/// The same for a command that has more to do.
+fn run_within(limit: Duration, command: &mut Command, stdin: &[u8]) -> Ran {
     let started = Instant::now();
     let mut child = command
         .stdin(Stdio::piped())
@@ -111,7 +116,7 @@ pub fn run(command: &mut Command, stdin: &[u8]) -> Ran {
         });
         let stdout = scope.spawn(move || read_all(&mut from_child));
         let stderr = scope.spawn(move || read_all(&mut said_by_child));
-        let ended = wait_for_end(child.id(), PATIENCE);
+        let ended = wait_for_end(child.id(), limit);
         if !ended {
             let _ = child.kill();
         }
@@ -166,6 +171,12 @@ pub fn command(arguments: &[&str]) -> Command {
 /// Runs `offload` without a supervisor.
 pub fn run_offload(arguments: &[&str]) -> Ran {
     run(&mut command(arguments), b"")
+}
+
+/// Puts the questions of `offload worker check` to a worker: some twenty processes one after another, and a long input.
+pub fn check_worker(words: &[&str]) -> Ran {
+    let verb = ["worker", "check", "--json", "--timeout", "60s"];
+    run_within(5 * PATIENCE, &mut command(&[&verb, words].concat()), b"")
 }
 
 /// Waits until a process (any, not only a child) has ended. False if it has not in time.

@@ -204,11 +204,24 @@ impl Submit {
                 Err(Failure::Internal("the supervisor wants bytes that it has got".to_owned()))
             }
             Err(ReceiveError::Interrupted(signal)) => {
-                say(if cancel(client, job) { "interrupted, the job is cancelled" } else { "interrupted" });
+                self.give_up(client, job);
                 Err(Failure::Interrupted(signal))
             }
             Err(ReceiveError::Late | ReceiveError::Lost(_)) => {
                 Err(Failure::Internal("a wait without a limit has ended".to_owned()))
+            }
+        }
+    }
+
+    /// A job with an idempotency key may be that of others, too, so it goes on, as when this process is killed.
+    fn give_up(&self, client: &mut RequestClient, job: Option<String>) {
+        match (&self.idempotency_key, job) {
+            (Some(_), Some(job)) => say(&format!(
+                "interrupted; the job has an idempotency key and goes on, `offload cancel {job}` would end it"
+            )),
+            (Some(_), None) => say("interrupted"),
+            (None, job) => {
+                say(if cancel(client, job) { "interrupted, the job is cancelled" } else { "interrupted" });
             }
         }
     }

@@ -14,7 +14,8 @@
 //! A queue lists each client under its first job. So when a pause begins, only first jobs are set aside; what is behind others
 //! follows when it is first. At most [`MOVED_MAX`] jobs are moved in one event: until then `may_start_kind` keeps the rest.
 //!
-//! A pause is of a name: it goes on when nobody offers the task any more, and when somebody offers it again.
+//! A pause is of a name: it goes on when nobody offers the task any more, and when somebody offers it again. But its jobs are not
+//! kept for a task that is gone: like others they wait until all programs have said what they offer, and end if none offers it.
 //!
 //! A job that was sent to a worker and has not started cannot be had back. It starts: at most a window of tiny ones for each worker.
 
@@ -173,6 +174,21 @@ impl Core {
             self.release_paused(id);
             self.enqueue(id);
             self.places_changed = true;
+        }
+    }
+
+    /// Jobs of tasks that nobody offers any more are not set aside any longer: whether they can ever start is decided as for others.
+    pub(super) fn release_unoffered(&mut self) {
+        let waiting = self.pauses.waiting.iter();
+        let unoffered = waiting.filter(|(task, _)| !self.registry.is_on_offer(**task));
+        let jobs: Vec<JobId> =
+            unoffered.flat_map(|(_, jobs)| jobs.iter().copied()).take(MOVED_MAX + 1).collect();
+        if jobs.len() > MOVED_MAX {
+            (self.has_more_to_move, self.places_changed) = (true, true);
+        }
+        for id in jobs.into_iter().take(MOVED_MAX) {
+            self.release_paused(id);
+            self.enqueue(id);
         }
     }
 

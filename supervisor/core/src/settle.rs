@@ -29,6 +29,7 @@ impl Core {
         self.resume_paused();
         if std::mem::take(&mut self.places_changed) {
             self.promote_spare();
+            self.release_unoffered();
             self.place_parked(turn);
             self.refuse_hopeless(turn);
         }
