@@ -120,7 +120,7 @@ fn a_job_that_is_paused_ends_when_its_task_is_gone_and_others_of_the_pause_wait_
         std::fs::write(&file, text).unwrap();
     };
     offer(&["gone", "stays"]);
-    let daemon = Daemon::start(&["--config", file.to_str().unwrap(), "--workers", "1"]);
+    let daemon = Daemon::start(&["--config", file.to_str().unwrap(), "--workers", "2"]);
     daemon.run(&["pause"]).ok();
     let [gone, stays] = ["gone", "stays"].map(|task| detach(&daemon, &[task, "x"]));
     offer(&["stays"]);

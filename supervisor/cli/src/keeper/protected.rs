@@ -173,7 +173,7 @@ mod tests {
     fn an_input_that_was_met_is_not_replaced_and_one_that_was_replaced_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let [first, second, old] = ["first", "second", "old"].map(|name| folder.path().join(name));
-        [&first, &second, &old].map(|path| write(path, "").unwrap());
+        [&first, &second, &old].into_iter().for_each(|path| write(path, "").unwrap());
         let files = ProtectedFiles::default();
         files.admit(Some(identity(&first)), None).unwrap();
         let refused = files.admit(Some(identity(&second)), Some(identity(&first))).unwrap_err();
