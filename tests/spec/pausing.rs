@@ -131,7 +131,7 @@ fn a_job_that_is_paused_ends_when_its_task_is_gone_and_others_of_the_pause_wait_
     assert!(job["error"]["message"].as_str().unwrap().contains("no worker offers 'gone' any more"), "{job}");
     assert_eq!(explain(&daemon, &stays)["state"], "paused");
     daemon.run(&["resume"]).ok();
-    assert_eq!(daemon.run(&["wait", &stays]).ok().text(), "x");
+    assert_eq!(daemon.run(&["wait", &stays]).ok().text(), "x\n");
 }
 
 #[test]
