@@ -90,6 +90,9 @@ def judge(task, body, status, document):
         return note("crashed", None if body["dies"] else f"an innocent job {said}")
     if "signal 9" in said and document["code"] in ("worker_crashed", "poison"):
         return note("killed")
+    # It was killed when it had accepted the connection and not read all of the request: nobody knows whether it had begun.
+    if document["code"] == "indeterminate" and task == "work":
+        return note("in doubt")
     note("502 without a reason", said)
 
 

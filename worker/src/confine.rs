@@ -13,7 +13,7 @@
 //! | descriptors | inherited ones above 2 are closed | serves |
 //! | file mode mask | 077 | cannot fail |
 //! | niceness | 5 more than the parent's | serves |
-//! | scheduler | SCHED_BATCH: not preferred when it wakes up | serves |
+//! | scheduler | SCHED_BATCH: not preferred when it wakes up; turns of 20 ms, which others need not wait for (Linux 6.12) | serves |
 //! | OOM killer | +900: the worker goes before the supervisor | serves |
 //! | affinity | only if `OFFLOAD_CORE` says so | serves |
 //! | signals | none is ignored or blocked only because the supervisor inherited that | serves |

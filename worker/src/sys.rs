@@ -18,6 +18,10 @@ use std::process::Command;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a worker would like to compute at a stretch while others wait for its core.
+const TURN: Duration = Duration::from_millis(20);
 
 /// What shared memory is mapped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,11 +256,32 @@ fn is_ignored(signal: c_int) -> bool {
 }
 
 /// Has this thread, and those that it starts, scheduled as one that computes and does not mind waiting: it is not
-/// preferred over others when it wakes up, and runs longer at a stretch (SCHED_BATCH of sched(7)). Takes no privilege.
+/// preferred over others when it wakes up (SCHED_BATCH of sched(7)), and it asks for long turns. Since Linux 6.12 whoever asks
+/// for shorter ones, as everybody does who asks for nothing, does not wait for the end of such a turn when it wakes up. Takes no
+/// privilege.
 ///
 /// # Errors
 /// What the kernel says.
 pub(crate) fn schedule_as_batch() -> io::Result<()> {
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_BATCH as u32,
+        sched_flags: 0,
+        sched_nice: rustix::process::getpriority_process(None)?,
+        sched_priority: 0,
+        // The length of a turn, for these policies.
+        sched_runtime: TURN.as_nanos() as u64,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the kernel only reads `attributes`, which is initialized, says its own size and outlives the call; 0 names this
+    // thread, and there are no flags.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if answer == 0 { Ok(()) } else { schedule_as_batch_only() }
+}
+
+/// For filters of system calls that do not know the other one.
+fn schedule_as_batch_only() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the kernel only reads `parameters`, which is initialized and outlives the call; 0 names this thread.
     let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
@@ -335,6 +360,7 @@ mod tests {
     fn a_thread_that_asks_for_it_is_scheduled_as_batch() {
         let thread = std::thread::spawn(|| {
             super::schedule_as_batch().unwrap();
+            super::schedule_as_batch_only().unwrap();
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let (_, after_name) = stat.rsplit_once(')').unwrap();
             after_name.split_whitespace().nth(41 - 3).unwrap().to_owned()

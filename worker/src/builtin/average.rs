@@ -55,13 +55,19 @@ impl Average {
         }
     }
 
-    /// Does all steps that are left.
+    /// Does all steps that are left, in a loop as tight as it gets.
     pub fn finish(mut self) -> f64 {
-        loop {
-            if let ControlFlow::Break(average) = self.step() {
-                return average;
-            }
+        self.add_up_to(self.n);
+        average(self.sum, self.n)
+    }
+
+    fn add_up_to(&mut self, end: u64) {
+        let mut sum = self.sum;
+        for number in self.added + 1..end + 1 {
+            // As in `step`.
+            sum = sum.wrapping_add(u128::from(black_box(number)));
         }
+        (self.added, self.sum) = (end, sum);
     }
 }
 
@@ -79,11 +85,7 @@ impl Stepped for Average {
 
     fn step(&mut self) -> ControlFlow<Result<f64, TaskError>> {
         let end = self.n.min(self.added + NUMBERS_AT_ONCE);
-        let mut sum = self.sum;
-        for number in self.added + 1..end + 1 {
-            sum += u128::from(black_box(number));
-        }
-        (self.added, self.sum) = (end, sum);
+        self.add_up_to(end);
         if end < self.n {
             ControlFlow::Continue(())
         } else {

@@ -107,15 +107,20 @@ impl Ratio {
             None => Verdict::TooFewRounds,
             Some((low, _)) if low > most => Verdict::More,
             Some((_, high)) if high < least => Verdict::Less,
-            // It reaches into what is no difference, and not far beyond.
-            Some((low, high)) if high / low < UNCLEAR.max(most / least) => Verdict::NoDifference,
+            Some((low, high)) if hides_nothing(low, high, difference) => Verdict::NoDifference,
             Some(_) => Verdict::Unclear,
         }
     }
 }
 
-/// From this width on an interval hides a difference of a tenth.
-const UNCLEAR: f64 = 1.2;
+/// Whether a difference of a tenth is out of the question, or of what counts as none if that is more, on either side.
+fn hides_nothing(low: f64, high: f64, difference: f64) -> bool {
+    let least = 1.0 - difference.max(HIDDEN);
+    low > least && high < 1.0 / least
+}
+
+/// A difference that an interval must not hide.
+const HIDDEN: f64 = 0.1;
 
 /// The means of all pairs, each with itself too, in order.
 fn means_of_pairs(values: &[f64]) -> Vec<f64> {
@@ -238,6 +243,17 @@ pub(super) mod tests {
         assert!(machine.count(30, 90.0, 100.0, Verdict::Less) > 900);
         assert!(machine.count(30, 100.0, 90.0, Verdict::More) > 900);
         assert_eq!(machine.count(20, 90.0, 100.0, Verdict::More), 0);
+    }
+
+    #[test]
+    fn what_may_hide_a_tenth_is_not_called_the_same() {
+        let verdict =
+            |low, high| Ratio { ratio: f64::midpoint(low, high), interval: Some((low, high)) }.verdict();
+        assert_eq!(verdict(0.83, 0.985), Verdict::Unclear, "a tenth less is likely");
+        assert_eq!(verdict(0.85, 1.01), Verdict::Unclear);
+        assert_eq!(verdict(0.99, 1.15), Verdict::Unclear);
+        assert_eq!(verdict(0.94, 1.05), Verdict::NoDifference);
+        assert_eq!(verdict(0.85, 0.97), Verdict::Less);
     }
 
     #[test]
