@@ -104,11 +104,13 @@ class Client:
         """
         wanted = call_request(task, input, **options)
         connection = self.connection()
-        request = connection.ask(wanted.header, wanted.data)
+        request = WaitedRequest()
         try:
+            connection.ask(wanted.header, wanted.data, request=request)
             connection.wait_for_end(request)
         except BaseException:
-            self._cancel_unless_done(Job(self, connection, request))
+            if request.may_be_sent:
+                self._cancel_unless_done(Job(self, connection, request))
             raise
         return request.result()
 

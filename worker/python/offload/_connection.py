@@ -14,7 +14,7 @@ from typing import Any, Callable, List, Optional
 
 from ._address import connect
 from ._dialogue import Dialogue, Request
-from ._errors import NoSupervisor
+from ._errors import NoSupervisor, OffloadError
 from ._wire import WireError
 
 _READ_MAX = 64 << 10
@@ -44,11 +44,12 @@ class Waiter:
 class WaitedRequest(Request):
     """A request that threads wait for, or whose end is told to `on_end`, by the thread that reads."""
 
-    __slots__ = ("waiters", "_on_end")
+    __slots__ = ("waiters", "may_be_sent", "_on_end")
 
     def __init__(self, on_end: "OnEnd" = None) -> None:
         # Threads that sleep until it changes.
         self.waiters: List[Waiter] = []
+        self.may_be_sent = False
         self._on_end = on_end
         super().__init__(self._tell)
 
@@ -101,20 +102,33 @@ class Connection:
         is_idle = not self._dialogue.requests and time.monotonic() - self._used > idle_max
         return not (self._is_lost or is_idle)
 
-    def ask(self, build: Callable[[int], bytes], data: bytes = b"", on_end: OnEnd = None) -> WaitedRequest:
-        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`."""
+    def ask(
+        self, build: Callable[[int], bytes], data: bytes = b"", on_end: OnEnd = None, request: Optional[WaitedRequest] = None
+    ) -> WaitedRequest:
+        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`.
+
+        Who may be interrupted gives the request: it knows then whether it `may_be_sent`.
+        """
         if len(self._dialogue.requests) >= self._max_in_flight:
             self._wait_for_room()
-        request = WaitedRequest(on_end)
+        if request is None:
+            request = WaitedRequest(on_end)
         with self._sending:
             if self._is_lost:
                 raise self._dialogue.lost(self._gone())
             start = self._dialogue.ask(build, request, len(data))
-            if len(data) < _COPIED_MAX:
-                self._send(start + data)
-            else:
-                self._send(start)
-                self._send(data)
+            request.may_be_sent = True
+            try:
+                if len(data) < _COPIED_MAX:
+                    self._send(start + data)
+                else:
+                    self._send(start)
+                    self._send(data)
+            except OffloadError:
+                raise
+            except BaseException:  # interrupted in the middle of a message, behind which no other could be read
+                self.close()
+                raise
         self._used = time.monotonic()
         return request
 

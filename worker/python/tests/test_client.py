@@ -187,6 +187,20 @@ class Failures(WithPool):
         self.assertEqual(self.pool.call("square", 3), 9)
 
 
+    def test_a_call_that_is_interrupted_while_it_is_sent_harms_no_other(self):
+        connection = self.pool.connection()
+        send = connection._send
+
+        def interrupted(data):
+            send(data[:10])  # the rest of the message never comes
+            raise KeyboardInterrupt
+
+        connection._send = interrupted
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("square", 2)
+        self.assertEqual(self.pool.call("square", 3), 9)
+
+
 class Streams(WithPool):
     def test_the_parts_of_an_output_come_one_by_one(self):
         self.assertEqual(b"".join(self.pool.stream("count", 1000)), b"".join(b"%d\n" % n for n in range(1000)))

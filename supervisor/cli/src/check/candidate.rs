@@ -410,7 +410,10 @@ impl Candidate {
                         .checked_sub(bytes as u64)
                         .ok_or("it sent more parts than it had credit for")?;
                     streamed += bytes;
-                    self.give_credit(job, bytes as u64)?;
+                    self.add(&ToWorker::Credit { job, bytes: bytes as u64 }, &Bytes::new())?;
+                    // A worker that has sent all and was told to finish may have closed its socket by now. If it has not sent
+                    // all, that is seen when it is read from.
+                    let _ = self.flush();
                     credit += bytes as u64;
                 }
                 other => {
@@ -420,14 +423,6 @@ impl Candidate {
                 }
             }
         }
-    }
-
-    /// A worker that has sent all and was told to finish may have closed its socket by now. If it has not sent all, that is seen
-    /// when it is read from.
-    fn give_credit(&mut self, job: u64, bytes: u64) -> Result<(), String> {
-        self.add(&ToWorker::Credit { job, bytes }, &Bytes::new())?;
-        let _ = self.flush();
-        Ok(())
     }
 
     /// The worker is told to finish, and exits with 0, without another word.
