@@ -170,6 +170,9 @@ class Executor(_Executor):
         self._finish(call, request, error)
 
     def _finish(self, call: "_Call", request: Any = None, error: Optional[BaseException] = None) -> None:
+        """Once for each call: when a connection is lost, whoever sends and whoever reads may both tell it."""
+        if not call.ends():
+            return
         try:
             if error is not None:
                 raise error
@@ -183,12 +186,20 @@ class Executor(_Executor):
 class _Call:
     """A call, and whether its future counts as running."""
 
-    __slots__ = ("future", "data", "is_running")
+    __slots__ = ("future", "data", "is_running", "_ends")
 
     def __init__(self, future: Future, data: bytes) -> None:
         self.future = future
         self.data = data
         self.is_running = False
+        self._ends = [True]
+
+    def ends(self) -> bool:
+        """Whether it has not ended before. Of several threads that ask, one is told so."""
+        try:
+            return self._ends.pop()
+        except IndexError:
+            return False
 
 
 def _start(initializer: Optional[Callable[..., Any]], initargs: tuple) -> PythonStart:

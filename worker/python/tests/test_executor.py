@@ -10,6 +10,7 @@ import textwrap
 import unittest
 
 from offload import Executor, JobError, OffloadError
+from offload._executor import _Call
 
 from . import functions
 from .workers import PATIENCE, eventually
@@ -116,6 +117,16 @@ class Executors(unittest.TestCase):
         os.environ["OF_THE_PROGRAM"] = "häuser"
         self.addCleanup(os.environ.pop, "OF_THE_PROGRAM")
         self.assertEqual(self.executor().submit(functions.environment, "OF_THE_PROGRAM").result(PATIENCE), "häuser")
+
+    def test_a_call_ends_once_whoever_tells_its_end(self):
+        executor = self.executor(1)
+        call = _Call(concurrent.futures.Future(), b"")
+        call.future.set_running_or_notify_cancel()
+        executor._free.acquire()
+        for _ in range(2):
+            executor._finish(call, error=OffloadError("it is gone"))
+        self.assertIsInstance(call.future.exception(0), OffloadError)
+        self.assertEqual(executor.submit(functions.square, 2).result(PATIENCE), 4)
 
     def test_a_supervisor_that_is_killed_ends_all_futures(self):
         executor = self.executor(1)
