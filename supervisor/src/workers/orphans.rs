@@ -16,7 +16,8 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How long the end of an exec is awaited. Only reading the new program from a slow disk takes that long.
+/// How long the ends of execs are awaited, of all processes together. Only reading a new program from a slow disk takes that long,
+/// and nobody can hold up a start by processes that look as if they were in one.
 const EXEC_TIMEOUT: Duration = Duration::from_millis(200);
 const EXEC_PAUSE: Duration = Duration::from_millis(1);
 
@@ -48,7 +49,8 @@ pub struct Killed {
 pub fn kill_generation(generation: &str) -> Killed {
     let mut count = 0;
     let Some(marks) = Marks::of(generation) else { return Killed { count, is_all: true } };
-    let signs = Signs { entry: format!("{GENERATION_VARIABLE}={generation}"), marks };
+    let entry = format!("{GENERATION_VARIABLE}={generation}");
+    let signs = Signs { entry, marks, execs_end_by: Instant::now() + EXEC_TIMEOUT };
     for _ in 0..STRAYS_ROUNDS_MAX {
         let dying = kill_matching(&signs);
         if dying.is_empty() {
@@ -65,6 +67,8 @@ struct Signs {
     /// An entry of the environment.
     entry: String,
     marks: Marks,
+    /// Until when a process that is becoming another program is waited for.
+    execs_end_by: Instant,
 }
 
 impl Signs {
@@ -72,7 +76,7 @@ impl Signs {
         if Mark::of_process(pid).is_some_and(|mark| self.marks.include(mark)) {
             return true;
         }
-        let environment = settled_environment_of(pid);
+        let environment = settled_environment_of(pid, self.execs_end_by);
         environment.split(|byte| *byte == 0).any(|entry| entry == self.entry.as_bytes())
     }
 }
@@ -97,8 +101,7 @@ fn kill_if_matching(pid: u32, signs: &Signs) -> Option<OwnedFd> {
 }
 
 /// The environment of a process, also of one that is becoming another program: it has none for a moment.
-fn settled_environment_of(pid: u32) -> Vec<u8> {
-    let deadline = Instant::now() + EXEC_TIMEOUT;
+fn settled_environment_of(pid: u32, deadline: Instant) -> Vec<u8> {
     loop {
         let environment = environment_of(pid).unwrap_or_default();
         if !environment.is_empty() || !is_in_exec(pid) || Instant::now() >= deadline {
