@@ -112,6 +112,19 @@ test('a call that is aborted is rejected at once and its job is cancelled, wheth
   });
 });
 
+test('a call with a key that is aborted leaves its job to others', async () => {
+  await withSupervisor({ workers: 1 }, async (supervisor) => {
+    const client = supervisor.client();
+    const controller = new AbortController();
+    const first = errorOf(client.call('sleep', 500, { idempotencyKey: 'shared', signal: controller.signal }));
+    await until('a job that runs', async () => (await jobsRunning(client)) === 1);
+    controller.abort();
+    assert.equal((await first).name, 'AbortError');
+    assert.equal(await wait(client.call('sleep', 500, { idempotencyKey: 'shared' })), 'slept');
+    assert.deepEqual([(await client.status()).jobs.cancelled, (await client.status()).jobs.ok], [0, 1]);
+  });
+});
+
 test('a task that blocks is cancelled with its process', async () => {
   await withSupervisor({ workers: 1 }, async (supervisor) => {
     const client = supervisor.client();

@@ -194,8 +194,9 @@ class AsyncClient:
         self._process = os.getpid()
 
     async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
-        """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job."""
-        request = await self._run(call_request(task, input, **options))
+        """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job, unless it has an idempotency
+        key: then it may be that of others, too."""
+        request = await self._run(call_request(task, input, **options), options.get("idempotency_key") is None)
         return request.result()
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
@@ -277,7 +278,7 @@ class AsyncClient:
     def _address(self) -> str:
         return default_socket() if self._path is None else self._path
 
-    async def _run(self, job: JobRequest) -> _Asked:
+    async def _run(self, job: JobRequest, is_ours_alone: bool) -> _Asked:
         async with self._here().places:
             connection = await self._open()
             request = await connection.ask(job.header, job.data)
@@ -285,7 +286,8 @@ class AsyncClient:
                 while not request.is_done:
                     await request.change()
             except BaseException:
-                request.give_up()
+                if is_ours_alone:
+                    request.give_up()
                 raise
             return request
 

@@ -100,7 +100,7 @@ class Client:
         - `content_type`: the media type of the input; `metadata`: short texts for the task; `labels`: words to find the job by
 
         Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none. If the call
-        is interrupted, as by Ctrl-C, the job is cancelled.
+        is interrupted, as by Ctrl-C, the job is cancelled, unless it has an idempotency key.
         """
         wanted = call_request(task, input, **options)
         connection = self.connection()
@@ -109,7 +109,8 @@ class Client:
             connection.ask(wanted.header, wanted.data, request=request)
             connection.wait_for_end(request)
         except BaseException:
-            if request.may_be_sent:
+            # A job with a key may be that of others, too, so it goes on.
+            if request.may_be_sent and options.get("idempotency_key") is None:
                 self._cancel_unless_done(Job(self, connection, request))
             raise
         return request.result()

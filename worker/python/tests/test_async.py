@@ -135,6 +135,18 @@ class Failures(WithPool):
         self.assertEqual((await self.client.status())["jobs"]["cancelled"], before + 1)
         self.assertTrue(workers.is_alive(process), "the task has heard of it and returned")
 
+    async def test_cancelling_a_call_leaves_a_job_with_a_key_to_others(self):
+        call = asyncio.ensure_future(self.client.call("wait", str(self.file), idempotency_key="left"))
+        await self.running()
+        before = (await self.client.status())["jobs"]["cancelled"]
+        call.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await call
+        self.assertEqual((await self.client.status())["jobs"]["running"], 1)
+        self.file.unlink()
+        await self.client.call("wait", str(self.file), idempotency_key="left")
+        self.assertEqual((await self.client.status())["jobs"]["cancelled"], before)
+
     async def test_a_call_that_is_cancelled_at_once_leaves_no_job(self):
         await self.client.status()
         for _ in range(20):

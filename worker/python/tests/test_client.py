@@ -186,6 +186,25 @@ class Failures(WithPool):
         eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
         self.assertEqual(self.pool.call("square", 3), 9)
 
+    def test_an_interrupted_call_leaves_a_job_with_a_key_to_others(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        cancelled = self.pool.status()["jobs"]["cancelled"]
+
+        def interrupt():
+            self.running()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("wait", str(self.file), idempotency_key="interrupted")
+        thread.join(PATIENCE)
+        self.assertEqual(self.pool.status()["jobs"]["running"], 1)
+        self.file.unlink()
+        self.pool.call("wait", str(self.file), idempotency_key="interrupted")
+        self.assertEqual(self.pool.status()["jobs"]["cancelled"], cancelled)
+
 
     def test_a_call_that_is_interrupted_while_it_is_sent_harms_no_other(self):
         connection = self.pool.connection()

@@ -3,8 +3,8 @@
  *
  *   waiting --- there is room, and a connection ---> sent --- Accepted ---> accepted --- Finished ---> settled
  *      |                                              '--- Rejected, the connection is lost ------------^
- *      '--- the signal is aborted ---> settled        the signal is aborted: settled at once; Cancel is sent once its ID is known,
- *                                                     and its place stays taken until the supervisor has answered
+ *      '--- the signal is aborted ---> settled        the signal is aborted: settled at once; Cancel is sent once its ID is known
+ *                                                     (not with a key), and its place stays taken until the supervisor has answered
  */
 
 import { decodePayload, encodePayload } from '../payload.js';
@@ -132,8 +132,9 @@ export class Call {
     if (this.job !== '') this.#cancel();
   }
 
+  /** A job with a key may be that of others, too, so it goes on. */
   #cancel() {
-    cancel(/** @type {import('./connection.js').Connection} */ (this.#connection), this.job);
+    if (this.#options.idempotency === null) cancel(/** @type {import('./connection.js').Connection} */ (this.#connection), this.job);
   }
 }
 

@@ -19,7 +19,7 @@ const KEYS = new Set([
  * @property {Record<string, string> | Map<string, string>} [metadata] what goes with the job to its task
  * @property {string[]} [labels] words by which the job can be found
  * @property {string} [contentType] the media type of an input that is bytes or a string
- * @property {AbortSignal} [signal] cancels the job
+ * @property {AbortSignal} [signal] cancels the job, but for one with a key, which may be that of others
  */
 
 /**
