@@ -1,7 +1,7 @@
 //! `offload bench compare --with-node` and `--with-python`: the same jobs in other runtimes, in the same rounds; and `--policy`.
 
 use serde_json::Value;
-use tests::harness::{command, private_folder, run, run_offload, write_executable};
+use tests::harness::{PATIENCE, command, private_folder, run, run_offload, wait_for_end, write_executable};
 
 const SHORT: [&str; 8] =
     ["bench", "compare", "--strategies", "inline,offloaded", "--rounds", "2", "--seconds", "0.1"];
@@ -82,8 +82,8 @@ fn a_runtime_that_lies_fails_or_talks_too_much_ends_the_comparison_and_leaves_no
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
     let pid = std::fs::read_to_string(pid).expect("the number of what it has started");
-    let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-    assert!(state.is_err() || state.is_ok_and(|state| state.contains(") Z ")), "it was killed with the rest");
+    let pid = pid.trim().parse().expect("a number");
+    assert!(wait_for_end(pid, PATIENCE), "it was killed with the rest");
 }
 
 #[test]
