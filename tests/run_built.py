@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Runs the tests that cargo has built, several programs at once, and says at the end what has failed.
 
-usage: run_built.py MESSAGES FAILURES [-- COMMAND ...]
+usage: run_built.py MESSAGES FAILURES
 
 MESSAGES is what `cargo build --tests --message-format=json` said. A line for each failure goes to FAILURES: the test
-program and the name of the test. COMMAND, if any, runs beside the test programs, as one of them (the tests in the
-documentation).
+program and the name of the test.
 """
 
 import json
@@ -25,17 +24,17 @@ LANES = 3
 ALONE = {"tests/event_loop"}
 
 # What takes longest begins first, so that nothing is left alone at the end; the others come in any order.
-LONG = ["tests/spec", "tests/memory", "tests/in_numbers", "simulation/simulation", "tests/crash_matrix", "documentation"]
+LONG = ["tests/spec", "tests/memory", "tests/in_numbers", "simulation/simulation", "tests/crash_matrix"]
 
 # Tests that wait for processes most of the time: so many at once.
 THREADS = {"tests/spec": "4"}
 
 
 class Program:
-    """A test program, or a command that tests."""
+    """A test program."""
 
-    def __init__(self, name, command, folder):
-        self.name, self.command, self.folder = name, command, folder
+    def __init__(self, name, executable, folder):
+        self.name, self.executable, self.folder = name, executable, folder
         self.failures = []
 
     def run(self):
@@ -45,7 +44,7 @@ class Program:
             environment.setdefault("RUST_TEST_THREADS", THREADS[self.name])
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
-                self.command,
+                [self.executable],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -99,7 +98,7 @@ def built(messages):
         target = message["target"]
         if message["profile"]["test"]:
             name = f"{package.name}/{target['name']}"
-            programs[executable] = Program(name, [executable], str(package))
+            programs[executable] = Program(name, executable, str(package))
         elif target["name"] == "offload":
             folder = str(Path(executable).parent)
     return list(programs.values()), folder
@@ -131,11 +130,9 @@ def run_in_lanes(programs, lanes):
         thread.join()
 
 
-def main(messages, failures, *rest):
+def main(messages, failures):
     programs, folder = built(messages)
     os.environ["OFFLOAD_TEST_PROGRAMS"] = folder or ""
-    if rest:
-        programs.append(Program("documentation", list(rest[1:]), os.getcwd()))
     run_in_lanes([program for program in programs if program.name not in ALONE], LANES)
     run_in_lanes([program for program in programs if program.name in ALONE], 1)
     failed = [failure for program in programs for failure in program.failures]
