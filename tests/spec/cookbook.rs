@@ -87,6 +87,8 @@ fn each_line_of_the_cookbook_for_a_supervisor_does_what_it_says() {
     let recipes: Vec<(String, String)> =
         recipes().into_iter().filter(|(_, what)| needs_supervisor(what)).collect();
     assert_eq!(recipes.len(), 3, "{recipes:?}");
+    // A task that no worker has offered yet cannot be paused.
+    until("a worker offers gzip", || daemon.run(&["tasks"]).ok().text().contains("gzip").then_some(()));
     for (typed, what) in recipes {
         let folder = private_folder();
         prepare(folder.path());
