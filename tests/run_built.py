@@ -20,7 +20,7 @@ from pathlib import Path
 # processors have no more to do.
 LANES = 3
 
-# These judge times, or have work for all processors. They have the machine for themselves, after the others.
+# These judge times, or have work for all processors. No other test program runs beside them: they come last.
 ALONE = {"tests/event_loop"}
 
 # What takes longest begins first, so that nothing is left alone at the end; the others come in any order.

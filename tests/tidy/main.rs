@@ -1,5 +1,7 @@
 //! Rules of this project that the compiler does not check.
 
+mod all;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -237,7 +239,7 @@ fn the_core_depends_on_nouns_only() {
 #[test]
 fn unsafe_code_is_only_where_it_is_expected() {
     for (file, source) in all_sources() {
-        let is_expected = file.ends_with("sys.rs") || file.ends_with("tidy.rs");
+        let is_expected = file.ends_with("sys.rs") || file.ends_with("tidy/main.rs");
         let is_used = ["unsafe {", "unsafe fn", "unsafe impl", "expect(unsafe_code", "allow(unsafe_code"]
             .iter()
             .any(|word| source.contains(word));
@@ -323,120 +325,6 @@ fn sources_that_the_documents_name_are_there() {
         }
     }
     assert!(count > 20, "{count} names were found");
-}
-
-/// A cargo that builds nothing: it says that three test programs, and the one that they test, are in its own folder.
-const CARGO_THAT_BUILDS: &str = r#"#!/bin/sh
-folder=$(dirname "$0")
-case "$*" in
-build*--message-format*)
-  mkdir -p "$folder/tests"
-  for name in spec live_bytes fine offload; do
-    is_test=true
-    [ "$name" != offload ] || is_test=false
-    echo '{"reason":"compiler-artifact","executable":"'$folder/$name'","manifest_path":"'$folder/tests/Cargo.toml'",' \
-      '"target":{"name":"'$name'","kind":["bin"]},"profile":{"test":'$is_test'}}'
-  done ;;
-"#;
-
-/// Two of these programs fail, one of them without a word.
-const SPEC_THAT_FAILS: &str = r#"#!/bin/sh
-cat <<'END'
-running 2 tests
-test run::one ... FAILED
-test run::two ... FAILED
-
-failures:
-
----- run::one stdout ----
-    a line of its own output
-thread 'run::one' panicked
-
-failures:
-    run::one
-    run::two
-
-test result: FAILED. 0 passed; 2 failed
-END
-exit 101
-"#;
-const FAILS_WITHOUT_A_WORD: &str = "#!/bin/sh\nkill -9 $$\n";
-const FINE: &str = "#!/bin/sh\necho 'test result: ok. 1 passed; 0 failed'\n";
-
-/// Runs `tests/all` with another cargo, and with these as the test programs. Its end, from the last heading on, and its exit
-/// code.
-fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<i32>) {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    // It looks whether the others are there, and would install them.
-    let others =
-        ["cc", "gunzip", "sleep", "setsid", "perl", "chromium", "node", "npm"].map(|name| (name, FINE));
-    let ours = [("cargo", cargo), ("spec", spec), ("live_bytes", live_bytes), ("fine", FINE)];
-    for (name, script) in others.into_iter().chain(ours) {
-        let program = folder.path().join(name);
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
-    }
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut command = Command::new(workspace().join("tests/all"));
-    command.env("PATH", path).env("CARGO_TARGET_DIR", folder.path());
-    // There is no program that could be asked anything.
-    let ran = command
-        .env("OFFLOAD_SCHEMATHESIS", "true")
-        .env("OFFLOAD_NODE", "true")
-        .env("OFFLOAD_HTTP_APPS", "true")
-        .env("OFFLOAD_PYTHON", "true")
-        .output()
-        .unwrap();
-    let said = String::from_utf8(ran.stdout).unwrap();
-    let end = said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned();
-    (end, ran.status.code())
-}
-
-#[test]
-fn all_failures_of_a_run_are_told_at_its_end() {
-    let cargo = format!("{CARGO_THAT_BUILDS}fmt* | run*) exit 1 ;;\nesac\n");
-    let (end, code) = all_tests_with(&cargo, SPEC_THAT_FAILS, FAILS_WITHOUT_A_WORD);
-    let expected = "failed\n\
-        format\n\
-        the command of the README\n\
-        tests\n  \
-          tests/spec: run::one\n  \
-          tests/spec: run::two\n  \
-          tests/live_bytes: ended without a word, killed by signal 9\n\
-        three mistakes, which the simulator must find\n";
-    assert_eq!((end.as_str(), code), (expected, Some(1)));
-}
-
-#[test]
-fn tests_of_the_documentation_that_fail_are_told_too() {
-    let cargo =
-        format!("{CARGO_THAT_BUILDS}run*) echo '{FOUND}' ;;\n\"test --quiet --doc\"*) exit 101 ;;\nesac\n");
-    let (end, code) = all_tests_with(&cargo, FINE, FINE);
-    assert_eq!((end.as_str(), code), ("failed\ntests of the documentation\n", Some(1)));
-}
-
-#[test]
-fn without_a_build_nothing_is_tested_and_that_is_a_failure() {
-    let (end, code) = all_tests_with("#!/bin/sh\n[ \"$1\" != build ]\n", FINE, FINE);
-    assert_eq!((end.as_str(), code), ("failed\nbuild of the tests\nthe command of the README\n", Some(1)));
-}
-
-#[test]
-fn a_build_without_tests_is_a_failure() {
-    let cargo = format!("#!/bin/sh\n[ \"$1\" != run ] || echo '{FOUND}'\n");
-    assert_eq!(all_tests_with(&cargo, FINE, FINE), ("failed\ntests\n".to_owned(), Some(1)));
-}
-
-/// What the command of the README says, and the simulator when it has found a mistake.
-const FOUND: &str = r#"{"count":78498} {"count":148933} {"count":216816}
-seed 0 breaks O1"#;
-
-#[test]
-fn a_run_without_a_failure_says_so() {
-    let cargo = format!("{CARGO_THAT_BUILDS}run*) echo '{FOUND}' ;;\nesac\n");
-    let (end, code) = all_tests_with(&cargo, FINE, FINE);
-    assert_eq!((end.as_str(), code), ("all tests passed\n", Some(0)));
 }
 
 /// The sources of the package for Node.
