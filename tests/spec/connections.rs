@@ -13,12 +13,14 @@ use offload_supervisor::client::Client;
 use offload_supervisor::limits::PAGE_BYTES_MAX;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tests::harness::{Daemon, PATIENCE, command, offload, private_folder, run, run_offload, until};
+use tests::harness::{
+    Daemon, PATIENCE, command, offload, private_folder, read_once, run, run_offload, until,
+};
 
 /// A client that says what it likes, when it likes.
 pub(crate) struct Raw {
@@ -55,7 +57,7 @@ impl Raw {
             if self.decoder.announced().is_some() {
                 continue;
             }
-            let count = match self.socket.read(self.decoder.space()) {
+            let count = match read_once(&mut self.socket, self.decoder.space()) {
                 Ok(0) => return None,
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 read => read.expect("something comes in time"),

@@ -70,7 +70,7 @@ fn results_that_nobody_has_collected_are_counted_when_they_are_lost() {
             }
         }
         assert_eq!(daemon.wait(), 0);
-        let said = daemon.stderr.all();
+        let said = daemon.stderr.whole();
         assert!(said.iter().any(|line| line.ends_with("nobody had collected: 2")), "{said:#?}");
     }
 }

@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
-use tests::harness::{Daemon, Ran, descriptors_of, run_offload, until};
+use tests::harness::{Daemon, Ran, descriptors_of, read_once, run_offload, until};
 
 const LENGTH: usize = 1 << 20;
 
@@ -227,7 +227,7 @@ impl RawSender {
             None,
         );
         // A capability may be used once it was welcomed.
-        assert!(sender.0.read(&mut [0; 1000]).unwrap() > 0);
+        assert!(read_once(&mut sender.0, &mut [0; 1000]).unwrap() > 0);
         sender
     }
 

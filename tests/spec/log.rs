@@ -26,7 +26,7 @@ fn every_line_has_a_time_and_a_level() {
     daemon.run(&["reload"]).ok();
     daemon.signal(Signal::TERM);
     daemon.wait();
-    let lines = daemon.stderr.all();
+    let lines = daemon.stderr.whole();
     assert!(lines.len() > 10, "{lines:#?}");
     for line in &lines {
         assert!(level(line).is_some(), "{line}");
@@ -39,7 +39,7 @@ fn in_json_every_line_is_a_document_with_both() {
     daemon.submit(&["act", "exit7"]);
     daemon.signal(Signal::TERM);
     daemon.wait();
-    for line in daemon.stderr.all() {
+    for line in daemon.stderr.whole() {
         let document: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(["time", "level", "message"].iter().all(|key| document[*key].is_string()), "{line}");
     }
@@ -76,7 +76,7 @@ fn a_loop_of_crashes_is_told_in_few_lines_and_every_crash_is_counted() {
     assert!(deaths >= CRASHES, "{deaths} workers have ended");
     daemon.signal(Signal::TERM);
     daemon.wait();
-    let said = daemon.stderr.all();
+    let said = daemon.stderr.whole();
     let of_kind = said.iter().filter(|line| line.contains(" ended with exit code 7"));
     let written = of_kind.clone().count() as u64;
     let left_out: u64 = said

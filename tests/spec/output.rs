@@ -411,7 +411,7 @@ fn on_a_terminal(mut command: Command, input: &[u8], folder: &Path) -> (i32, Vec
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(wait_for_end(child.id(), PATIENCE));
     let code = child.wait().unwrap().code().unwrap();
-    (code, shown.all(), said)
+    (code, shown.whole(), said)
 }
 
 #[test]

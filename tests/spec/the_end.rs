@@ -125,7 +125,7 @@ fn a_supervisor_ends_in_good_order_by_every_signal_that_would_end_it() {
         let mut daemon = Daemon::start(&["--workers", "1"]);
         daemon.signal(which);
         assert_eq!(daemon.wait(), 0, "{which:?}");
-        let said = daemon.stderr.all();
+        let said = daemon.stderr.whole();
         assert!(said.iter().any(|line| line.contains(" info draining")), "{said:#?}");
     }
 }

@@ -119,7 +119,7 @@ impl Watched {
         }
         assert!(!self.shown().screen.screen().hide_cursor(), "{screen:?}");
         let code = after.split('.').next().and_then(|code| code.parse().ok()).expect("a number");
-        (code, self.stderr.all())
+        (code, self.stderr.whole())
     }
 }
 
@@ -283,7 +283,7 @@ fn a_terminal_that_is_gone_ends_it_by_its_signal_and_nothing_is_said() {
         assert!(wait_for_end(top.id(), PATIENCE), "it goes on: {script}");
         let ended = top.wait().expect("our own child");
         assert_eq!(ended.signal(), Some(Signal::HUP.as_raw()), "{script}: {ended} {:?}", stderr.all());
-        assert_eq!(stderr.all(), [""; 0], "{script}");
+        assert_eq!(stderr.whole(), [""; 0], "{script}");
     }
 }
 

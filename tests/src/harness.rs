@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -131,6 +131,20 @@ fn run_within(limit: Duration, command: &mut Command, stdin: &[u8]) -> Ran {
         assert!(ended, "{command:?} did not end in time: {ran:#?}");
         ran
     })
+}
+
+/// Reads once. The system does not take up a read with a time limit again after a signal, such as that of the end of a child of
+/// this process; here that is done.
+///
+/// # Errors
+/// Those of the read.
+pub fn read_once(source: &mut impl Read, space: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match source.read(space) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
 }
 
 fn read_all(source: &mut impl Read) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! A supervisor that answers HTTP, and the smallest client: it writes bytes as they are told and understands the answers. What a
 //! library would refuse to send is just what has to be tried.
 
-use crate::harness::{Daemon, PATIENCE};
+use crate::harness::{Daemon, PATIENCE, read_once};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -236,7 +236,7 @@ impl HttpConnection {
         let mut body = vec![0; length];
         let mut came = 0;
         while came < length {
-            match self.stream.read(&mut body[came..]) {
+            match read_once(&mut self.stream, &mut body[came..]) {
                 Ok(0) | Err(_) => break,
                 Ok(count) => came += count,
             }

@@ -1,9 +1,9 @@
 //! What was broken once, by somebody who tried.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use tests::harness::{Daemon, private_folder, run_offload, until};
+use tests::harness::{Daemon, descriptors_of, private_folder, read_once, run_offload, until};
 use tests::http::{HttpConnection, HttpDaemon};
 
 #[test]
@@ -172,8 +172,8 @@ fn descriptors_that_a_client_sends_along_are_not_kept() {
     let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("it listens");
     let mut answer = [0; 1 << 10];
-    assert_ne!(stream.read(&mut answer).expect("an answer"), 0);
-    let before = tests::harness::descriptors_of(http.daemon.pid());
+    assert_ne!(read_once(&mut stream, &mut answer).expect("an answer"), 0);
+    let before = descriptors_of(http.daemon.pid());
     let ours = std::fs::File::open("/dev/null").expect("it is there");
     let all = vec![ours.as_fd(); MOST];
     let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -181,6 +181,7 @@ fn descriptors_that_a_client_sends_along_are_not_kept() {
     assert!(along.push(SendAncillaryMessage::ScmRights(&all)));
     let bytes = [std::io::IoSlice::new(request.as_bytes())];
     sendmsg(&stream, &bytes, &mut along, SendFlags::empty()).expect("it is sent");
-    assert_ne!(stream.read(&mut answer).expect("an answer"), 0);
-    assert_eq!(tests::harness::descriptors_of(http.daemon.pid()), before);
+    assert_ne!(read_once(&mut stream, &mut answer).expect("an answer"), 0);
+    // Fewer are no matter: one of its own may be gone by now.
+    until("they are closed", || (descriptors_of(http.daemon.pid()) <= before).then_some(()));
 }
