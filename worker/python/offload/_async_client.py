@@ -84,10 +84,11 @@ class _Connection(asyncio.Protocol):
         _, connection = await loop.create_unix_connection(lambda: cls(path), sock=end)
         connection._transport.write(Dialogue.hello(name))
         try:
-            await asyncio.wait_for(asyncio.shield(connection._greeted), GREETING_TIMEOUT)
-        except asyncio.TimeoutError:
-            connection.close()
-            raise NoSupervisor(f"the supervisor at {path} does not answer within {GREETING_TIMEOUT:.0f} s") from None
+            # Before Python 3.12 `wait_for` loses a cancellation that comes together with what is awaited; `wait` does not.
+            await asyncio.wait([connection._greeted], timeout=GREETING_TIMEOUT)
+            if not connection._greeted.done():
+                raise NoSupervisor(f"the supervisor at {path} does not answer within {GREETING_TIMEOUT:.0f} s")
+            connection._greeted.result()
         except BaseException:
             connection.close()
             raise

@@ -6,9 +6,11 @@ import pathlib
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, Pool, Rejected
 from offload import _messages as messages
+from offload._async_client import _Connection
 from offload._wire import frame
 
 from . import workers
@@ -155,6 +157,21 @@ class Failures(WithPool):
             call.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await call
+        await self.nothing_runs()
+
+    async def test_a_call_that_is_cancelled_when_its_connection_is_there_leaves_no_job(self):
+        received, calls = _Connection.data_received, []
+
+        def received_and_cancelled(connection, data):
+            was_open = connection.dialogue.is_open
+            received(connection, data)
+            if connection.dialogue.is_open and not was_open:
+                calls[0].cancel()
+
+        with mock.patch.object(_Connection, "data_received", received_and_cancelled):
+            calls.append(asyncio.ensure_future(self.client.call("hang", 1)))
+            await asyncio.wait(calls, timeout=PATIENCE)
+        self.assertTrue(calls[0].cancelled(), calls)
         await self.nothing_runs()
 
     async def test_a_call_has_the_time_that_asyncio_gives_it(self):
