@@ -21,7 +21,7 @@ pub struct Job {
     pub(crate) input: Input,
     pub(crate) media_type: MediaType,
     pub(crate) options: SubmitOptions,
-    pub(crate) client: String,
+    pub(crate) client: Arc<str>,
     /// The process that submitted the job. Clients without a name are told apart by it.
     pub(crate) peer: Option<Peer>,
     /// The input was counted in memory as it arrived.
@@ -144,7 +144,7 @@ impl Job {
 
     /// Sets the name of the client, for tables and for fairness. At most 64 bytes are used. All jobs under one name
     /// share the limits of one client.
-    pub fn client(self, client: impl Into<String>) -> Job {
+    pub fn client(self, client: impl Into<Arc<str>>) -> Job {
         Job { client: client.into(), ..self }
     }
 
@@ -190,13 +190,13 @@ impl Job {
     /// The job as the core sees it: the core knows each client by one name. The name of the task is taken out.
     pub(crate) fn take_request(&mut self, keeps_output: bool) -> JobRequest {
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
-        let client = cut(&self.client, NAME_MAX);
+        let client = &self.client;
         let key = self.options.idempotency.as_ref();
         JobRequest {
             task: std::mem::take(&mut self.task),
             client: account_name(client, self.peer),
             priority: self.options.priority,
-            owner: key.map_or(Owner::Nameless, |_| Owner::of(client)),
+            owner: key.map_or(Owner::Nameless, |_| Owner::of(cut(client, NAME_MAX))),
             stream: self.options.stream,
             keeps_output,
             key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),
@@ -214,10 +214,11 @@ impl Job {
 
 /// The name that a job is charged to: the client's name, or the process of a client without a name. Empty if this
 /// program submits the job and gives no name.
-pub(crate) fn account_name(client: &str, peer: Option<Peer>) -> String {
+pub(crate) fn account_name(client: &Arc<str>, peer: Option<Peer>) -> Arc<str> {
     match (cut(client, NAME_MAX), peer) {
-        ("", Some(peer)) => peer.to_string(),
-        (client, _) => client.to_owned(),
+        ("", Some(peer)) => peer.to_string().into(),
+        (name, _) if name.len() == client.len() => Arc::clone(client),
+        (name, _) => name.into(),
     }
 }
 

@@ -90,7 +90,7 @@ impl ComputePool {
             Ok(submitted) if submitted.is_known => None,
             Ok(submitted) => Some(submitted.job),
             Err(refused) => {
-                let finished = Hub::refusal(&refused.task, refused.error);
+                let finished = Box::new(Hub::refusal(&refused.task, refused.error));
                 if let Some(subscriber) = refused.subscriber {
                     let held = OutputCharge::none();
                     self.handle

@@ -25,6 +25,8 @@
 //!   that rejects a job by itself calls [`Service::count_refused`].
 //! - Bytes of the body have arrived: [`Account::set_arriving`].
 //! - A request body has arrived completely: [`Session::submit`].
+//! - A front each of whose requests is one job that is awaited needs no session for it: [`Service::asker`],
+//!   [`Service::account`], [`Service::run`].
 //! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
 //! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain),
 //!   [`status`](Service::status), [`tasks`](Service::tasks), [`Session::dead_letter`].
@@ -67,6 +69,7 @@
 //! [`Service::drain_because`].
 
 mod account;
+mod asker;
 mod descriptors;
 mod error;
 mod prerequisites;
@@ -98,6 +101,7 @@ pub use crate::hub::PoolConfig;
 pub use crate::log::Log;
 pub use crate::peer::{Peer, is_client_name};
 pub use account::Account;
+pub use asker::{Asker, Running};
 pub use descriptors::Connections;
 pub use error::ServiceStartError;
 pub use prerequisites::{Generations, Prerequisites};
@@ -406,6 +410,13 @@ impl Service {
         self.count_refused(OutcomeCode::TooLarge);
         let message = self.hub().borrow().config().too_large(length as u64);
         Reply::refusal(OutcomeCode::TooLarge, message)
+    }
+
+    /// Counts a job as refused because there is no room for its body of `length` bytes on this account, and returns the answer.
+    pub fn refuse_input(&self, account: &Account, length: usize) -> Reply {
+        let why = account.why_no_room(length as u64);
+        self.count_refused(why.code);
+        Reply::Refusal(why)
     }
 
     /// Counts a job that the front refuses for a reason of its own; the code is what it tells the client.

@@ -155,7 +155,7 @@ impl World {
         let is_tile = !choices.chance(tape, 120);
         let request = JobRequest {
             task: if is_tile { "tile" } else { "sum" }.to_owned(),
-            client: choices.pick(tape, &["ann", "bob", "cy"]).to_owned(),
+            client: choices.pick(tape, &["ann", "bob", "cy"]).into(),
             input_bytes: if choices.chance(tape, 40) { 1 << 20 } else { 10 },
             has_file: choices.chance(tape, 30),
             stream: choices.chance(tape, 30),

@@ -10,6 +10,7 @@ use offload_core::kept::Owner;
 use offload_core::queue::HEAD_START;
 use offload_protocol::nouns::{Lane, TaskOffer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use variety::{ask_for_a_stream, ask_the_shell, give_a_file};
 
@@ -235,7 +236,7 @@ impl Script {
         let number = choices.pick(tape, &[40, 100, 200]);
         let wish = |index| {
             let priority = choices.range(tape, 0, levels) as i8;
-            let client = if index % 2 == 0 { "ann" } else { "bob" }.to_owned();
+            let client = if index % 2 == 0 { "ann" } else { "bob" }.into();
             let request = JobRequest { task: task.to_owned(), client, priority, ..JobRequest::default() };
             (Mono::default(), Wish::Submit(request))
         };
@@ -271,7 +272,7 @@ impl Script {
                 now = now + 5 * MS + choices.delay(tape, 50 * MS);
             }
             let task = choices.pick(tape, tasks);
-            let client = choices.pick(tape, &["ann", "bob", ""]).to_owned();
+            let client = choices.pick(tape, &["ann", "bob", ""]).into();
             let mut request = JobRequest { task: task.to_owned(), client, ..JobRequest::default() };
             if !is_first && choices.chance(tape, share) {
                 let what = choices.pick(tape, deadly);
@@ -451,7 +452,7 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
     let attempts =
         choices.chance(tape, 250).then(|| choices.pick(tape, &[2, 0, 1, 3, 5, 100])).map(|n: u32| n);
     let lane = choices.chance(tape, 40).then(|| choices.pick(tape, &[Lane::Cpu, Lane::Io]));
-    let client = choices.pick(tape, &CLIENTS).to_owned();
+    let client: Arc<str> = choices.pick(tape, &CLIENTS).into();
     let priority = if choices.chance(tape, 200) { choices.pick(tape, &[5, -10, 10, 11]) } else { 0 };
     let key = choices.chance(tape, 150).then(|| {
         let name = choices.pick(tape, &["a", "b", "c", ""]).to_owned();

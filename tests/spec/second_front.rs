@@ -13,10 +13,11 @@
 //! `NUMBER` is the number of the line that is answered.
 
 use offload_protocol::messages::View;
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::event_loop::{EventLoop, HandleId, Interest, LoopHandle};
 use offload_supervisor::service::{OnReply, Reply, Service, ServiceConfig, Session, Submission};
 use offload_supervisor::views::{Page, Row};
-use offload_supervisor::{Job, Level, PoolConfig, Program, ServerEnd};
+use offload_supervisor::{Finished, Job, Level, PoolConfig, Program, ServerEnd};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -279,6 +280,42 @@ fn with_two_clients(test: impl FnOnce(Caller, Caller) + Send + 'static) -> Serve
     event_loop.run().unwrap();
     clients.join().unwrap();
     service.end()
+}
+
+#[test]
+fn a_front_whose_requests_are_single_jobs_needs_no_session() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let words = vec![offload().to_str().unwrap().to_owned(), "worker".to_owned()];
+    let mut pool = PoolConfig { log: Level::Quiet, ..PoolConfig::with(Program::command(words)) };
+    (pool.core.workers, pool.core.spares) = (1, 0);
+    let service =
+        Service::start(ServiceConfig { io_threads: 1, ..ServiceConfig::with(pool) }, &mut event_loop)
+            .unwrap();
+    let asker = service.asker(None, "one");
+    let ended = Rc::new(RefCell::new(Vec::new()));
+    let run = |job: Job| {
+        let (ended, service_at_end) = (Rc::clone(&ended), service.clone());
+        service.run(&asker, job, false, move |report| {
+            let Finished { report, output } = *report.finished;
+            ended.borrow_mut().push((report.outcome, output));
+            if ended.borrow().len() == 2 {
+                service_at_end.stop();
+            }
+        })
+    };
+    let refused =
+        [Job::new("echo").idempotency_key("once"), Job::new("echo").stream()].map(|job| run(job).err());
+    assert!(refused.iter().all(|error| error.as_ref().is_some_and(|it| it.code == OutcomeCode::Unsupported)));
+    let account = service.account(&asker);
+    assert_eq!((asker.name(), account.name(), account.has_room(5)), ("one", "one", true));
+    let mut waiting = run(Job::new("echo").input("hello")).ok().unwrap();
+    let given_up = run(Job::new("sleep").input("3600000")).ok().unwrap();
+    drop(given_up);
+    event_loop.run().unwrap();
+    waiting.is_over();
+    let ended = ended.take();
+    assert_eq!(ended[0].0, OutcomeCode::Cancelled, "it was given up before it began");
+    assert_eq!((ended[1].0, &*ended[1].1), (OutcomeCode::Ok, &b"hello"[..]));
 }
 
 #[test]

@@ -174,6 +174,10 @@ impl Core {
     /// Gives a job to a worker: to be run, alone or together with others, or to lie in its tray.
     pub(super) fn give(&mut self, turn: &mut Turn<'_>, id: JobId, slot: SlotIndex, tray: Option<InTray>) {
         let most = if tray.is_some() { 1 } else { self.together_most(id, slot) };
+        if most == 1 {
+            self.hand_over(turn.now, id, slot, tray);
+            return self.send_one(turn, slot, id);
+        }
         let mut members = vec![id];
         let mut group = self.jobs.get(id).and_then(|first| Group::of(first, most));
         self.hand_over(turn.now, id, slot, tray);
@@ -188,9 +192,7 @@ impl Core {
             members.push(next);
         }
         self.send(turn, slot, &members);
-        if most > 1 {
-            self.ripen(turn.now);
-        }
+        self.ripen(turn.now);
     }
 
     /// How many jobs may go to this slot together if this one is the first.
@@ -262,7 +264,7 @@ impl Core {
         }
     }
 
-    /// Tells the worker of this slot of jobs that were handed over.
+    /// Tells the worker of this slot of jobs that were handed over together.
     fn send(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, members: &[JobId]) {
         let attempt = |id: &JobId| Some((*id, self.jobs.get(*id)?.attempts + 1));
         let given: Vec<(JobId, u32)> = members.iter().filter_map(attempt).collect();
@@ -271,18 +273,22 @@ impl Core {
             turn.push(Action::Batch { worker, jobs: given.len() as u32 });
             self.tally.batch(given.len() as u64);
         }
-        for &(job, attempt) in &given {
-            let in_tray = self.slots[slot].load().is_some_and(|load| load.in_tray(job).is_some());
-            if in_tray {
-                self.tally.prefetch();
-                turn.push(Action::Prefetch { worker, job, attempt });
-                continue;
-            }
-            let resume = self.jobs.get(job).is_some_and(|job| job.past.checkpoint_bytes > 0);
-            turn.push(Action::Run { worker, job, attempt, resume });
-        }
+        given.iter().for_each(|(job, _)| self.send_one(turn, slot, *job));
         if let Some(load) = self.slot_mut(slot).load_mut().filter(|_| given.len() > 1) {
             load.batch = given;
+        }
+    }
+
+    /// Tells the worker of this slot of a job that was handed over.
+    fn send_one(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, id: JobId) {
+        let place = &self.slots[slot];
+        let (Some(worker), Some(job)) = (place.worker(), self.jobs.get(id)) else { return };
+        let (attempt, resume) = (job.attempts + 1, job.past.checkpoint_bytes > 0);
+        if place.load().is_some_and(|load| load.in_tray(id).is_some()) {
+            self.tally.prefetch();
+            turn.push(Action::Prefetch { worker, job: id, attempt });
+        } else {
+            turn.push(Action::Run { worker, job: id, attempt, resume });
         }
     }
 }

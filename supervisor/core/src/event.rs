@@ -346,7 +346,7 @@ pub struct JobRequest {
     /// Name of the task.
     pub task: String,
     /// Name of the client. All jobs of one name share what one client may have.
-    pub client: String,
+    pub client: Arc<str>,
     /// The owner of its key. What is kept after its end is charged to `client`.
     pub owner: Owner,
     /// The submitter reads the output in parts, as they come. Such a job has no key, and its output is not kept.

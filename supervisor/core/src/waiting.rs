@@ -343,22 +343,16 @@ impl super::Program {
 
     /// The first job of each queue among the kinds for which `is_it` returns true, in the order in which they would
     /// be served.
-    pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> impl Iterator<Item = (Next, Line)> {
-        let (mut heads, mut count) = ([None; Line::ALL.len()], 0);
+    pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> Heads {
+        let mut heads = Heads::default();
         for line in Line::ALL.into_iter().filter(|line| !self.queue(*line).is_empty()) {
-            if let Some(first) = self.queue(line).first_of(&is_it) {
-                heads[count] = Some((first, line));
-                count += 1;
-            }
+            heads.add(self.queue(line).first_of(&is_it), line);
         }
-        let gathered: Vec<(Next, Line)> = self
-            .gatherings
-            .ripe()
-            .filter_map(|queue| Some((queue.first_of(&is_it)?, Line::GATHERING)))
-            .collect();
-        // Usually there is one.
-        heads[..count].sort_unstable_by_key(|head| head.map(|(next, _)| next));
-        merged(heads, count, gathered)
+        for queue in self.gatherings.ripe() {
+            heads.add(queue.first_of(&is_it), Line::GATHERING);
+        }
+        heads.sort();
+        heads
     }
 
     /// How many jobs wait.
@@ -367,18 +361,51 @@ impl super::Program {
     }
 }
 
-/// The first heads, which are in order, with others.
-fn merged<const N: usize>(
-    mut heads: [Option<(Next, Line)>; N],
+/// The first jobs of queues, in their order. It is asked for with each event and is nearly always empty, so it is made in place.
+#[derive(Default)]
+pub(super) struct Heads {
+    few: [Option<(Next, Line)>; Line::ALL.len()],
     count: usize,
-    others: Vec<(Next, Line)>,
-) -> impl Iterator<Item = (Next, Line)> {
-    let mut all = others;
-    if !all.is_empty() {
-        all.extend(heads.iter_mut().take(count).filter_map(Option::take));
-        all.sort_unstable_by_key(|(next, _)| *next);
+    /// All of them, if they are more.
+    many: Vec<(Next, Line)>,
+    /// How many were taken.
+    taken: usize,
+}
+
+impl Heads {
+    fn add(&mut self, next: Option<Next>, line: Line) {
+        let Some(next) = next else { return };
+        match self.few.get_mut(self.count) {
+            Some(place) if self.many.is_empty() => {
+                *place = Some((next, line));
+                self.count += 1;
+            }
+            _ => {
+                self.many.extend(self.few.iter_mut().filter_map(Option::take));
+                self.many.push((next, line));
+            }
+        }
     }
-    heads.into_iter().take(count).flatten().chain(all)
+
+    fn sort(&mut self) {
+        if self.count > 1 {
+            self.few[..self.count].sort_unstable_by_key(|head| head.map(|(next, _)| next));
+            self.many.sort_unstable_by_key(|(next, _)| *next);
+        }
+    }
+}
+
+impl Iterator for Heads {
+    type Item = (Next, Line);
+
+    fn next(&mut self) -> Option<(Next, Line)> {
+        let head = match self.many.is_empty() {
+            true => self.few.get(self.taken).copied().flatten(),
+            false => self.many.get(self.taken).copied(),
+        };
+        self.taken += 1;
+        head
+    }
 }
 
 fn nanos(time: Duration) -> i64 {

@@ -44,6 +44,8 @@ pub struct RequestBody {
     /// Once it was waited for.
     pace: Option<BodyPace>,
     incoming: Incoming,
+    /// What was read of it to see whether it has come as a whole.
+    ahead: Option<Result<Bytes, BodyError>>,
     media_type: MediaType,
     mark: Rc<RequestMark>,
     max: Option<u64>,
@@ -57,7 +59,7 @@ impl RequestBody {
         let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
         let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
         let is_encoded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        RequestBody { pace: None, incoming, media_type, mark, max: None, is_encoded }
+        RequestBody { pace: None, incoming, ahead: None, media_type, mark, max: None, is_encoded }
     }
 
     /// Whether it has a `Content-Encoding`, such as `gzip`: what comes is not what its media type says. As the input of a job it is
@@ -68,7 +70,24 @@ impl RequestBody {
 
     /// Its length in bytes, if the client has stated it.
     pub fn length(&self) -> Option<u64> {
-        self.incoming.size_hint().exact()
+        let ahead = self.ahead.as_ref().and_then(|ahead| ahead.as_ref().ok()).map_or(0, Bytes::len);
+        Some(self.incoming.size_hint().exact()? + ahead as u64)
+    }
+
+    /// All of it, if its length was stated and it is here already. If not, nothing of it is lost: the rest is awaited with
+    /// [`RequestBody::next`].
+    pub(crate) fn whole_now(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
+        if self.length()? == 0 {
+            return Some(Bytes::new());
+        }
+        match self.poll_next(context) {
+            Poll::Ready(Some(Ok(bytes))) if self.incoming.is_end_stream() => Some(bytes),
+            Poll::Ready(other) => {
+                self.ahead = other;
+                None
+            }
+            Poll::Pending => None,
+        }
     }
 
     /// Sets how many bytes it may have when it becomes the input of a job. By default it is as many as the supervisor allows; a
@@ -101,6 +120,9 @@ impl RequestBody {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        if let Some(ahead) = self.ahead.take() {
+            return Poll::Ready(Some(ahead));
+        }
         let patience = self.mark.patience();
         loop {
             if patience.is_body_late() {
@@ -134,7 +156,7 @@ pub struct Body {
     /// The request is under way until this is dropped.
     mark: Option<Rc<RequestMark>>,
     /// Its line in the access log is written when this is dropped.
-    logged: Option<Logged>,
+    logged: Option<Box<Logged>>,
     /// Of a kept output, of which this is the only copy that the client can ask for.
     collection: Option<Collection>,
 }
@@ -143,6 +165,8 @@ pub struct Body {
 enum Content {
     #[default]
     Empty,
+    /// Nearly all are one piece.
+    Piece(Bytes),
     /// Pieces of known length.
     Pieces { pieces: VecDeque<Bytes>, left: u64 },
     /// What this returns, until it returns None.
@@ -179,7 +203,12 @@ impl Body {
     /// These bytes. `held` is dropped when the last of them were handed to the system, or the client is gone.
     pub fn holding(bytes: Bytes, held: impl Any) -> Body {
         let held: Rc<dyn Any> = Rc::new(held);
-        Body::of_pieces(bytes, Some(&held))
+        Body::holding_shared(bytes, &held)
+    }
+
+    /// The same, for what others hold, too.
+    pub(crate) fn holding_shared(bytes: Bytes, held: &Rc<dyn Any>) -> Body {
+        Body::of_pieces(bytes, Some(held))
     }
 
     /// What `produce` returns, of a length that nobody has to know. It is asked only when the client has room, so a client that
@@ -189,30 +218,34 @@ impl Body {
     }
 
     fn of_pieces(mut bytes: Bytes, held: Option<&Rc<dyn Any>>) -> Body {
-        let left = bytes.len() as u64;
-        let mut pieces = VecDeque::with_capacity(bytes.len().div_ceil(PIECE));
-        while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(PIECE));
-            pieces.push_back(match held {
-                Some(held) => holding(piece, Rc::clone(held)),
-                None => piece,
-            });
-        }
-        Body {
-            content: if left == 0 { Content::Empty } else { Content::Pieces { pieces, left } },
-            ..Body::default()
-        }
+        let kept = |piece: Bytes| match held {
+            Some(held) => holding(piece, Rc::clone(held)),
+            None => piece,
+        };
+        let content = match bytes.len() {
+            0 => Content::Empty,
+            1..=PIECE => Content::Piece(kept(bytes)),
+            _ => {
+                let left = bytes.len() as u64;
+                let mut pieces = VecDeque::with_capacity(bytes.len().div_ceil(PIECE));
+                while !bytes.is_empty() {
+                    pieces.push_back(kept(bytes.split_to(bytes.len().min(PIECE))));
+                }
+                Content::Pieces { pieces, left }
+            }
+        };
+        Body { content, ..Body::default() }
     }
 
-    pub(crate) fn logged(self, logged: Logged) -> Body {
-        Body { logged: Some(logged), ..self }
+    pub(crate) fn log(&mut self, logged: Logged) {
+        self.logged = Some(Box::new(logged));
     }
 
     /// When all of it was handed to the system, the kept output is collected. If the client is gone before, it stays.
     pub(crate) fn collects(&mut self, collection: Option<Collection>) {
         match self.content {
             Content::Empty => collection.into_iter().for_each(Collection::complete),
-            Content::Pieces { .. } | Content::Stream(_) => self.collection = collection,
+            Content::Piece(_) | Content::Pieces { .. } | Content::Stream(_) => self.collection = collection,
         }
     }
 
@@ -227,12 +260,14 @@ impl Body {
         }
     }
 
-    pub(crate) fn marked(self, mark: Rc<RequestMark>) -> Body {
-        let unread = match self.content {
+    pub(crate) fn mark(&mut self, mark: Rc<RequestMark>) {
+        self.unread = match self.content {
             Content::Empty => None,
-            Content::Pieces { .. } | Content::Stream(_) => Some(mark.patience().has_unread()),
+            Content::Piece(_) | Content::Pieces { .. } | Content::Stream(_) => {
+                Some(mark.patience().has_unread())
+            }
         };
-        Body { mark: Some(mark), unread, ..self }
+        self.mark = Some(mark);
     }
 
     /// The client has made room for this, or for the end.
@@ -302,6 +337,11 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let next = match &mut self.content {
             Content::Empty => None,
+            Content::Piece(piece) => {
+                let piece = std::mem::take(piece);
+                self.content = Content::Empty;
+                Some(Ok(self.last(piece)))
+            }
             Content::Pieces { pieces, left } => match pieces.pop_front() {
                 None => None,
                 Some(piece) => {
@@ -329,6 +369,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Empty => true,
+            Content::Piece(_) => false,
             Content::Pieces { left, .. } => *left == 0,
             Content::Stream(_) => false,
         }
@@ -337,6 +378,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
+            Content::Piece(piece) => SizeHint::with_exact(piece.len() as u64),
             Content::Pieces { left, .. } => SizeHint::with_exact(*left),
             Content::Stream(_) => SizeHint::default(),
         }

@@ -8,8 +8,9 @@
 use crate::body::{Body, RequestBody};
 use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFFER};
 use crate::line::{Line, Protocol, Wire};
+use crate::patience::RequestMark;
 use crate::request::Remote;
-use crate::respond::Response;
+use crate::server::Answering;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
@@ -19,17 +20,12 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Poll, Waker, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 /// Answers requests.
 pub(crate) trait Answer {
     /// The response to one request. Dropping the future means that the client is gone.
-    fn answer(
-        &self,
-        head: http::request::Parts,
-        body: RequestBody,
-        remote: Remote,
-    ) -> Pin<Box<dyn Future<Output = Response>>>;
+    fn answer(&self, head: http::request::Parts, body: RequestBody, remote: Remote) -> Answering;
 
     /// A request, or a whole connection, was refused with this status before it was understood.
     fn refused(&self, status: u16, remote: Remote);
@@ -154,7 +150,7 @@ struct Requests {
 impl HyperService<http::Request<Incoming>> for Requests {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>>>>;
+    type Future = UnderWay;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let mark = Rc::new(self.line.patience().request_begins());
@@ -164,13 +160,26 @@ impl HyperService<http::Request<Incoming>> for Requests {
             head.extensions.insert(version);
         }
         let body = RequestBody::new(&head, incoming, Rc::clone(&mark));
-        let mut answer = self.answer.answer(head, body, self.remote);
-        let line = Rc::clone(&self.line);
-        Box::pin(poll_fn(move |context| {
-            let response = ready!(answer.as_mut().poll(context));
-            line.traffic().answer(response.status());
-            line.answer_begins(response.body());
-            Poll::Ready(Ok(response.map(|body| body.marked(Rc::clone(&mark)))))
-        }))
+        let answering = self.answer.answer(head, body, self.remote);
+        UnderWay { answering, line: Rc::clone(&self.line), mark }
+    }
+}
+
+/// A request until its response begins. There is one for each request: it is not boxed, and nothing in it is but the handler.
+struct UnderWay {
+    answering: Answering,
+    line: Rc<Line>,
+    mark: Rc<RequestMark>,
+}
+
+impl Future for UnderWay {
+    type Output = Result<http::Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut response = ready!(Pin::new(&mut self.answering).poll(context));
+        self.line.traffic().answer(response.status());
+        self.line.answer_begins(response.body());
+        response.body_mut().mark(Rc::clone(&self.mark));
+        Poll::Ready(Ok(response))
     }
 }

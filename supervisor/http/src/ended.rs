@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
 use offload_supervisor::service::{Reply, Report};
-use std::fmt::Write;
+use std::any::Any;
 use std::rc::Rc;
 
 /// Where the time of the job went, in a response.
@@ -19,14 +19,15 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 ///
 /// # Errors
 /// It failed.
-pub(crate) fn finished(report: Report, job: String) -> Result<Output, Failure> {
+pub(crate) fn finished(report: Report) -> Result<Output, Failure> {
     match &report.finished.report.error {
         None => Ok(Output { report: Rc::new(report) }),
         Some(error) => {
             let attempts = Some(report.finished.report.attempts);
             let timing = timing(&report.finished.report.receipt);
             let problem = Problem::of_job(report.finished.report.outcome, error);
-            Err(Failure { problem: Problem { job: Some(job), attempts, ..problem }, timing: Some(timing) })
+            let job = Some(report.finished.report.job.clone());
+            Err(Failure { problem: Problem { job, attempts, ..problem }, timing: Some(timing) })
         }
     }
 }
@@ -63,13 +64,14 @@ impl IntoResponse for Output {
         let report = self.report();
         let (media_type, timing) = (header(report.media_type.as_str()), timing(&report.receipt));
         let job = header(&report.job);
-        let mut body = Body::holding(self.bytes().clone(), Rc::clone(&self.report));
+        let held: Rc<dyn Any> = self.report.clone();
+        let mut body = Body::holding_shared(self.bytes().clone(), &held);
         body.collects(self.report.collection.clone());
         let mut response = Response::new(body);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, media_type);
         headers.insert(JOB, job);
-        headers.insert(SERVER_TIMING, header(&timing));
+        headers.insert(SERVER_TIMING, timing);
         response
     }
 }
@@ -78,7 +80,7 @@ impl IntoResponse for Output {
 #[derive(Clone, Debug)]
 pub struct Failure {
     problem: Problem,
-    timing: Option<String>,
+    timing: Option<HeaderValue>,
 }
 
 impl Failure {
@@ -125,25 +127,45 @@ impl IntoResponse for Failure {
         let job = self.problem.job.as_deref().map(header);
         let mut response = self.problem.into_response();
         response.headers_mut().extend(job.map(|job| (JOB, job)));
-        response.headers_mut().extend(self.timing.map(|timing| (SERVER_TIMING, header(&timing))));
+        response.headers_mut().extend(self.timing.map(|timing| (SERVER_TIMING, timing)));
         response
     }
 }
 
-/// Times in milliseconds, as the header wants them.
-pub(crate) fn timing(receipt: &Receipt) -> String {
+/// Times in milliseconds, as the header wants them. Each response has them, and the machinery of `format!` would take longer than
+/// all of its other fields.
+pub(crate) fn timing(receipt: &Receipt) -> HeaderValue {
     let Receipt { queued_us, run_us, returned_us, .. } = receipt;
-    let mut text = String::with_capacity(64);
-    for (place, (name, micros)) in
-        [("queue", queued_us), ("run", run_us), ("return", returned_us)].into_iter().enumerate()
-    {
-        let separator = if place == 0 { "" } else { ", " };
-        let _ = write!(text, "{separator}{name};dur={}.{:03}", micros / 1000, micros % 1000);
+    let mut text = Vec::with_capacity(64);
+    let times = [("queue;dur=", queued_us), (", run;dur=", run_us), (", return;dur=", returned_us)];
+    for (name, micros) in times {
+        text.extend_from_slice(name.as_bytes());
+        push_decimal(&mut text, micros / 1000);
+        text.push(b'.');
+        text.extend([100, 10, 1].map(|place| b'0' + (micros / place % 10) as u8));
     }
-    text
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""))
+}
+
+fn push_decimal(text: &mut Vec<u8>, number: u64) {
+    if number >= 10 {
+        push_decimal(text, number / 10);
+    }
+    text.push(b'0' + (number % 10) as u8);
 }
 
 /// The texts that come here are visible ASCII.
 pub(crate) fn header(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_milliseconds_with_three_places() {
+        let receipt = Receipt { queued_us: 0, run_us: 1_234_567, returned_us: 45, ..Receipt::default() };
+        assert_eq!(timing(&receipt), "queue;dur=0.000, run;dur=1234.567, return;dur=0.045");
+    }
 }

@@ -16,6 +16,7 @@
 
 use crate::limits::{CHUNK_EXTENSION_MAX, FIELDS_MAX, HEAD_MAX, TARGET_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX};
 use std::fmt;
+use std::mem::MaybeUninit;
 
 /// Why nothing more is read from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +117,7 @@ impl Guard {
     /// Where the head ends, if all of it is there. A control character or half a line end is a violation as soon as it is seen.
     fn end_of_head(&mut self, bytes: &[u8], skipped: usize) -> Result<Option<usize>, Violation> {
         let mut at = self.looked_at.max(skipped);
-        while let Some(found) =
-            bytes.get(at..).and_then(|rest| rest.iter().position(|byte| is_control(*byte)))
-        {
+        while let Some(found) = bytes.get(at..).and_then(first_control) {
             let place = at + found;
             if bytes[place] != b'\r' {
                 return Err(bad("a control character, or a line that does not end with CR and LF"));
@@ -150,11 +149,19 @@ fn is_control(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
 
+/// Where the first control character is. Most of a head has none, so many bytes are looked at together.
+fn first_control(bytes: &[u8]) -> Option<usize> {
+    const TOGETHER: usize = 16;
+    let has_one = |piece: &[u8]| piece.iter().fold(false, |has_one, byte| has_one | is_control(*byte));
+    let (index, piece) = bytes.chunks(TOGETHER).enumerate().find(|(_, piece)| has_one(piece))?;
+    Some(index * TOGETHER + piece.iter().position(|byte| is_control(*byte))?)
+}
+
 /// Looks at a complete head, and returns what follows it.
 fn body_of(head: &[u8]) -> Result<State, Violation> {
-    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut request = httparse::Request::new(&mut fields);
-    match request.parse(head) {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, &mut fields) {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
         Ok(_) => return Err(bad("the head of the request is not sound")),
         Err(httparse::Error::TooManyHeaders) => {
@@ -189,11 +196,19 @@ fn check_target(method: &str, target: &str) -> Result<(), Violation> {
     if !is_path && !is_all {
         return Err(bad("the target of the request is no path"));
     }
+    if target.bytes().all(is_plain) {
+        return Ok(());
+    }
     // The same parser as the HTTP library's, which would refuse it without a word.
     match target.is_ascii() && http::Uri::try_from(target).is_ok() {
         true => Ok(()),
         false => Err(bad("the target of the request has characters that none may have: write them as %XX")),
     }
+}
+
+/// Whether a path may have this character anywhere (`unreserved` of RFC 3986, and what separates).
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~')
 }
 
 fn body_by_fields(fields: &[httparse::Header<'_>], is_latest: bool) -> Result<State, Violation> {

@@ -1,27 +1,25 @@
 //! From a request to a job: its body becomes the input, and the end of the job becomes the response.
 //!
 //! ```text
-//!   body: announced --> is there room? --> its bytes, as they come --> Session::submit --> Report --> Output or Failure
-//!                         | no: the client is not read until there is, for at most ROOM_PATIENCE
+//!   Offload ---- its end is the answer -----------------------> Run (`run.rs`) --> Report --> Output or Failure
+//!      '------- detached, with a key, or in parts: submit -----> Accepted, with a session ----------^
 //!   dropped at any time (the client is gone): the job is cancelled
 //! ```
-//!
-//! Each request has a future of its own, and all of them together are most of the memory of a busy server. An `async fn` keeps its
-//! arguments twice, so what every request goes through returns an `async move` block instead, and what few go through is boxed.
 
 use crate::body::RequestBody;
+use crate::collect::collect;
 use crate::ended::{Failure, Output, finished};
 use crate::request::Remote;
-use crate::rooms::{Allowed, Rooms, check_coding};
-use bytes::{Bytes, BytesMut};
+use crate::rooms::Rooms;
+use crate::run::Run;
+use bytes::Bytes;
 use http::header::HeaderName;
 use offload_event_loop::LoopHandle;
 use offload_protocol::nouns::MediaType;
 use offload_supervisor::Job;
-use offload_supervisor::limits::ROOM_PATIENCE;
 use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::{
-    Collection, Document, OnReply, Reply, Report, Service, Session, Submission, Ticket,
+    Asker, Collection, Document, OnReply, Reply, Report, Service, Session, Submission, Ticket,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -37,12 +35,6 @@ pub(crate) const JOB: HeaderName = HeaderName::from_static("offload-job");
 /// The one ticket of a session for one request.
 pub(crate) const TICKET: u64 = 1;
 
-/// How much of a body of unknown length is read before it is asked again whether there is room for more.
-const STEP: usize = 64 << 10;
-
-/// How long such a body waits for more room. What it has holds up others meanwhile, perhaps those for which it waits.
-const GROWTH_PATIENCE: Duration = Duration::from_secs(1);
-
 /// What a handler gets beside the request: a way to everything that the supervisor offers. Cheap to clone.
 #[derive(Clone)]
 pub struct RequestContext {
@@ -50,7 +42,7 @@ pub struct RequestContext {
     pub(crate) handle: LoopHandle,
     pub(crate) clock: RunningClock,
     pub(crate) remote: Remote,
-    pub(crate) client: Rc<str>,
+    pub(crate) asker: Rc<Asker>,
     pub(crate) cancels_on_disconnect: bool,
     pub(crate) rooms: Rc<Rooms>,
 }
@@ -125,7 +117,7 @@ impl RequestContext {
         let told = Rc::clone(&answers);
         let on_reply: OnReply = Rc::new(move |_: Ticket, reply| told.put(reply));
         let session = self.service.open(self.remote.process(), on_reply);
-        session.introduce(&self.client);
+        session.introduce(self.asker.name());
         (session, answers)
     }
 }
@@ -133,14 +125,15 @@ impl RequestContext {
 /// A job that is about to be submitted. See [`RequestContext::offload`].
 #[must_use = "a job is submitted when it is awaited"]
 pub struct Offload {
-    context: RequestContext,
-    job: Job,
-    input: Input,
-    key: Option<String>,
+    pub(crate) context: RequestContext,
+    pub(crate) job: Job,
+    pub(crate) input: Input,
+    pub(crate) key: Option<String>,
     /// If the client goes away.
-    is_cancelled: bool,
-    /// Its output is the answer to the client as it is.
-    is_the_answer: bool,
+    pub(crate) is_cancelled: bool,
+    /// Its output is the answer to the client as it is: if the job goes on without its client, the output stays until the client has
+    /// it.
+    pub(crate) is_the_answer: bool,
 }
 
 /// A job that was accepted, and where its answers arrive. Dropping it gives the job up: it is cancelled, unless it was detached or
@@ -171,11 +164,6 @@ impl Offload {
         Offload { is_cancelled, ..self }
     }
 
-    /// The output will be the answer as it is. If the job goes on without its client, the output stays until the client has it.
-    pub(crate) fn for_its_client(self) -> Offload {
-        Offload { is_the_answer: true, ..self }
-    }
-
     /// Reads the input and submits the job.
     ///
     /// # Errors
@@ -188,7 +176,7 @@ impl Offload {
                 Input::Bytes(bytes, media_type) => (bytes, media_type, false),
                 Input::Body(body) => {
                     let media_type = body.media_type().clone();
-                    let collected = Box::pin(collect(&context, &session, *body)).await?;
+                    let collected = Box::pin(collect(&context, session.account(), *body)).await?;
                     (collected, media_type, true)
                 }
             };
@@ -204,8 +192,23 @@ impl Offload {
         }
     }
 
+    /// Runs the job, and gives it up when this is dropped.
+    pub(crate) fn run(self) -> Run {
+        Run::new(self)
+    }
+
+    /// Runs the job under its key: it goes on for whoever comes with the same key, if its client is gone.
+    pub(crate) async fn run_under_its_key(self) -> Result<Output, Failure> {
+        let mut accepted = self.submit(false).await?;
+        loop {
+            if let Reply::Report(report) = accepted.answers.next().await {
+                return accepted.finished(*report);
+            }
+        }
+    }
+
     /// Runs the job even if nobody waits for it any more.
-    async fn run_to_its_end(self) -> Result<Output, Failure> {
+    pub(crate) async fn run_to_its_end(self) -> Result<Output, Failure> {
         let is_the_answer = self.is_the_answer;
         let mut accepted = self.submit(true).await?;
         // Nobody is told of the end of a detached job without asking for it.
@@ -234,7 +237,7 @@ impl Accepted {
     /// It failed.
     pub(crate) fn finished(&mut self, report: Report) -> Result<Output, Failure> {
         self.cancels = None;
-        finished(report, self.job.clone())
+        finished(report)
     }
 }
 
@@ -252,17 +255,7 @@ impl IntoFuture for Offload {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Output, Failure>>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        if !self.is_cancelled && self.key.is_none() {
-            return Box::pin(self.run_to_its_end());
-        }
-        Box::pin(async move {
-            let mut accepted = self.submit(false).await?;
-            loop {
-                if let Reply::Report(report) = accepted.answers.next().await {
-                    return accepted.finished(*report);
-                }
-            }
-        })
+        Box::pin(self.run())
     }
 }
 
@@ -274,68 +267,6 @@ pub(crate) fn documented(reply: Reply) -> Result<Box<Document>, Failure> {
     match reply {
         Reply::Document(document) => Ok(document),
         other => Err(Failure::unexpected(&other)),
-    }
-}
-
-/// Reads a body into memory, as fast as there is room for it.
-async fn collect(
-    context: &RequestContext,
-    session: &Session,
-    mut body: RequestBody,
-) -> Result<Bytes, Failure> {
-    check_coding(&body, &context.service)?;
-    let allowed = Allowed::to(&body, &context.service);
-    let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    allowed.check(announced.unwrap_or(0), &context.service)?;
-    // All of it at once, or bodies that have come in part would wait for each other.
-    room(context, session, announced.unwrap_or(0), ROOM_PATIENCE).await?;
-    session.account().set_arriving(announced.unwrap_or(0) as u64);
-    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-    while let Some(bytes) = body.next().await {
-        let bytes = bytes?;
-        let length = first.len() + all.len() + bytes.len();
-        allowed.check(length, &context.service)?;
-        session.account().set_arriving(announced.unwrap_or(length).max(length) as u64);
-        match (first.is_empty(), all.is_empty()) {
-            // A body that comes in one go is not copied.
-            (true, true) => first = bytes,
-            (false, true) => {
-                all.reserve(announced.unwrap_or(length));
-                all.extend_from_slice(&std::mem::take(&mut first));
-                all.extend_from_slice(&bytes);
-            }
-            (_, false) => all.extend_from_slice(&bytes),
-        }
-        if announced.is_none() {
-            room(context, session, STEP, GROWTH_PATIENCE).await?;
-        }
-    }
-    Ok(if all.is_empty() { first } else { all.freeze() })
-}
-
-/// Waits until there is room for so many bytes more. Meanwhile the client is not read.
-async fn room(
-    context: &RequestContext,
-    session: &Session,
-    bytes: usize,
-    longest: Duration,
-) -> Result<(), Failure> {
-    if session.account().has_room(bytes as u64) {
-        return Ok(());
-    }
-    let mut patience = pin!(context.clock.sleep(longest));
-    loop {
-        let mut released = pin!(context.rooms.released(&context.service));
-        let is_released = poll_fn(|cx| match released.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => patience.as_mut().poll(cx).map(|()| false),
-        });
-        if !is_released.await {
-            return Err(Failure::unexpected(&session.refuse_input(bytes)));
-        }
-        if session.account().has_room(bytes as u64) {
-            return Ok(());
-        }
     }
 }
 

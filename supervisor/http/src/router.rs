@@ -5,20 +5,21 @@
 
 use http::Method;
 use percent_encoding::percent_decode_str;
+use std::sync::Arc;
 
 /// The parameters of a path, decoded, by the names of the pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parameters(Vec<(String, String)>);
+pub(crate) struct Parameters(Vec<(Arc<str>, String)>);
 
 impl Parameters {
     /// The parameter of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_str())
     }
 
     /// All of them, with their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0.iter().map(|(name, value)| (&**name, value.as_str()))
     }
 }
 
@@ -37,19 +38,22 @@ impl std::error::Error for BadPattern {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
     Text(String),
-    Name(String),
+    Name(Arc<str>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pattern(Vec<Segment>);
+pub(crate) struct Pattern {
+    segments: Vec<Segment>,
+    /// How all paths that fit begin: what is before the first name. Most patterns are told from a path by this alone.
+    begins: String,
+    names: usize,
+}
 
 impl Pattern {
     pub(crate) fn parse(path: &str) -> Result<Pattern, BadPattern> {
         let rest = path.strip_prefix('/').ok_or(BadPattern)?;
         let segment = |text: &str| match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
-            Some(name) if !name.is_empty() && !name.contains(['{', '}']) => {
-                Ok(Segment::Name(name.to_owned()))
-            }
+            Some(name) if !name.is_empty() && !name.contains(['{', '}']) => Ok(Segment::Name(name.into())),
             None if !text.contains(['{', '}']) => Ok(Segment::Text(text.to_owned())),
             _ => Err(BadPattern),
         };
@@ -59,14 +63,21 @@ impl Pattern {
         let all = names.len();
         names.sort_by_key(|segment| format!("{segment:?}"));
         names.dedup();
-        if names.len() < all { Err(BadPattern) } else { Ok(Pattern(segments)) }
+        if names.len() < all {
+            return Err(BadPattern);
+        }
+        let begins = path.split_once('{').map_or(path, |(begins, _)| begins).to_owned();
+        Ok(Pattern { segments, begins, names: all })
     }
 
     /// The parameters, if the path fits. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
     fn fit(&self, path: &str) -> Option<Parameters> {
+        if !path.starts_with(&*self.begins) {
+            return None;
+        }
         let mut parts = path.strip_prefix('/')?.split('/');
-        let mut parameters = Vec::new();
-        for segment in &self.0 {
+        let mut parameters = Vec::with_capacity(self.names);
+        for segment in &self.segments {
             let part = parts.next()?;
             match segment {
                 Segment::Text(text) if text == part => {}
@@ -74,7 +85,7 @@ impl Pattern {
                 Segment::Name(name) => {
                     let value =
                         percent_decode_str(part).decode_utf8().ok().filter(|value| !value.is_empty())?;
-                    parameters.push((name.clone(), value.into_owned()));
+                    parameters.push((Arc::clone(name), value.into_owned()));
                 }
             }
         }
@@ -83,8 +94,8 @@ impl Pattern {
 
     /// The names of its parameters.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|segment| match segment {
-            Segment::Name(name) => Some(name.as_str()),
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Name(name) => Some(&**name),
             Segment::Text(_) => None,
         })
     }
@@ -96,12 +107,12 @@ impl Pattern {
             (Segment::Name(_), Segment::Name(_)) => true,
             _ => false,
         };
-        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(is_like)
+        self.segments.len() == other.segments.len() && self.segments.iter().zip(&other.segments).all(is_like)
     }
 
     /// Patterns are tried in this order.
     fn rank(&self) -> Vec<bool> {
-        self.0.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
+        self.segments.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
     }
 }
 

@@ -6,7 +6,10 @@
 //! ```
 
 mod answer;
+mod askers;
 mod crowd;
+
+pub(crate) use answer::Answering;
 
 use crate::access_log::AccessLog;
 use crate::connection::{Answer, serve};
@@ -26,6 +29,7 @@ use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
 use crate::tls::{Acceptor, BadTls, Session, Tls};
 use crate::traffic::Traffic;
+use askers::LastAsker;
 use crowd::Crowd;
 use http::Method;
 use http::request::Parts;
@@ -49,7 +53,9 @@ use std::time::Instant;
 /// Decides whether a request is answered.
 type Check = Rc<dyn Fn(&Parts, Remote) -> Result<(), Problem>>;
 
-pub(crate) type Handler = Rc<dyn Fn(Request, RequestContext) -> Pin<Box<dyn Future<Output = Response>>>>;
+pub(crate) type Handler = Rc<dyn Fn(Request, RequestContext) -> HandlerFuture>;
+
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Response>>>;
 
 /// Finds routes that are not in the server's own router.
 type LookUp = Rc<dyn Fn(&mut Parts) -> Found<Handler>>;
@@ -76,6 +82,7 @@ struct Inner {
     traffic: Rc<Traffic>,
     is_draining: Cell<bool>,
     guesses: Guesses,
+    last_asker: LastAsker,
     edge: RefCell<Rc<Edge>>,
     tls: RefCell<Option<Acceptor>>,
     /// For bodies that wait for memory.
@@ -131,6 +138,7 @@ impl Server {
             traffic: Rc::default(),
             is_draining: Cell::new(false),
             guesses: Guesses::default(),
+            last_asker: LastAsker::default(),
             edge: RefCell::default(),
             tls: RefCell::default(),
             rooms: Rc::default(),
@@ -171,6 +179,10 @@ impl Server {
             // It is called within the block, which would have its future twice otherwise.
             Box::pin(async move { handler(request, context).await.into_response() })
         });
+        self.add(method, path, handler)
+    }
+
+    pub(crate) fn add(&self, method: Method, path: &str, handler: Handler) -> Result<(), BadPattern> {
         self.0.router.borrow_mut().add(method, path, handler)
     }
 

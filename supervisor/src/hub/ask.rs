@@ -45,7 +45,7 @@ impl Hub {
             Subscription::AlreadyThere => {}
             Subscription::JobEnded(finished, subscriber) => {
                 let held = OutputCharge::none();
-                self.handle.set_pending_at(subscriber.site(), move |cx| subscriber.call(*finished, held, cx));
+                self.handle.set_pending_at(subscriber.site(), move |cx| subscriber.call(finished, held, cx));
             }
             Subscription::Refused(subscriber) => return Err(subscriber),
         }

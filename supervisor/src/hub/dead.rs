@@ -161,7 +161,7 @@ impl Hub {
         DeadView {
             job: self.name(id),
             task: letter.job.task.clone(),
-            client: letter.job.client.clone(),
+            client: letter.job.client.as_ref().to_owned(),
             dead_for_us: micros(letter.died_at.elapsed()),
             input_bytes: letter.input_bytes,
             has_input: letter.has_input,

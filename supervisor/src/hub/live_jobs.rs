@@ -88,7 +88,7 @@ impl Subscribers {
 }
 
 /// The function that a subscriber calls when its job has ended.
-type OnFinished = Box<dyn FnOnce(Finished, OutputCharge, &mut Context)>;
+type OnFinished = Box<dyn FnOnce(Box<Finished>, OutputCharge, &mut Context)>;
 
 /// A callback that is told how a job ended.
 pub(crate) struct Subscriber {
@@ -104,16 +104,18 @@ impl Subscriber {
     /// A subscriber that is part of this program. The output is not charged to anybody once the subscriber has it.
     #[track_caller]
     pub(crate) fn new(call: impl FnOnce(Finished, &mut Context) + 'static) -> Subscriber {
-        let call = move |finished, held, cx: &mut Context| {
+        let call = move |finished: Box<Finished>, held, cx: &mut Context| {
             drop(held);
-            call(finished, cx);
+            call(*finished, cx);
         };
         Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
     /// A subscriber that is part of this program, and also gets the charge for the output.
     #[track_caller]
-    pub(crate) fn holding(call: impl FnOnce(Finished, OutputCharge, &mut Context) + 'static) -> Subscriber {
+    pub(crate) fn holding(
+        call: impl FnOnce(Box<Finished>, OutputCharge, &mut Context) + 'static,
+    ) -> Subscriber {
         Subscriber { site: Location::caller(), connection: None, call: Box::new(call) }
     }
 
@@ -122,7 +124,7 @@ impl Subscriber {
     #[track_caller]
     pub(crate) fn of_connection(
         id: u64,
-        call: impl FnOnce(Finished, OutputCharge, &mut Context) + 'static,
+        call: impl FnOnce(Box<Finished>, OutputCharge, &mut Context) + 'static,
     ) -> Subscriber {
         let connection = NonZeroU64::new(id.saturating_add(1));
         Subscriber { site: Location::caller(), connection, call: Box::new(call) }
@@ -135,7 +137,7 @@ impl Subscriber {
 
     /// Calls the subscriber. Only the event loop does this, never the hub, because the subscriber may call the hub to
     /// submit more jobs.
-    pub(crate) fn call(self, finished: Finished, held: OutputCharge, cx: &mut Context) {
+    pub(crate) fn call(self, finished: Box<Finished>, held: OutputCharge, cx: &mut Context) {
         (self.call)(finished, held, cx);
     }
 
@@ -216,7 +218,7 @@ impl Hub {
         let Payload { media_type, bytes: output } = output;
         let remembered = self.remembered(ended, &live_job, media_type, output_bytes);
         let held = self.records.charge_output(&ended.account, output.len() as u64);
-        let finished = Finished { report: remembered.report(), output };
+        let finished = Box::new(Finished { report: remembered.report(), output });
         let age = ended.queued + ended.run + ended.returned;
         if let Some(letter) = ended.letter {
             self.add_dead_letter(ended, letter, &live_job, &finished.report);
@@ -225,7 +227,7 @@ impl Hub {
         let bytes = PROMISE_BYTES + ended.text_bytes();
         let details = EndedJobDetails {
             client: ended.account.clone(),
-            accepted_at: Mono::from_nanos(self.now().as_nanos().saturating_sub(nanos(age))),
+            accepted_at: Mono::from_nanos(self.time.last_told().as_nanos().saturating_sub(nanos(age))),
             age_us: micros(age),
             together: ended.together,
             lost,
@@ -237,7 +239,7 @@ impl Hub {
     }
 
     /// Has the subscribers of a job called.
-    fn tell(&self, subscribers: Subscribers, finished: Finished, mut held: OutputCharge) {
+    fn tell(&self, subscribers: Subscribers, finished: Box<Finished>, mut held: OutputCharge) {
         match subscribers {
             Subscribers::Others(None) => {}
             Subscribers::One(subscriber) => {
@@ -246,11 +248,11 @@ impl Hub {
             }
             // There may be a thousand of them. They share the report and the output until each is called.
             Subscribers::Others(Some(many)) => {
-                let finished = Rc::new(finished);
+                let finished = Rc::new(*finished);
                 for subscriber in many.0 {
                     let (finished, held) = (Rc::clone(&finished), held.share());
                     self.handle.set_pending_at(subscriber.site(), move |cx| {
-                        subscriber.call(Rc::unwrap_or_clone(finished), held, cx);
+                        subscriber.call(Box::new(Rc::unwrap_or_clone(finished)), held, cx);
                     });
                 }
             }
@@ -278,7 +280,7 @@ impl Hub {
             let task = self.core.jobs().get(job).map_or("", |job| self.core.task_name(job));
             let mut finished = refusal(task, ErrorDetail::new(code, message));
             finished.report.job = self.name(job);
-            self.tell(live_job.subscribers, finished, OutputCharge::none());
+            self.tell(live_job.subscribers, Box::new(finished), OutputCharge::none());
         }
     }
 

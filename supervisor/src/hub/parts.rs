@@ -132,9 +132,9 @@ impl Hub {
     #[track_caller]
     fn end_of(&self, stream: &Rc<Stream>, connection: Option<u64>) -> Subscriber {
         let (reader, handle) = (Rc::downgrade(stream), self.handle.clone());
-        let end = move |finished, held, _cx: &mut Context| {
+        let end = move |finished: Box<Finished>, held, _cx: &mut Context| {
             if let Some(stream) = reader.upgrade() {
-                stream.queue.borrow_mut().end = Some((Box::new(finished), held));
+                stream.queue.borrow_mut().end = Some((finished, held));
                 stream.tell(&handle);
             }
         };

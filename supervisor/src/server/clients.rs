@@ -183,7 +183,8 @@ impl Front {
         let before = unsent(self);
         // What remains of `report` charges the output to the job's account, until the output is charged to this
         // client's account.
-        let Report { finished: Finished { report: about, output }, collection, .. } = report;
+        let Report { finished, collection, .. } = report;
+        let Finished { report: about, output } = *finished;
         self.send(id, &ToClient::Finished { ticket, report: presentable(about) }, &output);
         // Small outputs are counted at the end of the turn.
         if output.len() > INLINE_PAYLOAD_MAX {

@@ -12,9 +12,8 @@
 //!   dropped ---------------> everything is released
 //! ```
 
+use super::Asker;
 use crate::hub::HubRef;
-use crate::job::account_name;
-use crate::peer::Peer;
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::cell::{Cell, OnceCell};
@@ -35,9 +34,9 @@ impl Account {
         Account { hub, name: OnceCell::new(), arriving: Cell::new(0), outgoing: Cell::new(0) }
     }
 
-    /// Sets the name of the client. Only the first call counts.
-    pub(super) fn open(&self, client: &str, peer: Peer) {
-        self.name.get_or_init(|| account_name(client, Some(peer)).into());
+    /// Sets who is charged. Only the first call counts.
+    pub(super) fn open(&self, asker: &Asker) {
+        self.name.get_or_init(|| Arc::clone(asker.account()));
     }
 
     /// The name that is charged: the client's own, or its process. Empty before

@@ -38,7 +38,7 @@ pub enum Reply {
 #[derive(Debug)]
 pub struct Report {
     /// The outcome and the output.
-    pub finished: Finished,
+    pub finished: Box<Finished>,
     /// To be [completed](Collection::complete) when the client has received the last byte of the output. None if the
     /// result is not kept.
     pub collection: Option<Collection>,
@@ -161,11 +161,11 @@ impl fmt::Debug for Collection {
 impl Reply {
     /// A report whose output is charged to nobody.
     pub(super) fn report(finished: Finished, collection: Option<Collection>) -> Reply {
-        Reply::held_report(finished, collection, OutputCharge::none())
+        Reply::held_report(Box::new(finished), collection, OutputCharge::none())
     }
 
     pub(super) fn held_report(
-        finished: Finished,
+        finished: Box<Finished>,
         collection: Option<Collection>,
         held: OutputCharge,
     ) -> Reply {

@@ -11,10 +11,10 @@ use super::reply::{Document, Reply, StreamPart};
 use super::shutdown::EndRequester;
 use super::streams::Streams;
 use super::waits::{AllWaits, Waits};
-use super::{Account, Service};
+use super::{Account, Asker, Service};
 use crate::job::Job;
 use crate::limits::LATE_ANSWERS_MAX;
-use crate::peer::{Peer, is_client_name};
+use crate::peer::Peer;
 use offload_protocol::messages::DeadLetterAction;
 use offload_protocol::nouns::OutcomeCode;
 use std::cell::{OnceCell, RefCell};
@@ -56,7 +56,7 @@ pub(super) struct OpenSession {
     pub(super) service: Service,
     pub(super) id: u64,
     peer: Peer,
-    name: OnceCell<String>,
+    asker: OnceCell<Asker>,
     account: Account,
     on_reply: OnReply,
     pub(super) waits: RefCell<Waits>,
@@ -80,18 +80,25 @@ pub(super) struct Sessions {
     pub(super) waits: AllWaits,
 }
 
+impl Sessions {
+    /// A number that no session and no asker has had.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
 impl Service {
     /// Opens a session for a client that has connected. `process` is the process of the client, if the kernel can
     /// tell: clients without a name share the limits of their process. Answers that come later go to `on_reply`.
     pub fn open(&self, process: Option<u32>, on_reply: OnReply) -> Session {
         let mut sessions = self.0.sessions.borrow_mut();
-        sessions.last += 1;
-        let id = sessions.last;
+        let id = sessions.next_number();
         let open = Rc::new(OpenSession {
             service: self.clone(),
             id,
             peer: process.map_or(Peer::Connection(id), Peer::Process),
-            name: OnceCell::new(),
+            asker: OnceCell::new(),
             account: Account::new(self.hub().clone()),
             on_reply,
             waits: RefCell::default(),
@@ -147,9 +154,8 @@ impl Session {
     /// Sets the client's name, which may be empty. The client is charged by its name, or else by its process. Only the
     /// first call counts. A name that [`is_client_name`] does not accept counts as empty.
     pub fn introduce(&self, name: &str) {
-        let is_usable = is_client_name(name) && !Peer::may_be_called(name);
-        let name = self.open.name.get_or_init(|| if is_usable { name.to_owned() } else { String::new() });
-        self.open.account.open(name, self.open.peer);
+        let asker = self.open.asker.get_or_init(|| Asker::new(name, self.open.peer));
+        self.open.account.open(asker);
     }
 
     /// The account of the memory that is held for this client.
@@ -162,7 +168,8 @@ impl Session {
     pub fn submit(&self, ticket: u64, submission: Submission) -> Reply {
         let Submission { job, detach, is_let_in } = submission;
         let has_file = job.has_file();
-        let job = Job { peer: Some(self.open.peer), has_room: is_let_in, ..job.client(self.name()) };
+        let asker = self.open.asker.get_or_init(|| Asker::new("", self.open.peer));
+        let job = asker.asks(job, is_let_in);
         let submitted = match job.options.stream {
             true => self.open.submit_stream(ticket, job, detach),
             false => self.open.submit(ticket, job, detach),
@@ -247,9 +254,7 @@ impl Session {
 
     /// Counts a job as refused because there is no room for its body of `length` bytes, and returns the answer.
     pub fn refuse_input(&self, length: usize) -> Reply {
-        let why = self.open.account.why_no_room(length as u64);
-        self.open.service.count_refused(why.code);
-        Reply::Refusal(why)
+        self.open.service.refuse_input(&self.open.account, length)
     }
 
     /// Whether an answer will come later: to a wait for a job, or to a drain, a stop or a reload.
@@ -263,7 +268,7 @@ impl Session {
     }
 
     fn name(&self) -> &str {
-        self.open.name.get().map_or("", |name| name)
+        self.open.asker.get().map_or("", Asker::name)
     }
 
     /// Notes that this request will be answered later. Returns a refusal if too many requests of this session are

@@ -57,7 +57,7 @@ impl OpenSession {
             StreamItem::End(finished, held) => {
                 streams.remove(&ticket);
                 self.end_stream(job);
-                StreamPart::End(Box::new(Report { finished: *finished, collection: None, _held: held }))
+                StreamPart::End(Box::new(Report { finished, collection: None, _held: held }))
             }
         }
     }

@@ -138,7 +138,7 @@ impl OpenSession {
         let me = Rc::downgrade(self);
         Subscriber::of_connection(self.id, move |finished, mut held, _cx| {
             if let Some(open) = me.upgrade() {
-                open.report(&finished, &mut held);
+                open.report(finished, &mut held);
             }
         })
     }
@@ -148,15 +148,19 @@ impl OpenSession {
         listens.map_err(|_| ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for this job"))
     }
 
-    fn report(&self, finished: &Finished, held: &mut OutputCharge) {
+    fn report(&self, finished: Box<Finished>, held: &mut OutputCharge) {
         let Some(job) = self.service.hub().borrow().find(&finished.report.job) else { return };
         let waits = self.waits.borrow_mut().take(job, |wait| wait.answer != WaitAnswer::EndOfStream);
         let counted = waits.iter().filter(|wait| wait.counts).count();
         self.service.0.sessions.borrow_mut().waits.counted -= counted;
         let is_kept = self.service.hub().borrow().keeps_result_of(job);
-        for JobWait { ticket, answer, .. } in waits {
+        let last = waits.len().saturating_sub(1);
+        let mut finished = Some(finished);
+        for (index, JobWait { ticket, answer, .. }) in waits.into_iter().enumerate() {
             let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
-            let mut finished = finished.clone();
+            // The last one takes it as it is; nearly always there is one.
+            let finished = if index == last { finished.take() } else { finished.clone() };
+            let Some(mut finished) = finished else { return };
             if answer == WaitAnswer::Outcome {
                 finished.output = Bytes::new();
             }

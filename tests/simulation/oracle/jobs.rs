@@ -261,7 +261,7 @@ impl Oracle {
             bytes: request.held_bytes(),
             has_file: request.has_file,
             checkpoint: 0,
-            client: request.client,
+            client: request.client.to_string(),
             deadline: request.deadline.map(|deadline| now + deadline),
             timeout: request.timeout.unwrap_or(self.config.run_timeout),
             priority: request.priority,

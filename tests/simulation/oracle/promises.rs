@@ -126,7 +126,7 @@ impl Oracle {
             return;
         }
         let book = PromiseBook {
-            client: request.client.clone(),
+            client: request.client.to_string(),
             owner: request.owner.clone(),
             key: request.key.clone(),
             task: request.task.clone(),

@@ -94,7 +94,7 @@ impl World {
         self.job_of.insert(wish, job);
         if let Wish::Submit(request) = &self.script.wishes[wish].1 {
             // One that was known already stays whose it is.
-            self.client_of.entry(job).or_insert_with(|| request.client.as_str().into());
+            self.client_of.entry(job).or_insert_with(|| request.client.clone());
             let task = TASKS.iter().position(|task| task.name == request.task);
             self.task_of.insert(job, task.unwrap_or(0));
             if request.stream {

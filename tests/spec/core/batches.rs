@@ -28,7 +28,7 @@ fn with(config: CoreConfig) -> PoolUnderTest {
 }
 
 fn of_client(pool: &mut PoolUnderTest, client: &str) -> JobId {
-    pool.submit_with("tile", |request| request.client = client.to_owned())
+    pool.submit_with("tile", |request| request.client = client.into())
 }
 
 fn tiles(pool: &mut PoolUnderTest, count: usize) -> Vec<JobId> {
@@ -118,7 +118,7 @@ fn clients_take_turns_within_a_batch_and_priorities_count() {
     let of_a: Vec<JobId> = (0..6).map(|_| of_client(&mut pool, "a")).collect();
     let of_b: Vec<JobId> = (0..3).map(|_| of_client(&mut pool, "b")).collect();
     let urgent = pool.submit_with("tile", |request| {
-        (request.client, request.priority) = ("a".to_owned(), 5);
+        (request.client, request.priority) = ("a".into(), 5);
     });
     pool.finish(busy);
     let batch = given(&pool, the_worker(&pool));

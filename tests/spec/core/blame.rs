@@ -42,7 +42,7 @@ fn worker_with(pool: &mut PoolUnderTest, job: JobId) -> WorkerId {
 }
 
 fn of_client(pool: &mut PoolUnderTest, client: &str) -> JobId {
-    pool.submit_with("charge", |request| request.client = client.to_owned())
+    pool.submit_with("charge", |request| request.client = client.into())
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn one_worker_with_tiny_work() -> PoolUnderTest {
     let mut pool = PoolUnderTest::slots(1);
     pool.workers_ignore_term();
     for client in ["", "innocent"] {
-        let warm_up = pool.submit_with("charge", |request| request.client = client.to_owned());
+        let warm_up = pool.submit_with("charge", |request| request.client = client.into());
         pool.start(warm_up);
         pool.finish_after(warm_up, Duration::from_micros(3));
     }
@@ -83,7 +83,7 @@ fn a_job_that_was_started_by_a_worker_on_its_way_out_is_not_started_again() {
 fn a_client_does_not_pay_for_a_run_that_was_lost_because_of_another_job_even_if_it_ends_the_job() {
     let mut pool = one_worker_with_tiny_work();
     let first = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_millis(1)));
-    let by = |request: &mut JobRequest| request.client = "innocent".to_owned();
+    let by = |request: &mut JobRequest| request.client = "innocent".into();
     let [second, _] = [0; 2].map(|_| pool.submit_with("charge", by));
     let used = |pool: &PoolUnderTest| pool.core.clients().find("innocent").map(|account| account.used);
     let before = used(&pool).unwrap();
@@ -246,7 +246,7 @@ fn draining_has_an_end_even_if_a_job_has_none() {
 fn a_client_with_jobs_is_never_forgotten_whatever_others_come_and_go() {
     let config = CoreConfig { workers: 1, spares: 0, max_resting: 4, ..CoreConfig::default() };
     let mut pool = PoolUnderTest::with(config, Start::Hello);
-    let by = |client: &str, request: &mut JobRequest| request.client = client.to_owned();
+    let by = |client: &str, request: &mut JobRequest| request.client = client.into();
     let first = pool.submit_with("charge", |request| by("team", request));
     let worker = pool.start(first);
     pool.event(Event::Cancel { job: first });

@@ -18,7 +18,7 @@ fn pool(workers: usize, change: impl FnOnce(&mut CoreConfig)) -> PoolUnderTest {
 fn with_file(client: &str) -> impl FnOnce(&mut JobRequest) {
     move |request| {
         (request.has_file, request.input_bytes) = (true, 60 * MIB);
-        request.client = client.to_owned();
+        request.client = client.into();
     }
 }
 
@@ -70,7 +70,7 @@ fn a_client_may_have_as_many_files_as_it_leaves_free() {
             && refused.message.contains("send its bytes")
     );
     assert_eq!(pool.core.tally().rejected(), 0, "the client sends the bytes now");
-    assert!(pool.accepts("sum", |request| request.client = "ann".to_owned()));
+    assert!(pool.accepts("sum", |request| request.client = "ann".into()));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn as_soon_as_a_worker_comes_that_takes_no_files_waiting_jobs_with_files_end_and
     let workers: Vec<WorkerId> = pool.core.slots().iter().filter_map(|slot| slot.worker()).collect();
     say_hello(&mut pool, workers[1], true);
     let (first, second) = (submit(&mut pool, "ann"), submit(&mut pool, "ann"));
-    let inline = pool.submit_with("sum", |request| request.client = "ann".to_owned());
+    let inline = pool.submit_with("sum", |request| request.client = "ann".into());
     assert_eq!(pool.start(first), workers[1]);
     say_hello(&mut pool, workers[0], false);
     assert_eq!((pool.outcome(second), pool.outcome(first)), (Some(Unsupported), None));

@@ -41,7 +41,7 @@ fn a_job_that_needs_no_worker_is_done_although_none_is_ready() {
 #[test]
 fn no_more_are_done_at_a_time_than_there_are_places_and_clients_take_turns() {
     let mut pool = pool(2);
-    let mut submit = |client: &str| pool.submit_with("fetch", |request| request.client = client.to_owned());
+    let mut submit = |client: &str| pool.submit_with("fetch", |request| request.client = client.into());
     let greedy: Vec<JobId> = (0..5).map(|_| submit("greedy")).collect();
     let modest = submit("modest");
     assert_eq!((pool.here.len(), pool.core.waiting_and_running()), (2, (4, 2)));
@@ -130,7 +130,7 @@ fn one_that_nobody_wants_any_more_is_cancelled_while_it_waits_and_left_alone_whi
 fn the_bytes_of_its_output_are_held_for_its_client_and_the_next_waits_for_room() {
     let config = CoreConfig { max_bytes: 1000, max_payload: 1000, ..config(1) };
     let mut pool = PoolUnderTest::with(config, Start::Hello);
-    let ann = |request: &mut JobRequest| request.client = "ann".to_owned();
+    let ann = |request: &mut JobRequest| request.client = "ann".into();
     let [first, second] = [(); 2].map(|()| pool.submit_with("fetch", ann));
     end(&mut pool, first, Result::Ok(900));
     assert_eq!(pool.core.ledger().all().outputs(), 900);

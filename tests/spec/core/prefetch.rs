@@ -31,7 +31,7 @@ fn trays_with(workers: usize, change: impl FnOnce(&mut CoreConfig)) -> PoolUnder
 }
 
 fn submit_as(pool: &mut PoolUnderTest, client: &str, task: &str) -> JobId {
-    pool.submit_with(task, |request| request.client = client.to_owned())
+    pool.submit_with(task, |request| request.client = client.into())
 }
 
 /// One worker, which runs the first job and has the second one in its tray.
@@ -150,7 +150,7 @@ fn after_some_jobs_were_taken_back_the_tray_stays_empty_until_the_run_has_ended(
     for client in 0..TAKE_BACKS_MAX {
         assert!(pool.tray_with(second).is_some() || client > 0);
         pool.submit_with("sum", |request| {
-            (request.client, request.priority) = (format!("urgent {client}"), (client + 1) as i8);
+            (request.client, request.priority) = (format!("urgent {client}").into(), (client + 1) as i8);
         });
     }
     assert_eq!(taken_back(&pool), u64::from(TAKE_BACKS_MAX));

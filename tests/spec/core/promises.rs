@@ -22,7 +22,7 @@ fn pool(change: impl FnOnce(&mut CoreConfig)) -> PoolUnderTest {
 
 fn by(client: &str) -> impl Fn(&mut JobRequest) {
     move |request| {
-        request.client = client.to_owned();
+        request.client = client.into();
         request.owner = Owner::of(client);
     }
 }
@@ -271,7 +271,7 @@ fn a_job_that_is_held_back_is_not_passed_by_younger_ones_of_its_client() {
 fn nameless(connection: u64, key: Option<&str>) -> impl Fn(&mut JobRequest) {
     let key = key.map(|name| Key { name: name.to_owned(), digest: 1 });
     move |request| {
-        (request.client, request.owner) = (format!("connection {connection}"), Owner::Nameless);
+        (request.client, request.owner) = (format!("connection {connection}").into(), Owner::Nameless);
         (request.keeps_output, request.key) = (key.is_none(), key.clone());
     }
 }

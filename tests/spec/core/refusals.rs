@@ -12,7 +12,7 @@ use tests::pool_under_test::{PoolUnderTest, Start, offers};
 const MS: Duration = Duration::from_millis(1);
 
 fn by(client: &'static str) -> impl Fn(&mut JobRequest) {
-    move |request| request.client = client.to_owned()
+    move |request| request.client = client.into()
 }
 
 /// Ends each worker that has a job of `guilty` before it starts it, for so long.

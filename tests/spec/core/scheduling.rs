@@ -22,7 +22,7 @@ fn slots(workers: usize, change: impl FnOnce(&mut CoreConfig)) -> PoolUnderTest 
 }
 
 fn submit_as(pool: &mut PoolUnderTest, client: &str, task: &str) -> JobId {
-    pool.submit_with(task, |request| request.client = client.to_owned())
+    pool.submit_with(task, |request| request.client = client.into())
 }
 
 /// The jobs that workers have, oldest first.
@@ -132,7 +132,7 @@ fn one_client_may_not_fill_the_queue_so_that_there_is_room_for_others() {
     for _ in 0..10 {
         submit_as(&mut pool, "greedy", "sum");
     }
-    let refused = pool.refusal_with("sum", |request| request.client = "greedy".to_owned());
+    let refused = pool.refusal_with("sum", |request| request.client = "greedy".into());
     assert_eq!(refused.code, Quota);
     assert!(
         refused.message.contains("9 jobs of this client wait, the limit for one client is 9"),
@@ -285,7 +285,7 @@ fn a_slot_is_kept_no_longer_than_short_work_had_to_wait() {
     for job in &long[..2] {
         pool.start(*job);
     }
-    let short = pool.submit_with("sum", |request| request.client = "polite".to_owned());
+    let short = pool.submit_with("sum", |request| request.client = "polite".into());
     pool.wait(Duration::from_secs(6));
     for job in &long[..2] {
         end(&mut pool, *job, Duration::from_secs(6));
@@ -316,7 +316,7 @@ fn a_refusal_says_when_to_come_again_and_that_grows_with_what_waits() {
         for number in 0..=waiting {
             submit_as(&mut pool, &format!("client {number}"), "sum");
         }
-        pool.refusal_with("sum", |request| request.client = "another".to_owned()).retry_after_ms.unwrap()
+        pool.refusal_with("sum", |request| request.client = "another".into()).retry_after_ms.unwrap()
     };
     let (few, many) = (retry_after(10), retry_after(100));
     assert!((900..2000).contains(&few) && (9_000..20_000).contains(&many), "{few} {many}");
@@ -415,7 +415,7 @@ fn clients_that_may_not_start_their_jobs_are_not_looked_at_one_by_one() {
     };
     for number in 0..CLIENTS {
         let (client, task) = (format!("client {number}"), "sum".to_owned());
-        let request = JobRequest { client, task, input_bytes: 10, ..JobRequest::default() };
+        let request = JobRequest { client: client.into(), task, input_bytes: 10, ..JobRequest::default() };
         let (looks, runs) = looks(&mut pool, &|core, now, actions| {
             core.submit(now, &request, actions).expect("there is room");
         });
@@ -439,11 +439,11 @@ fn no_job_is_dispatched_behind_the_first_job_of_a_client() {
     let known = pool.submit("charge");
     pool.start(known);
     pool.finish_after(known, Duration::from_micros(3));
-    let new = pool.submit_with("charge", |request| request.client = "new".to_owned());
+    let new = pool.submit_with("charge", |request| request.client = "new".into());
     let others = [0; 2].map(|_| pool.submit("charge"));
     assert!(pool.worker_with(new).is_some() && pool.worker_with(others[0]).is_none());
     pool.start(new);
     pool.finish_after(new, Duration::from_micros(3));
-    let again = pool.submit_with("charge", |request| request.client = "new".to_owned());
+    let again = pool.submit_with("charge", |request| request.client = "new".into());
     assert!(pool.worker_with(others[1]).is_some() && pool.worker_with(again).is_some(), "now it is known");
 }

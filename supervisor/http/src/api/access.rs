@@ -125,7 +125,7 @@ impl Access {
             Remote::Stranger(_) => {}
             Remote::Address(_) => {
                 let host = self.check_host(head)?;
-                self.check_origin(head, &host)?;
+                self.check_origin(head, host)?;
             }
         }
         let is_open = head.extensions.get::<NeedsNoToken>().is_some();
@@ -138,7 +138,7 @@ impl Access {
     }
 
     /// Returns the host with its port.
-    fn check_host(&self, head: &Parts) -> Result<String, Problem> {
+    fn check_host<'a>(&self, head: &'a Parts) -> Result<&'a str, Problem> {
         let authority = head.uri.authority().map(|authority| authority.as_str());
         let named = single(&head.headers, &HOST)?;
         if authority.is_some() && named.is_some() && authority != named {
@@ -151,7 +151,7 @@ impl Access {
             || address.is_ok_and(|address| address.is_loopback())
             || self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name));
         match is_ours {
-            true => Ok(host.to_owned()),
+            true => Ok(host),
             false => Err(forbidden(format!(
                 "this server is not called {}: add it with --http-host if it is",
                 quoted(name)

@@ -82,7 +82,7 @@ fn output(request: &Request, context: &RequestContext) -> Result<Response, Failu
     match context.service().result(&id) {
         Reply::Report(mut report) => {
             report.collection = None;
-            Ok(finished(*report, id)?.into_response())
+            Ok(finished(*report)?.into_response())
         }
         Reply::Refusal(error) if error.code == OutcomeCode::Unavailable => {
             let detail = "the job has not ended: ask for it with ?wait=N".to_owned();

@@ -60,14 +60,14 @@ async fn call(route: Arc<Route>, trace: Option<HeaderValue>, answer: Answer) -> 
 fn answer(route: &Route, mut request: Request, context: RequestContext) -> Answer {
     if !route.takes(request.body.media_type()) {
         context.service().count_refused(OutcomeCode::Unsupported);
-        return Box::pin(ready(Ok(not_accepted(route, request.body.media_type()))));
+        return Answer::of(ready(Ok(not_accepted(route, request.body.media_type()))));
     }
     if let Some(most) = route.max_body {
         request.body.set_max(most);
     }
     match order(route, &request) {
         Ok(order) => carry_out(order, request, context),
-        Err(problem) => Box::pin(ready(Err(problem.into()))),
+        Err(problem) => Answer::of(ready(Err(problem.into()))),
     }
 }
 

@@ -7,31 +7,45 @@
 //!     '-- Accept: text/event-stream, or Offload-Stream: true: the parts of the output as they come (`parts.rs`)
 //! ```
 
-use super::headers::{Preference, describe, key, preference};
+use super::headers::{Preference, describe, key, preference, says_anything};
 use super::parts;
 use crate::ended::{Failure, header};
-use crate::offload::{Accepted, JOB, Offload, RequestContext};
+use crate::offload::{Accepted, Input, JOB, Offload, RequestContext};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Json, Response};
-use crate::server::Server;
-use http::StatusCode;
+use crate::run::Run;
+use crate::server::{Handler, Server};
 use http::header::{HeaderName, HeaderValue, LOCATION};
+use http::{Method, StatusCode};
 use offload_supervisor::Job;
 use offload_supervisor::service::Reply;
 use serde_json::json;
-use std::future::{Future, IntoFuture, ready};
+use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(super) fn mount(server: &Server) {
-    server.post("/v1/tasks/{task}", |request, context| {
-        let (trace, answer) = (trace_of(&request), answer(request, context));
-        async move { traced(trace, answer.await) }
-    });
+    let handler: Handler =
+        Rc::new(|request, context| Box::pin(Traced(trace_of(&request), answer(request, context))));
+    server.add(Method::POST, "/v1/tasks/{task}", handler).expect("the path of a route");
+}
+
+/// An answer that repeats the trace of its request.
+struct Traced(Option<HeaderValue>, Answer);
+
+impl Future for Traced {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
+        let answer = ready!(Pin::new(&mut self.1).poll(context));
+        Poll::Ready(traced(self.0.take(), answer))
+    }
 }
 
 /// The trace that the request belongs to.
@@ -57,19 +71,51 @@ pub(super) struct Order {
     pub(super) is_cancelled: Option<bool>,
 }
 
+impl Order {
+    /// Nothing is said of how the job is to be done.
+    fn of(job: Job) -> Order {
+        Order { job, key: None, preference: Preference::default(), stream: None, is_cancelled: None }
+    }
+}
+
 /// What is answered, later.
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Response, Failure>>>>;
+pub(super) enum Answer {
+    /// The output of a job. Nearly all are this.
+    Run(Run),
+    Other(Pin<Box<dyn Future<Output = Result<Response, Failure>>>>),
+}
+
+impl Answer {
+    pub(super) fn of(future: impl Future<Output = Result<Response, Failure>> + 'static) -> Answer {
+        Answer::Other(Box::pin(future))
+    }
+}
+
+impl Future for Answer {
+    type Output = Result<Response, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Answer::Run(run) => Pin::new(run).poll(context).map_ok(IntoResponse::into_response),
+            Answer::Other(future) => future.as_mut().poll(context),
+        }
+    }
+}
 
 /// Calls the task that the path names with a request.
 fn answer(request: Request, context: RequestContext) -> Answer {
     match order(&request) {
         Ok(order) => carry_out(order, request, context),
-        Err(problem) => Box::pin(ready(Err(problem.into()))),
+        Err(problem) => Answer::of(std::future::ready(Err(problem.into()))),
     }
 }
 
 fn order(request: &Request) -> Result<Order, Problem> {
     let task = request.parameter("task").unwrap_or("");
+    if !says_anything(request) {
+        let stream = parts::wanted(request)?;
+        return Ok(Order { stream, ..Order::of(Job::new(task)) });
+    }
     Ok(Order {
         preference: preference(request)?,
         job: describe(request, Job::new(task))?,
@@ -83,17 +129,19 @@ fn order(request: &Request) -> Result<Order, Problem> {
 pub(super) fn carry_out(order: Order, request: Request, context: RequestContext) -> Answer {
     let Order { job, key, preference, stream, is_cancelled } = order;
     if let Some(form) = stream {
-        return Box::pin(parts::stream(form, job, key, request, context));
+        return Answer::of(parts::stream(form, job, key, request, context));
     }
-    let offload = context.offload("", request.body()).with(|_| job);
-    let offload = if let Some(key) = key { offload.key(key) } else { offload };
-    let offload = if let Some(is) = is_cancelled { offload.cancel_on_disconnect(is) } else { offload };
+    let is_cancelled = is_cancelled.unwrap_or(context.cancels_on_disconnect);
+    let input = Input::from(request.body());
     match preference {
         Preference { is_async: false, wait: None } => {
-            let output = offload.for_its_client().into_future();
-            Box::pin(async move { Ok(output.await?.into_response()) })
+            Answer::Run(Run::new(Offload { context, job, input, key, is_cancelled, is_the_answer: true }))
         }
-        Preference { wait, .. } => Box::pin(later(offload, wait.unwrap_or_default(), context)),
+        Preference { wait, .. } => {
+            let its = context.clone();
+            let offload = Offload { context, job, input, key, is_cancelled, is_the_answer: false };
+            Answer::of(later(offload, wait.unwrap_or_default(), its))
+        }
     }
 }
 

@@ -226,3 +226,25 @@ proptest! {
         verdict(&bytes);
     }
 }
+
+#[test]
+fn a_control_character_is_found_wherever_it_is() {
+    for length in 0..70 {
+        for byte in [b'\0', b'\n', b'\x0b', b'\x1f', b'\x7f'] {
+            let mut bytes = vec![b'a'; 70];
+            bytes[length] = byte;
+            assert_eq!(first_control(&bytes), Some(length));
+            assert_eq!(first_control(&bytes[..length]), None);
+        }
+    }
+    assert_eq!(first_control("a\tb \u{e9}".as_bytes()), None, "none of these is one");
+}
+
+proptest! {
+    /// What is taken without the parser of the HTTP library is what it would take.
+    #[test]
+    fn plain_targets_are_targets(path in "/[a-zA-Z0-9/._~-]{0,200}") {
+        prop_assert!(path.bytes().all(is_plain) && http::Uri::try_from(&*path).is_ok());
+        prop_assert_eq!(check_target("GET", &path), Ok(()));
+    }
+}

@@ -5,9 +5,8 @@
 //!     '-------------------------------------------- its line in the access log, when all is over -----'
 //! ```
 
-use super::{Handler, Inner};
+use super::{Handler, HandlerFuture, Inner};
 use crate::access_log::Logged;
-use crate::api::NeedsNoToken;
 use crate::body::RequestBody;
 use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
@@ -15,25 +14,54 @@ use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
-use crate::request::{Remote, Request, one, quoted};
+use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::router::Found;
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::ext::ReasonPhrase;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::service::{Service, is_client_name};
-use std::future::{Future, poll_fn};
+use offload_supervisor::service::Service;
+use std::future::Future;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-static OFFLOAD_CLIENT: HeaderName = HeaderName::from_static("offload-client");
+/// A request whose response is being made. Dropping it means that its client is gone.
+pub(crate) struct Answering {
+    response: Pending,
+    service: Service,
+    /// In a box: most servers do nothing with a response.
+    after: Option<Box<After>>,
+}
 
-type Answering = Pin<Box<dyn Future<Output = Response>>>;
+enum Pending {
+    Ready(Response),
+    Handler(HandlerFuture),
+}
+
+/// What is done with a response.
+struct After {
+    /// Its line in the access log, which is written when this is dropped.
+    logged: Option<Logged>,
+    /// What pages may see of it; whether it answers a preflight.
+    grant: Option<(Grant, bool)>,
+}
+
+impl After {
+    fn follow(self, response: &mut Response) {
+        if let Some((grant, is_preflight)) = self.grant {
+            grant.add_to(response, is_preflight);
+        }
+        if let Some(mut logged) = self.logged {
+            logged.answered(response);
+            response.body_mut().log(logged);
+        }
+    }
+}
 
 impl Answer for Inner {
     fn answer(&self, mut head: Parts, body: RequestBody, remote: Remote) -> Answering {
@@ -45,10 +73,14 @@ impl Answer for Inner {
         mark_preflight(&mut head);
         let found = self.find(&mut head);
         let logged = edge.access_log.as_ref().map(|log| log.begin(&head, name_in_log(client, remote)));
-        let grant = edge.cors.grant(&head);
-        let is_preflight = head.extensions.get::<Preflight>().is_some();
-        let answering = self.respond(head, body, found, (remote, client));
-        finished(answering, logged, grant.map(|grant| (grant, is_preflight)))
+        let grant = edge.cors.grant(&head).map(|grant| (grant, head.extensions.get::<Preflight>().is_some()));
+        let response = match self.respond(head, body, found, (remote, client)) {
+            Ok(handler) => Pending::Handler(handler),
+            Err(response) => Pending::Ready(response),
+        };
+        let is_plain = logged.is_none() && grant.is_none();
+        let after = (!is_plain).then(|| Box::new(After { logged, grant }));
+        Answering { response, service: self.service.clone(), after }
     }
 
     fn refused(&self, status: u16, remote: Remote) {
@@ -91,15 +123,19 @@ impl Inner {
         found
     }
 
+    /// The future of the handler.
+    ///
+    /// # Errors
+    /// The response, if no handler is asked.
     fn respond(
         &self,
         head: Parts,
         body: RequestBody,
         found: Found<Handler>,
         (remote, client): (Remote, Option<IpAddr>),
-    ) -> Answering {
+    ) -> Result<HandlerFuture, Response> {
         if let Some(problem) = out_of_bounds(&head) {
-            return ready(problem.into_response());
+            return Err(problem.into_response());
         }
         let checks = Rc::clone(&self.checks.borrow());
         if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
@@ -107,46 +143,48 @@ impl Inner {
             return if is_guess {
                 self.refuse_guess(problem, &body, remote)
             } else {
-                ready(problem.into_response())
+                Err(problem.into_response())
             };
         }
         let (handler, parameters) = match found {
             Found::Handler(handler, parameters) => (handler, parameters),
-            Found::OtherMethods(methods) => return ready(other_methods(&head, &methods)),
+            Found::OtherMethods(methods) => return Err(other_methods(&head, &methods)),
             Found::Nothing => {
                 let detail = format!("there is nothing at {}", head.uri.path());
                 let status = StatusCode::NOT_FOUND;
                 let problem = Problem::with_status(status, OutcomeCode::BadRequest, detail);
-                return ready(Problem { code: NOT_FOUND, ..problem }.into_response());
+                return Err(Problem { code: NOT_FOUND, ..problem }.into_response());
             }
         };
         if let Some(Preflight(method)) = head.extensions.get::<Preflight>() {
-            return ready(preflight_response(&head, method));
+            return Err(preflight_response(&head, method));
         }
         if let Err(detail) = one(&head.headers, &CONTENT_TYPE) {
-            return ready(Problem::new(OutcomeCode::BadRequest, detail).into_response());
+            return Err(Problem::new(OutcomeCode::BadRequest, detail).into_response());
         }
-        let name = match client_of(&head, client) {
-            Ok(name) => name,
-            Err(problem) => return ready(problem.into_response()),
-        };
+        let asker = self.asker(&head, (remote, client)).map_err(IntoResponse::into_response)?;
         let context = RequestContext {
             service: self.service.clone(),
             handle: self.handle.clone(),
             clock: self.keeper.clock.clone(),
             remote,
-            client: name,
+            asker,
             cancels_on_disconnect: self.edge.borrow().cancels_on_disconnect,
             rooms: Rc::clone(&self.rooms),
         };
         let request = Request { head, parameters, body, remote, client };
-        guarded(&self.service, move || handler(request, context))
+        catch_unwind(AssertUnwindSafe(|| handler(request, context))).map_err(|_| panicked(&self.service))
     }
 }
 
 impl Inner {
     /// The answer to a wrong token, perhaps later.
-    fn refuse_guess(&self, problem: Problem, body: &RequestBody, remote: Remote) -> Answering {
+    fn refuse_guess(
+        &self,
+        problem: Problem,
+        body: &RequestBody,
+        remote: Remote,
+    ) -> Result<HandlerFuture, Response> {
         let patience = Rc::clone(body.patience());
         if patience.guess_was_wrong() {
             let log = self.service.log();
@@ -154,14 +192,14 @@ impl Inner {
         }
         let delay = self.guesses.delay(self.keeper.clock.now());
         if delay.is_zero() {
-            return ready(problem.into_response());
+            return Err(problem.into_response());
         }
         let clock = self.keeper.clock.clone();
-        Box::pin(async move {
+        Ok(Box::pin(async move {
             let _delayed = patience.delay();
             clock.sleep(delay).await;
             problem.into_response()
-        })
+        }))
     }
 }
 
@@ -192,62 +230,37 @@ fn name_in_log(client: Option<IpAddr>, remote: Remote) -> String {
     }
 }
 
-/// Adds to the response what every one has and what is for pages, and lets the access log have it.
-fn finished(mut answering: Answering, logged: Option<Logged>, grant: Option<(Grant, bool)>) -> Answering {
-    if logged.is_none() && grant.is_none() {
-        return Box::pin(poll_fn(move |context| answering.as_mut().poll(context).map(completed)));
-    }
-    Box::pin(async move {
-        // Dropped here if the client is gone before there is a response.
-        let logged = logged;
-        let mut response = completed(answering.await);
-        if let Some((grant, is_preflight)) = grant {
-            grant.add_to(&mut response, is_preflight);
-        }
-        match logged {
-            Some(mut logged) => {
-                logged.answered(&response);
-                response.map(|body| body.logged(logged))
+impl Future for Answering {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
+        let mut response = match &mut self.response {
+            Pending::Ready(response) => std::mem::take(response),
+            Pending::Handler(handler) => {
+                let polled = catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context)));
+                match polled {
+                    Ok(polled) => ready!(polled),
+                    // A handler that panics costs its own request and nothing else.
+                    Err(_) => panicked(&self.service),
+                }
             }
-            None => response,
+        };
+        complete(&mut response);
+        if let Some(after) = self.after.take() {
+            after.follow(&mut response);
         }
-    })
+        Poll::Ready(response)
+    }
 }
 
-/// The response with what every one has: fields for browsers and caches, and words beside its status.
-fn completed(mut response: Response) -> Response {
+/// Adds to the response what every one has: fields for browsers and caches, and words beside its status.
+fn complete(response: &mut Response) {
     protect(response.headers_mut());
     if response.status().canonical_reason().is_none() && response.extensions().get::<ReasonPhrase>().is_none()
     {
         let words = ReasonPhrase::from_static(title(response.status()).as_bytes());
         response.extensions_mut().insert(words);
     }
-    response
-}
-
-/// The name under which the client's jobs are charged: its own, or its address. Who has shown no token has no name.
-///
-/// # Errors
-/// What the client is told: what it calls itself is no name.
-fn client_of(head: &Parts, client: Option<IpAddr>) -> Result<Rc<str>, Problem> {
-    let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-    let is_anonymous = head.extensions.get::<NeedsNoToken>().is_some();
-    let name = match is_anonymous {
-        true => None,
-        false => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
-    };
-    match (name, client) {
-        (Some(name), _) if is_client_name(name) => Ok(name.into()),
-        (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {}", quoted(name)))),
-        // Without a token nobody shares the limits and keys of those that have shown one.
-        (None, Some(address)) if is_anonymous => Ok(format!("anonymous {address}").into()),
-        (None, Some(address)) => Ok(address.to_string().into()),
-        (None, None) => Ok("".into()),
-    }
-}
-
-fn ready(response: Response) -> Answering {
-    Box::pin(std::future::ready(response))
 }
 
 fn other_methods(head: &Parts, methods: &[Method]) -> Response {
@@ -266,18 +279,8 @@ fn other_methods(head: &Parts, methods: &[Method]) -> Response {
     response
 }
 
-/// A handler that panics costs its own request and nothing else.
-fn guarded(service: &Service, start: impl FnOnce() -> Answering) -> Answering {
-    let service = service.clone();
-    let panicked = move || {
-        service.log().error(format_args!("the handler of an HTTP request panicked"));
-        Problem::new(OutcomeCode::Panic, "the handler of this request panicked").into_response()
-    };
-    match catch_unwind(AssertUnwindSafe(start)) {
-        Ok(mut response) => Box::pin(poll_fn(move |context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| response.as_mut().poll(context)));
-            polled.unwrap_or_else(|_| Poll::Ready(panicked()))
-        })),
-        Err(_) => ready(panicked()),
-    }
+/// The response in place of the one that a handler did not give.
+fn panicked(service: &Service) -> Response {
+    service.log().error(format_args!("the handler of an HTTP request panicked"));
+    Problem::new(OutcomeCode::Panic, "the handler of this request panicked").into_response()
 }

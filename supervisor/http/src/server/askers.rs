@@ -1,0 +1,70 @@
+//! Whom the jobs of a request are charged to: the name that it states, or the address that it comes from. Most requests come from
+//! whoever sent the one before, so that one is remembered.
+
+use super::Inner;
+use crate::api::NeedsNoToken;
+use crate::problem::Problem;
+use crate::request::{Remote, one, quoted};
+use http::header::HeaderName;
+use http::request::Parts;
+use offload_protocol::nouns::OutcomeCode;
+use offload_supervisor::service::{Asker, is_client_name};
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+static OFFLOAD_CLIENT: HeaderName = HeaderName::from_static("offload-client");
+
+/// Who asked last, and what it was recognized by.
+#[derive(Default)]
+pub(super) struct LastAsker(RefCell<Option<(Sign, Rc<Asker>)>>);
+
+/// By what a client is recognized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sign {
+    address: IpAddr,
+    /// It has shown no token, so it shares neither limits nor keys with those that have.
+    is_anonymous: bool,
+}
+
+impl Inner {
+    /// Whom the jobs of this request are charged to. Who has shown no token has no name.
+    ///
+    /// # Errors
+    /// What the client is told: what it calls itself is no name.
+    pub(super) fn asker(
+        &self,
+        head: &Parts,
+        (remote, client): (Remote, Option<IpAddr>),
+    ) -> Result<Rc<Asker>, Problem> {
+        let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
+        let is_anonymous = head.extensions.get::<NeedsNoToken>().is_some();
+        let name = match is_anonymous {
+            true => None,
+            false => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
+        };
+        let asker = |name: &str| Rc::new(self.service.asker(remote.process(), name));
+        match (name, client) {
+            (Some(name), _) if is_client_name(name) => Ok(asker(name)),
+            (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {}", quoted(name)))),
+            (None, Some(address)) => Ok(self.last_asker.of(Sign { address, is_anonymous }, asker)),
+            (None, None) => Ok(asker("")),
+        }
+    }
+}
+
+impl LastAsker {
+    fn of(&self, sign: Sign, asker: impl Fn(&str) -> Rc<Asker>) -> Rc<Asker> {
+        let mut last = self.0.borrow_mut();
+        if let Some((_, asker)) = last.as_ref().filter(|(known, _)| *known == sign) {
+            return Rc::clone(asker);
+        }
+        let Sign { address, is_anonymous } = sign;
+        let asker = match is_anonymous {
+            true => asker(&format!("anonymous {address}")),
+            false => asker(&address.to_string()),
+        };
+        *last = Some((sign, Rc::clone(&asker)));
+        asker
+    }
+}

@@ -1,0 +1,115 @@
+//! Whoever asks for jobs: a name, or else a process. For a front that answers each request with the end of one job there is
+//! [`Service::run`], which needs no session.
+//!
+//! ```text
+//!   Asker ---> Service::account: the body of the request, as it comes ---> Service::run ---> Running ---> the callback: a Report
+//!                                                                                               '--- dropped before: cancelled
+//! ```
+
+use super::{Account, Report, Service};
+use crate::hub::Subscriber;
+use crate::job::{Job, account_name};
+use crate::peer::{Peer, is_client_name};
+use offload_core::ids::JobId;
+use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use std::sync::Arc;
+
+/// Whom jobs and bytes are charged to. Cheap to clone, and worth keeping for the next request.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// Empty if it has no name.
+    name: Arc<str>,
+    /// The name, or how its process is shown.
+    account: Arc<str>,
+    peer: Peer,
+}
+
+impl Asker {
+    /// A name that [`is_client_name`] does not accept counts as none, and so does one under which processes are shown.
+    pub(super) fn new(name: &str, peer: Peer) -> Asker {
+        let is_usable = is_client_name(name) && !Peer::may_be_called(name);
+        let name = Arc::from(if is_usable { name } else { "" });
+        Asker { account: account_name(&name, Some(peer)), name, peer }
+    }
+
+    /// The name that it has stated; empty if it has none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn account(&self) -> &Arc<str> {
+        &self.account
+    }
+
+    /// The job as this one asks for it. `is_let_in`: there was room for its input.
+    pub(super) fn asks(&self, job: Job, is_let_in: bool) -> Job {
+        Job { client: Arc::clone(&self.name), peer: Some(self.peer), has_room: is_let_in, ..job }
+    }
+}
+
+/// A job that was submitted with [`Service::run`] and has not ended. Dropping it cancels the job, even if it runs.
+pub struct Running {
+    service: Service,
+    job: JobId,
+    is_over: bool,
+}
+
+impl Running {
+    /// The report has come: there is nothing to cancel any more.
+    pub fn is_over(&mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.service.hub().borrow_mut().cancel(self.job);
+        }
+    }
+}
+
+impl Service {
+    /// The one who asks under this name. `process` is its process, if the kernel can tell: whoever states no name shares the limits
+    /// of its process.
+    pub fn asker(&self, process: Option<u32>, name: &str) -> Asker {
+        let peer = process
+            .map_or_else(|| Peer::Connection(self.0.sessions.borrow_mut().next_number()), Peer::Process);
+        Asker::new(name, peer)
+    }
+
+    /// An account of the bytes that are held for one request of this asker.
+    pub fn account(&self, asker: &Asker) -> Account {
+        let account = Account::new(self.hub().clone());
+        account.open(asker);
+        account
+    }
+
+    /// Submits a job, and calls `on_end` from the event loop when it has ended, be it because the [`Running`] was dropped. The
+    /// output is not kept: whoever wants that, or has an idempotency key or a stream, opens a [session](Service::open).
+    /// `is_let_in` is that of a [`Submission`](super::Submission).
+    ///
+    /// # Errors
+    /// Why the job was refused. One with an idempotency key, or with a stream, is.
+    #[track_caller]
+    pub fn run(
+        &self,
+        asker: &Asker,
+        job: Job,
+        is_let_in: bool,
+        on_end: impl FnOnce(Report) + 'static,
+    ) -> Result<Running, ErrorDetail> {
+        if job.options.idempotency.is_some() || job.options.stream {
+            let message = "a job with an idempotency key or a stream needs a session";
+            return Err(ErrorDetail::new(OutcomeCode::Unsupported, message));
+        }
+        let subscriber = Subscriber::holding(move |finished, held, _| {
+            on_end(Report { finished, collection: None, _held: held });
+        });
+        let submitted = self.hub().borrow_mut().submit(asker.asks(job, is_let_in), false, Some(subscriber));
+        match submitted {
+            Ok(accepted) => Ok(Running { service: self.clone(), job: accepted.job, is_over: false }),
+            Err(refused) => Err(refused.error),
+        }
+    }
+}
