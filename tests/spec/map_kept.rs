@@ -7,7 +7,7 @@ use std::fs::read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tests::harness::{
-    Daemon, PATIENCE, children_of, command, private_folder, run, signal, until, wait_for_end,
+    Daemon, PATIENCE, children_of, command, leave, private_folder, run, signal, until, wait_for_end,
 };
 
 /// The name and the content of each file in a folder.
@@ -249,7 +249,7 @@ fn results_behind_a_slow_job_are_kept_and_a_reader_that_leaves_costs_none() {
     map.current_dir(daemon.folder()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut map = map.spawn().unwrap();
     until("two lines to count", || (log_lines(&daemon.folder().join("log")).len() == 2).then_some(()));
-    drop(map.stdout.take());
+    leave(map.stdout.take().unwrap());
     let job = daemon.worker_running("sleep")["job"].as_str().unwrap().to_owned();
     daemon.run(&["cancel", &job]).ok();
     let ended = map.wait_with_output().unwrap();

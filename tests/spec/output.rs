@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use tests::harness::{
-    Daemon, PATIENCE, Ran, Terminal, command, offload, private_folder, run, run_offload, until, wait_for_end,
+    Daemon, PATIENCE, Ran, Terminal, command, leave, offload, private_folder, run, run_offload, until,
+    wait_for_end,
 };
 
 /// The exit code for results that could not be written.
@@ -53,7 +54,11 @@ impl Sink {
         match self {
             Sink::Closed => Stdio::null(),
             Sink::Full => std::fs::File::options().write(true).open("/dev/full").expect("a device").into(),
-            Sink::NobodyReads => std::io::pipe().expect("a pipe").1.into(),
+            Sink::NobodyReads => {
+                let (reader, writer) = std::io::pipe().expect("a pipe");
+                leave(reader);
+                writer.into()
+            }
         }
     }
 }
@@ -307,7 +312,7 @@ fn a_map_whose_reader_leaves_ends_and_saves_the_results_that_there_are_in_one_fi
     let mut line = String::new();
     results.read_line(&mut line).unwrap();
     assert!(line.contains("\"first\""), "{line}");
-    drop(results);
+    leave(results.into_inner());
     list.write_all(b"second\nthird\n").unwrap();
     assert!(wait_for_end(map.id(), PATIENCE), "it goes on for nobody");
     let mut said = String::new();
@@ -356,7 +361,7 @@ fn a_result_whose_reader_has_left_is_saved() {
             "submit" => (daemon.status()["jobs"]["accepted"].as_u64() > accepted).then_some(()),
             _ => has_a_socket(child.id()).then_some(()),
         });
-        drop(child.stdout.take());
+        leave(child.stdout.take().unwrap());
         daemon.run(&["cancel", &blocker]).ok();
         let ended = child.wait_with_output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();

@@ -4,6 +4,7 @@
 
 mod files;
 mod lines;
+mod pipes;
 mod programs;
 mod terminal;
 
@@ -22,6 +23,7 @@ use tempfile::TempDir;
 
 pub use files::{copy_for_anybody, private_folder, write_executable};
 pub use lines::Lines;
+pub use pipes::leave;
 pub use programs::{offload, program};
 pub use terminal::Terminal;
 
