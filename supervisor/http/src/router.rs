@@ -175,12 +175,14 @@ impl<H: Clone> Router<H> {
     /// A HEAD is answered by the handler for GET.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Found<H> {
         let wanted = if method == Method::HEAD { &Method::GET } else { method };
-        let mut allowed: Vec<Method> = Vec::new();
-        for (pattern, its, handler) in &self.routes {
-            let Some(parameters) = pattern.fit(path) else { continue };
-            if its == wanted {
+        // Comparing a method takes less time than looking at a path.
+        for (pattern, _, handler) in self.routes.iter().filter(|(_, its, _)| its == wanted) {
+            if let Some(parameters) = pattern.fit(path) {
                 return Found::Handler(handler.clone(), parameters);
             }
+        }
+        let mut allowed: Vec<Method> = Vec::new();
+        for (_, its, _) in self.routes.iter().filter(|(pattern, ..)| pattern.fit(path).is_some()) {
             if !allowed.contains(its) {
                 allowed.push(its.clone());
             }
