@@ -412,13 +412,6 @@ impl Service {
         Reply::refusal(OutcomeCode::TooLarge, message)
     }
 
-    /// Counts a job as refused because there is no room for its body of `length` bytes on this account, and returns the answer.
-    pub fn refuse_input(&self, account: &Account, length: usize) -> Reply {
-        let why = account.why_no_room(length as u64);
-        self.count_refused(why.code);
-        Reply::Refusal(why)
-    }
-
     /// Counts a job that the front refuses for a reason of its own; the code is what it tells the client.
     pub fn count_refused(&self, code: OutcomeCode) {
         self.hub().borrow_mut().refused(code);

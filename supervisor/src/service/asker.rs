@@ -6,7 +6,7 @@
 //!                                                                                               '--- dropped before: cancelled
 //! ```
 
-use super::{Account, Report, Service};
+use super::{Account, Reply, Report, Service};
 use crate::hub::Subscriber;
 use crate::job::{Job, account_name};
 use crate::peer::{Peer, is_client_name};
@@ -83,6 +83,13 @@ impl Service {
         let account = Account::new(self.hub().clone());
         account.open(asker);
         account
+    }
+
+    /// Counts a job as refused because there is no room for its body of `length` bytes on this account, and returns the answer.
+    pub fn refuse_input(&self, account: &Account, length: usize) -> Reply {
+        let why = account.why_no_room(length as u64);
+        self.count_refused(why.code);
+        Reply::Refusal(why)
     }
 
     /// Submits a job, and calls `on_end` from the event loop when it has ended, be it because the [`Running`] was dropped. The
