@@ -10,12 +10,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ._async_client import AsyncClient
 from ._client import Client
-from ._supervisor import PrivateSupervisor
+from ._supervisor import START_PATIENCE, PrivateSupervisor
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# How long a supervisor and its first worker have to start; a worker has the supervisor's hello timeout (10 s) for itself.
-_PATIENCE = 60.0
-
 
 
 class PythonStart(NamedTuple):
@@ -84,7 +81,7 @@ class Pool(Client):
 
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor`."""
-        self._supervisor.wait_until_ready(_PATIENCE)
+        self._supervisor.wait_until_ready(START_PATIENCE)
 
     def async_client(self, *, name: str = "", max_in_flight: int = 1000) -> AsyncClient:
         """A client of the same supervisor for coroutines. The pool has to live as long as it."""

@@ -34,6 +34,8 @@ _PREFIX = "offload-pool-"
 _SOCKET = "offload.sock"
 # The path of a socket has at most 107 bytes.
 _FOLDER_MAX = 80
+# How long a supervisor and its first worker have to start.
+START_PATIENCE = 60.0
 _STOP_PATIENCE = 5.0
 # So long after it was made, a folder without a supervisor is not one that is about to get one: if its program is not seen (it may
 # live in another PID namespace), or in any case.
@@ -90,6 +92,9 @@ class PrivateSupervisor:
         command = [find_binary(), "serve", "--json", "--fail-fast", "--socket", self.socket, "--drain-timeout", "1s"]
         command += ["--worker", " ".join(map(shlex.quote, worker))]
         command += [] if workers is None else ["--workers", str(workers)]
+        if not any(argument.split("=")[0] == "--hello-timeout" for argument in arguments):
+            # As long as whoever made the pool waits for it: what a worker imports may take long.
+            command += ["--hello-timeout", f"{START_PATIENCE:.0f}s"]
         command += arguments
         self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
         self._thread.start()

@@ -48,6 +48,11 @@ class Pools(unittest.TestCase):
         with Pool(workers=1, log=self.log, arguments=["--max-jobs", "5"]) as pool:
             self.assertEqual(pool.status()["queue"]["max_jobs"], 5)
 
+    def test_the_time_for_the_first_hello_can_be_chosen(self):
+        for chosen in (["--hello-timeout", "30s"], ["--hello-timeout=30s"]):
+            with Pool(workers=1, log=self.log, arguments=chosen) as pool:
+                pool.wait_until_ready()
+
     def test_a_worker_that_cannot_start_is_an_error_with_the_reason(self):
         for worker, reason in (("no-such.py", "No such file"), (["no-such-program"], "no `no-such-program` in PATH")):
             with self.assertRaises(NoSupervisor) as refused, Pool(worker=worker, log=self.log):
