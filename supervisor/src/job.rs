@@ -99,6 +99,11 @@ impl Job {
         Job { input: Input::File(file), ..self }
     }
 
+    /// Whether it has an idempotency key.
+    pub fn has_key(&self) -> bool {
+        self.options.idempotency.is_some()
+    }
+
     /// The name of its task.
     pub fn task(&self) -> &str {
         &self.task

@@ -25,8 +25,8 @@
 //!   that rejects a job by itself calls [`Service::count_refused`].
 //! - Bytes of the body have arrived: [`Account::set_arriving`].
 //! - A request body has arrived completely: [`Session::submit`].
-//! - A front each of whose requests is one job that is awaited needs no session for it: [`Service::asker`],
-//!   [`Service::account`], [`Service::run`].
+//! - A request that is one job, and is answered at its end, needs no session: [`Service::asker`], [`Service::account`],
+//!   [`Service::run`].
 //! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
 //! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain),
 //!   [`status`](Service::status), [`tasks`](Service::tasks), [`Session::dead_letter`].

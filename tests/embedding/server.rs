@@ -2,10 +2,10 @@
 
 use super::config;
 use offload_http::{Address, Method, Problem, Replier, Request, RequestContext, Server};
-use offload_supervisor::EventLoop;
 use offload_supervisor::event_loop::{Context, Remote};
 use offload_supervisor::protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Service, ServiceConfig};
+use offload_supervisor::{EventLoop, Job};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,6 +24,14 @@ fn add_routes(server: &Server) {
         format!("hello {}", request.parameter("name").unwrap_or_default())
     });
     server.post("/hash", |request, cx| async move { cx.offload("sha256", request.body()).await });
+    // What is said of the job itself counts, too.
+    server.post("/once", |request, cx| async move {
+        cx.offload("echo", request.body()).with(|job| job.idempotency_key("once")).await
+    });
+    server.post(
+        "/whole",
+        |request, cx| async move { cx.offload("echo", request.body()).with(Job::stream).await },
+    );
     server.get("/later", |_: Request, cx: RequestContext| async move {
         cx.event_loop().sleep(Duration::from_millis(5)).await;
         "later"
@@ -106,6 +114,9 @@ fn handlers_and_callbacks_answer_at_once_and_later_and_a_failing_one_costs_its_o
     let served = Served::start();
     let ok = |text: &str| (200, text.to_owned());
     assert_eq!(served.get("/hello/world"), ok("hello world"));
+    assert_eq!(served.ask("POST", "/once", "", "first"), ok("first"));
+    assert_eq!(served.ask("POST", "/once", "", "again"), ok("first"), "it is the same job");
+    assert_eq!(served.ask("POST", "/whole", "", "not in parts"), ok("not in parts"));
     assert_eq!(served.get("/later"), ok("later"));
     assert_eq!(served.get("/callback"), ok("called back"));
     let (status, hash) = served.ask("POST", "/hash", "", "abc");

@@ -1,4 +1,4 @@
-//! Reads the body of a request that has not come as a whole.
+//! Reads the body of a request into memory, as fast as there is room for it.
 //!
 //! ```text
 //!   announced --> is there room? --> its bytes, as they come --> the input of a job

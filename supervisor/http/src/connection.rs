@@ -165,7 +165,7 @@ impl HyperService<http::Request<Incoming>> for Requests {
     }
 }
 
-/// A request until its response begins. There is one for each request: it is not boxed, and nothing in it is but the handler.
+/// A request until its response begins.
 struct UnderWay {
     answering: Answering,
     line: Rc<Line>,

@@ -132,8 +132,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Times in milliseconds, as the header wants them. Each response has them, and the machinery of `format!` would take longer than
-/// all of its other fields.
+/// Times in milliseconds, as the header wants them. Each output has them, and `format!` would take longer than all other fields.
 pub(crate) fn timing(receipt: &Receipt) -> HeaderValue {
     let Receipt { queued_us, run_us, returned_us, .. } = receipt;
     let mut text = Vec::with_capacity(64);

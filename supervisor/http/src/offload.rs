@@ -1,8 +1,9 @@
 //! From a request to a job: its body becomes the input, and the end of the job becomes the response.
 //!
 //! ```text
-//!   Offload ---- its end is the answer -----------------------> Run (`run.rs`) --> Report --> Output or Failure
-//!      '------- detached, with a key, or in parts: submit -----> Accepted, with a session ----------^
+//!   Offload ---- its end is the answer: Run (`run.rs`) ---------------------------> Report --> Output or Failure
+//!      |                       '-- with a key, or outlives its client --.             ^
+//!      '------- in parts, or answered before its end ----------> submit: Accepted, with a session
 //!   dropped at any time (the client is gone): the job is cancelled
 //! ```
 

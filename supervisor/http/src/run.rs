@@ -1,9 +1,8 @@
-//! One job whose end is the answer to a request. What nearly all requests do takes no memory of its own here, and no session.
+//! One job whose end is the answer to a request. Nearly all requests go the upper way, which needs no session and no boxed future.
 //!
 //! ```text
 //!   Begin ---- the body is here, and there is room ----> Waiting --- the report ---> Output or Failure
-//!     |------- it has to be awaited: Boxed, and then --------^
-//!     '------- a key, or a job that outlives its client: Boxed, with a session of its own
+//!     '------- the body has to be awaited, the job has a key, or it outlives its client: Boxed --^
 //! ```
 
 use crate::collect::collect;
@@ -43,9 +42,7 @@ impl Future for Run {
         loop {
             match &mut self.0 {
                 Stage::Begin(offload) => {
-                    // It is there: nothing else takes it out.
-                    let Some(offload) = offload.take() else { return Poll::Pending };
-                    match begin(offload, context) {
+                    match begin(offload.take().expect("not polled again after its end"), context) {
                         Ok(next) => self.0 = next,
                         Err(failure) => return Poll::Ready(Err(failure)),
                     }
@@ -62,7 +59,7 @@ impl Future for Run {
 /// # Errors
 /// The job was refused.
 fn begin(offload: Box<Offload>, cx: &mut Context<'_>) -> Result<Stage, Failure> {
-    if offload.key.is_some() {
+    if offload.key.is_some() || offload.job.has_key() {
         return Ok(Stage::Boxed(Box::pin(offload.run_under_its_key())));
     }
     if !offload.is_cancelled {
@@ -86,7 +83,8 @@ fn begin(offload: Box<Offload>, cx: &mut Context<'_>) -> Result<Stage, Failure> 
     }
     Ok(Stage::Boxed(Box::pin(async move {
         let media_type = body.media_type().clone();
-        let bytes = collect(&context, &account, *body).await?;
+        // In a box of its own, which is gone while the job runs.
+        let bytes = Box::pin(collect(&context, &account, *body)).await?;
         // From here on the input is the job's.
         account.set_arriving(0);
         let mut waiting = submit(&context, job, (bytes, media_type), true)?;
@@ -101,26 +99,27 @@ fn submit(
     (input, media_type): (Bytes, MediaType),
     is_let_in: bool,
 ) -> Result<Waiting, Failure> {
-    let slot = Rc::new(Slot::default());
-    let told = Rc::clone(&slot);
+    let told = Rc::new(Told::default());
+    let teller = Rc::clone(&told);
     let job = job.input(input).media_type(media_type);
-    let running = context.service.run(&context.asker, job, is_let_in, move |report| told.put(report));
-    Ok(Waiting { running: running.map_err(|error| Failure::refused(&error))?, slot })
+    let running = context.service.run(&context.asker, job, is_let_in, move |report| teller.put(report));
+    Ok(Waiting { running: running.map_err(|error| Failure::refused(&error))?, told })
 }
 
 /// Waits for the report.
 struct Waiting {
     running: Running,
-    slot: Rc<Slot>,
+    told: Rc<Told>,
 }
 
+/// Where the report is put.
 #[derive(Default)]
-struct Slot {
+struct Told {
     report: RefCell<Option<Report>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Slot {
+impl Told {
     fn put(&self, report: Report) {
         self.report.replace(Some(report));
         let waker = self.waker.take();
@@ -130,12 +129,12 @@ impl Slot {
 
 impl Waiting {
     fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Output, Failure>> {
-        let report = self.slot.report.take();
+        let report = self.told.report.take();
         if let Some(report) = report {
-            self.running.is_over();
+            self.running.ended();
             return Poll::Ready(finished(report));
         }
-        let before = self.slot.waker.replace(Some(context.waker().clone()));
+        let before = self.told.waker.replace(Some(context.waker().clone()));
         drop(before);
         Poll::Pending
     }

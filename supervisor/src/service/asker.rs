@@ -55,8 +55,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// The report has come: there is nothing to cancel any more.
-    pub fn is_over(&mut self) {
+    /// Notes that the report has come: there is nothing to cancel any more.
+    pub fn ended(&mut self) {
         self.is_over = true;
     }
 }
@@ -92,12 +92,12 @@ impl Service {
         Reply::Refusal(why)
     }
 
-    /// Submits a job, and calls `on_end` from the event loop when it has ended, be it because the [`Running`] was dropped. The
-    /// output is not kept: whoever wants that, or has an idempotency key or a stream, opens a [session](Service::open).
+    /// Submits a job, and calls `on_end` from the event loop when it has ended, also if it ends because the [`Running`] was dropped.
+    /// Its output is wanted as a whole, and is not kept. A job with an idempotency key needs a [session](Service::open).
     /// `is_let_in` is that of a [`Submission`](super::Submission).
     ///
     /// # Errors
-    /// Why the job was refused. One with an idempotency key, or with a stream, is.
+    /// Why the job was refused, such as for an idempotency key.
     #[track_caller]
     pub fn run(
         &self,
@@ -106,8 +106,9 @@ impl Service {
         is_let_in: bool,
         on_end: impl FnOnce(Report) + 'static,
     ) -> Result<Running, ErrorDetail> {
-        if job.options.idempotency.is_some() || job.options.stream {
-            let message = "a job with an idempotency key or a stream needs a session";
+        if job.has_key() {
+            self.count_refused(OutcomeCode::Unsupported);
+            let message = "a job with an idempotency key needs a session";
             return Err(ErrorDetail::new(OutcomeCode::Unsupported, message));
         }
         let subscriber = Subscriber::holding(move |finished, held, _| {

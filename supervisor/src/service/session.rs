@@ -168,8 +168,10 @@ impl Session {
     pub fn submit(&self, ticket: u64, submission: Submission) -> Reply {
         let Submission { job, detach, is_let_in } = submission;
         let has_file = job.has_file();
-        let asker = self.open.asker.get_or_init(|| Asker::new("", self.open.peer));
-        let job = asker.asks(job, is_let_in);
+        let job = match self.open.asker.get() {
+            Some(asker) => asker.asks(job, is_let_in),
+            None => Asker::new("", self.open.peer).asks(job, is_let_in),
+        };
         let submitted = match job.options.stream {
             true => self.open.submit_stream(ticket, job, detach),
             false => self.open.submit(ticket, job, detach),

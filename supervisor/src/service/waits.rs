@@ -154,17 +154,17 @@ impl OpenSession {
         let counted = waits.iter().filter(|wait| wait.counts).count();
         self.service.0.sessions.borrow_mut().waits.counted -= counted;
         let is_kept = self.service.hub().borrow().keeps_result_of(job);
-        let last = waits.len().saturating_sub(1);
-        let mut finished = Some(finished);
-        for (index, JobWait { ticket, answer, .. }) in waits.into_iter().enumerate() {
+        let mut reply = |wait: &JobWait, mut finished: Box<Finished>| {
             let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
-            // The last one takes it as it is; nearly always there is one.
-            let finished = if index == last { finished.take() } else { finished.clone() };
-            let Some(mut finished) = finished else { return };
-            if answer == WaitAnswer::Outcome {
+            if wait.answer == WaitAnswer::Outcome {
                 finished.output = Bytes::new();
             }
-            self.reply(ticket, Reply::held_report(finished, collection, held.share()));
+            self.reply(wait.ticket, Reply::held_report(finished, collection, held.share()));
+        };
+        // The last one takes it as it is; nearly always there is one.
+        if let Some((last, others)) = waits.split_last() {
+            others.iter().for_each(|wait| reply(wait, finished.clone()));
+            reply(last, finished);
         }
     }
 

@@ -17,7 +17,7 @@
 
 use crate::problem::Problem;
 use crate::request::{Request, one, quoted, visible};
-use http::header::HeaderName;
+use http::header::{HeaderMap, HeaderName};
 use offload_protocol::nouns::{Labels, Metadata, OutcomeCode};
 use offload_supervisor::Job;
 use offload_supervisor::units::parse_duration;
@@ -36,10 +36,10 @@ const TRACE: [&str; 2] = ["traceparent", "tracestate"];
 
 /// Whether a request says anything in the fields of the table but `Accept`. Most say nothing, and then one look at the names of their
 /// fields takes the place of a search for each name in the table.
-pub(super) fn says_anything(request: &Request) -> bool {
+pub(super) fn says_anything(headers: &HeaderMap) -> bool {
     let names = [&PREFER, &IDEMPOTENCY_KEY].map(HeaderName::as_str);
     let is_one = |name: &str| name.starts_with("offload-") || TRACE.contains(&name) || names.contains(&name);
-    request.headers().keys().any(|name| is_one(name.as_str()))
+    headers.keys().any(|name| is_one(name.as_str()))
 }
 
 fn bad(detail: String) -> Problem {
@@ -166,4 +166,22 @@ pub(super) fn metadata(request: &Request) -> Result<Metadata, Problem> {
 
 fn labels(request: &Request) -> Result<Labels, Problem> {
     Labels::new(&list(request, &LABEL)?).map_err(|error| bad(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn each_field_of_the_table_is_seen_when_it_comes_alone() {
+        let says =
+            |name: HeaderName| says_anything(&HeaderMap::from_iter([(name, HeaderValue::from_static("x"))]));
+        let own = [&PREFER, &IDEMPOTENCY_KEY, &TIMEOUT, &DEADLINE, &PRIORITY, &ATTEMPTS, &LABEL];
+        assert!(own.into_iter().all(|name| says(name.clone())));
+        for name in ["offload-meta-tenant", "offload-client", "offload-stream", "traceparent", "tracestate"] {
+            assert!(says(HeaderName::from_static(name)), "{name}");
+        }
+        assert!(!says(http::header::CONTENT_TYPE) && !says(http::header::ACCEPT));
+    }
 }

@@ -112,7 +112,7 @@ fn answer(request: Request, context: RequestContext) -> Answer {
 
 fn order(request: &Request) -> Result<Order, Problem> {
     let task = request.parameter("task").unwrap_or("");
-    if !says_anything(request) {
+    if !says_anything(request.headers()) {
         let stream = parts::wanted(request)?;
         return Ok(Order { stream, ..Order::of(Job::new(task)) });
     }

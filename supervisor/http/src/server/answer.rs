@@ -39,8 +39,9 @@ pub(crate) struct Answering {
 }
 
 enum Pending {
-    Ready(Response),
-    Handler(HandlerFuture),
+    /// In a box, because few requests have it.
+    Ready(Box<Response>),
+    Later(HandlerFuture),
 }
 
 /// What is done with a response.
@@ -75,8 +76,8 @@ impl Answer for Inner {
         let logged = edge.access_log.as_ref().map(|log| log.begin(&head, name_in_log(client, remote)));
         let grant = edge.cors.grant(&head).map(|grant| (grant, head.extensions.get::<Preflight>().is_some()));
         let response = match self.respond(head, body, found, (remote, client)) {
-            Ok(handler) => Pending::Handler(handler),
-            Err(response) => Pending::Ready(response),
+            Ok(later) => Pending::Later(later),
+            Err(response) => Pending::Ready(Box::new(response)),
         };
         let is_plain = logged.is_none() && grant.is_none();
         let after = (!is_plain).then(|| Box::new(After { logged, grant }));
@@ -123,10 +124,10 @@ impl Inner {
         found
     }
 
-    /// The future of the handler.
+    /// The response that comes later: that of the handler, or the refusal of a guess.
     ///
     /// # Errors
-    /// The response, if no handler is asked.
+    /// The response, if it is there at once.
     fn respond(
         &self,
         head: Parts,
@@ -235,9 +236,9 @@ impl Future for Answering {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
         let mut response = match &mut self.response {
-            Pending::Ready(response) => std::mem::take(response),
-            Pending::Handler(handler) => {
-                let polled = catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context)));
+            Pending::Ready(response) => std::mem::take(&mut **response),
+            Pending::Later(later) => {
+                let polled = catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(context)));
                 match polled {
                     Ok(polled) => ready!(polled),
                     // A handler that panics costs its own request and nothing else.
