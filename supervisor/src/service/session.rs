@@ -152,7 +152,7 @@ impl Session {
     }
 
     /// Sets the client's name, which may be empty. The client is charged by its name, or else by its process. Only the
-    /// first call counts. A name that [`is_client_name`] does not accept counts as empty.
+    /// first call counts. A name that [`is_client_name`](super::is_client_name) does not accept counts as empty.
     pub fn introduce(&self, name: &str) {
         let asker = self.open.asker.get_or_init(|| Asker::new(name, self.open.peer));
         self.open.account.open(asker);
