@@ -101,7 +101,7 @@ pub use crate::hub::PoolConfig;
 pub use crate::log::Log;
 pub use crate::peer::{Peer, is_client_name};
 pub use account::Account;
-pub use asker::{Asker, Running};
+pub use asker::{Asker, RunningJob};
 pub use descriptors::Connections;
 pub use error::ServiceStartError;
 pub use prerequisites::{Generations, Prerequisites};

@@ -361,7 +361,8 @@ impl super::Program {
     }
 }
 
-/// The first jobs of queues, in their order. It is asked for with each event and is nearly always empty, so it is made in place.
+/// The first jobs of queues, in their order. It is made with each event and nearly always has none or one, so few take no memory of
+/// their own.
 #[derive(Default)]
 pub(super) struct Heads {
     few: [Option<(Next, Line)>; Line::ALL.len()],

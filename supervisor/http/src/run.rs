@@ -12,7 +12,7 @@ use crate::rooms::{Allowed, check_coding};
 use bytes::Bytes;
 use offload_protocol::nouns::MediaType;
 use offload_supervisor::Job;
-use offload_supervisor::service::{Report, Running};
+use offload_supervisor::service::{Report, RunningJob};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -108,7 +108,7 @@ fn submit(
 
 /// Waits for the report.
 struct Waiting {
-    running: Running,
+    running: RunningJob,
     told: Rc<Told>,
 }
 

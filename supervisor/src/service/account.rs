@@ -3,7 +3,7 @@
 //! it holds here.
 //!
 //! ```text
-//!   a body is announced ---> has_room(length)? -- no --> wait (Service::when_room), or refuse (Session::refuse_input)
+//!   a body is announced ---> has_room(length)? -- no --> wait (Service::when_room), or refuse (refuse_input)
 //!                                  | yes
 //!                                  v
 //!   bytes arrive ----------> set_arriving(total by now) ---> all are there: set_arriving(0), Session::submit

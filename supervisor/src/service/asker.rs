@@ -2,7 +2,7 @@
 //! [`Service::run`], which needs no session.
 //!
 //! ```text
-//!   Asker ---> Service::account: the body of the request, as it comes ---> Service::run ---> Running ---> the callback: a Report
+//!   Asker ---> Service::account: the body of the request, as it comes ---> Service::run ---> RunningJob ---> the callback: a Report
 //!                                                                                               '--- dropped before: cancelled
 //! ```
 
@@ -48,20 +48,20 @@ impl Asker {
 }
 
 /// A job that was submitted with [`Service::run`] and has not ended. Dropping it cancels the job, even if it runs.
-pub struct Running {
+pub struct RunningJob {
     service: Service,
     job: JobId,
     is_over: bool,
 }
 
-impl Running {
+impl RunningJob {
     /// Notes that the report has come: there is nothing to cancel any more.
     pub fn ended(&mut self) {
         self.is_over = true;
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         if !self.is_over {
             self.service.hub().borrow_mut().cancel(self.job);
@@ -92,7 +92,7 @@ impl Service {
         Reply::Refusal(why)
     }
 
-    /// Submits a job, and calls `on_end` from the event loop when it has ended, also if it ends because the [`Running`] was dropped.
+    /// Submits a job, and calls `on_end` from the event loop when it has ended, also if it ends because the [`RunningJob`] was dropped.
     /// Its output is wanted as a whole, and is not kept. A job with an idempotency key needs a [session](Service::open).
     /// `is_let_in` is that of a [`Submission`](super::Submission).
     ///
@@ -105,7 +105,7 @@ impl Service {
         job: Job,
         is_let_in: bool,
         on_end: impl FnOnce(Report) + 'static,
-    ) -> Result<Running, ErrorDetail> {
+    ) -> Result<RunningJob, ErrorDetail> {
         if job.has_key() {
             self.count_refused(OutcomeCode::Unsupported);
             let message = "a job with an idempotency key needs a session";
@@ -116,7 +116,7 @@ impl Service {
         });
         let submitted = self.hub().borrow_mut().submit(asker.asks(job, is_let_in), false, Some(subscriber));
         match submitted {
-            Ok(accepted) => Ok(Running { service: self.clone(), job: accepted.job, is_over: false }),
+            Ok(accepted) => Ok(RunningJob { service: self.clone(), job: accepted.job, is_over: false }),
             Err(refused) => Err(refused.error),
         }
     }

@@ -93,8 +93,8 @@ class PrivateSupervisor:
         command += ["--worker", " ".join(map(shlex.quote, worker))]
         command += [] if workers is None else ["--workers", str(workers)]
         if not any(argument.split("=")[0] == "--hello-timeout" for argument in arguments):
-            # As long as whoever made the pool waits for it: what a worker imports may take long.
-            command += ["--hello-timeout", f"{START_PATIENCE:.0f}s"]
+            # What a worker imports may take long. Less than whoever made the pool waits, who then hears the reason.
+            command += ["--hello-timeout", f"{START_PATIENCE - 10:.0f}s"]
         command += arguments
         self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
         self._thread.start()
