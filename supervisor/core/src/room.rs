@@ -5,12 +5,13 @@ use super::Core;
 use super::ids::{JobId, ProgramIndex, TaskIndex};
 use super::jobs::Job;
 use super::ledger::{Holding, Holdings, Short};
-use super::queue::Kind;
+use super::queue::{Kind, Next};
 use super::registry::size_of;
 use super::submit::full;
-use super::waiting::Heads;
+use super::waiting::Line;
 use crate::limits::STALL_TIMEOUT;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use std::vec::IntoIter;
 
 impl Core {
     pub(super) fn on_held(&mut self, client: &str, what: Holding, bytes: u64) {
@@ -75,7 +76,7 @@ impl Core {
     /// For each queue, the first job that may start as far as memory and pauses are concerned, in the order in which the jobs
     /// would be served. Takes time in proportion to the number of job kinds, not to the number of clients that may
     /// not start theirs.
-    pub(super) fn heads_to_start(&self, program: ProgramIndex) -> Heads {
+    pub(super) fn heads_to_start(&self, program: ProgramIndex) -> IntoIter<(Next, Line)> {
         self.programs[program].heads(|kind| {
             self.looks.count();
             self.may_start_kind(kind)

@@ -14,6 +14,7 @@ use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
 use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
+use std::vec::IntoIter;
 
 /// How good the estimates of waiting times were.
 #[derive(Clone, Debug, Default)]
@@ -343,69 +344,22 @@ impl super::Program {
 
     /// The first job of each queue among the kinds for which `is_it` returns true, in the order in which they would
     /// be served.
-    pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> Heads {
-        let mut heads = Heads::default();
-        for line in Line::ALL.into_iter().filter(|line| !self.queue(*line).is_empty()) {
-            heads.add(self.queue(line).first_of(&is_it), line);
+    pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> IntoIter<(Next, Line)> {
+        let mut heads = Vec::new();
+        let mut add = |queue: &FairQueue, line| heads.extend(queue.first_of(&is_it).map(|next| (next, line)));
+        for line in Line::ALL {
+            add(self.queue(line), line);
         }
         for queue in self.gatherings.ripe() {
-            heads.add(queue.first_of(&is_it), Line::GATHERING);
+            add(queue, Line::GATHERING);
         }
-        heads.sort();
-        heads
+        heads.sort_unstable_by_key(|(next, _)| *next);
+        heads.into_iter()
     }
 
     /// How many jobs wait.
     pub(super) fn waiting(&self) -> usize {
         self.queues().map(FairQueue::len).sum()
-    }
-}
-
-/// The first jobs of queues, in their order. It is made with each event and nearly always has none or one, so few take no memory of
-/// their own.
-#[derive(Default)]
-pub(super) struct Heads {
-    few: [Option<(Next, Line)>; Line::ALL.len()],
-    count: usize,
-    /// All of them, if they are more.
-    many: Vec<(Next, Line)>,
-    /// How many were taken.
-    taken: usize,
-}
-
-impl Heads {
-    fn add(&mut self, next: Option<Next>, line: Line) {
-        let Some(next) = next else { return };
-        match self.few.get_mut(self.count) {
-            Some(place) if self.many.is_empty() => {
-                *place = Some((next, line));
-                self.count += 1;
-            }
-            _ => {
-                self.many.extend(self.few.iter_mut().filter_map(Option::take));
-                self.many.push((next, line));
-            }
-        }
-    }
-
-    fn sort(&mut self) {
-        if self.count > 1 {
-            self.few[..self.count].sort_unstable_by_key(|head| head.map(|(next, _)| next));
-            self.many.sort_unstable_by_key(|(next, _)| *next);
-        }
-    }
-}
-
-impl Iterator for Heads {
-    type Item = (Next, Line);
-
-    fn next(&mut self) -> Option<(Next, Line)> {
-        let head = match self.many.is_empty() {
-            true => self.few.get(self.taken).copied().flatten(),
-            false => self.many.get(self.taken).copied(),
-        };
-        self.taken += 1;
-        head
     }
 }
 
