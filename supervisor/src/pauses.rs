@@ -108,10 +108,14 @@ impl RunningClock {
 
 impl Ticking {
     fn now(&self) -> Instant {
-        let mut time = self.time.get();
-        let now = time.advance(self.handle.now());
+        let (mut time, now) = (self.time.get(), self.handle.now());
+        if now == time.last {
+            // The loop's time stands still for many callbacks.
+            return time.without_gaps();
+        }
+        let running = time.advance(now);
         self.time.set(time);
-        now
+        running
     }
 
     /// Notices a pause, and says when the clock is looked at next.
@@ -155,6 +159,11 @@ impl RunningTime {
             self.due = Some(now);
         }
         self.last = self.last.max(now);
+        self.without_gaps()
+    }
+
+    /// When somebody looked last, without the pauses.
+    fn without_gaps(&self) -> Instant {
         self.last - self.gaps
     }
 }
