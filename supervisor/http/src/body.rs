@@ -80,14 +80,17 @@ impl RequestBody {
         if self.length()? == 0 {
             return Some(Bytes::new());
         }
-        match self.poll_next(context) {
+        let mark = Rc::clone(&self.mark);
+        let next = || match self.poll_next(context) {
             Poll::Ready(Some(Ok(bytes))) if self.incoming.is_end_stream() => Some(bytes),
             Poll::Ready(other) => {
                 self.ahead = other;
                 None
             }
             Poll::Pending => None,
-        }
+        };
+        // Behind the last bytes nothing more of it is read, so nobody has to be woken for that.
+        mark.patience().quiet.unheard(next, Option::is_none)
     }
 
     /// Sets how many bytes it may have when it becomes the input of a job. By default it is as many as the supervisor allows; a
@@ -202,13 +205,7 @@ impl Body {
 
     /// These bytes. `held` is dropped when the last of them were handed to the system, or the client is gone.
     pub fn holding(bytes: Bytes, held: impl Any) -> Body {
-        let held: Rc<dyn Any> = Rc::new(held);
-        Body::holding_shared(bytes, &held)
-    }
-
-    /// The same, for what others hold, too.
-    pub(crate) fn holding_shared(bytes: Bytes, held: &Rc<dyn Any>) -> Body {
-        Body::of_pieces(bytes, Some(held))
+        Body::from(holding(bytes, Rc::new(held)))
     }
 
     /// What `produce` returns, of a length that nobody has to know. It is asked only when the client has room, so a client that
@@ -217,19 +214,15 @@ impl Body {
         Body { content: Content::Stream(Box::new(produce)), ..Body::default() }
     }
 
-    fn of_pieces(mut bytes: Bytes, held: Option<&Rc<dyn Any>>) -> Body {
-        let kept = |piece: Bytes| match held {
-            Some(held) => holding(piece, Rc::clone(held)),
-            None => piece,
-        };
+    fn of_pieces(mut bytes: Bytes) -> Body {
         let content = match bytes.len() {
             0 => Content::Empty,
-            1..=PIECE => Content::Piece(kept(bytes)),
+            1..=PIECE => Content::Piece(bytes),
             _ => {
                 let left = bytes.len() as u64;
                 let mut pieces = VecDeque::with_capacity(bytes.len().div_ceil(PIECE));
                 while !bytes.is_empty() {
-                    pieces.push_back(kept(bytes.split_to(bytes.len().min(PIECE))));
+                    pieces.push_back(bytes.split_to(bytes.len().min(PIECE)));
                 }
                 Content::Pieces { pieces, left }
             }
@@ -316,7 +309,7 @@ impl AsRef<[u8]> for HeldPiece {
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Body {
-        Body::of_pieces(bytes.into(), None)
+        Body::of_pieces(bytes.into())
     }
 }
 

@@ -51,12 +51,14 @@ pub(crate) async fn serve(
         Some(Protocol::Http1) => {
             let connection = pin!(http1().serve_connection(wire, requests));
             let _end = Ending(&line);
-            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line).await;
+            let quiet = |task: &Waker| line.patience().quiet.over(task);
+            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line, quiet).await;
         }
         Some(Protocol::Http2) => {
             let connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
             let _end = Ending(&line);
-            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line).await;
+            until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line, Waker::clone)
+                .await;
         }
         None => {}
     }
@@ -75,20 +77,26 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Drives a connection of hyper to its end, which `shut_down` begins when it is to end, or until the client is gone.
+/// Drives a connection of hyper to its end, which `shut_down` begins when it is to end, or until the client is gone. `waker` makes what
+/// hyper wakes the task with.
 async fn until_drained<C: Future>(
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
     (answer, number): (&dyn Answer, u64),
     line: &Line,
+    waker: impl Fn(&Waker) -> Waker,
 ) {
-    let (mut is_told, mut known) = (false, None::<Waker>);
+    let (mut is_told, mut known) = (false, None::<(Waker, Waker)>);
     poll_fn(|context| {
-        let waker = context.waker();
-        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            answer.wakes(number, waker);
-            known = Some(waker.clone());
-        }
+        let task = context.waker();
+        let (_, its) = match &known {
+            Some(known) if known.0.will_wake(task) => known,
+            _ => {
+                answer.wakes(number, task);
+                known.insert((task.clone(), waker(task)))
+            }
+        };
+        let context = &mut Context::from_waker(its);
         let is_to_end = || answer.is_draining() || line.is_ending();
         loop {
             if !is_told && is_to_end() {

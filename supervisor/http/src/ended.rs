@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
 use offload_supervisor::service::{Reply, Report};
-use std::any::Any;
+use send_wrapper::SendWrapper;
 use std::rc::Rc;
 
 /// Where the time of the job went, in a response.
@@ -59,14 +59,24 @@ impl Output {
     }
 }
 
+/// An output as the body of a response: its report goes when the last byte of it was handed to the system, and with the report the
+/// charge for it. All of that stays on the thread of the loop; only the type of [`Bytes`] does not know that.
+struct HeldOutput(SendWrapper<Rc<Report>>);
+
+impl AsRef<[u8]> for HeldOutput {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.finished.output
+    }
+}
+
 impl IntoResponse for Output {
     fn into_response(self) -> Response {
         let report = self.report();
         let (media_type, timing) = (header(report.media_type.as_str()), timing(&report.receipt));
         let job = header(&report.job);
-        let held: Rc<dyn Any> = self.report.clone();
-        let mut body = Body::holding_shared(self.bytes().clone(), &held);
-        body.collects(self.report.collection.clone());
+        let collection = self.report.collection.clone();
+        let mut body = Body::from(Bytes::from_owner(HeldOutput(SendWrapper::new(self.report))));
+        body.collects(collection);
         let mut response = Response::new(body);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, media_type);
@@ -143,7 +153,7 @@ pub(crate) fn timing(receipt: &Receipt) -> HeaderValue {
         text.push(b'.');
         text.extend([100, 10, 1].map(|place| b'0' + (micros / place % 10) as u8));
     }
-    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""))
+    HeaderValue::from_maybe_shared(Bytes::from(text)).unwrap_or(HeaderValue::from_static(""))
 }
 
 fn push_decimal(text: &mut Vec<u8>, number: u64) {

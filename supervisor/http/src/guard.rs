@@ -149,12 +149,31 @@ fn is_control(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
 
-/// Where the first control character is. Most of a head has none, so many bytes are looked at together.
+/// Where the first control character is. Most of a head has none, so eight bytes are looked at together.
 fn first_control(bytes: &[u8]) -> Option<usize> {
-    const TOGETHER: usize = 16;
-    let has_one = |piece: &[u8]| piece.iter().fold(false, |has_one, byte| has_one | is_control(*byte));
-    let (index, piece) = bytes.chunks(TOGETHER).enumerate().find(|(_, piece)| has_one(piece))?;
-    Some(index * TOGETHER + piece.iter().position(|byte| is_control(*byte))?)
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let mut low = low_bytes(u64::from_le_bytes(*word));
+        while low != 0 {
+            let place = low.trailing_zeros() as usize / 8;
+            if is_control(word[place]) {
+                return Some(index * 8 + place);
+            }
+            low &= low - 1;
+        }
+    }
+    let place = rest.iter().position(|byte| is_control(*byte))?;
+    Some(words.len() * 8 + place)
+}
+
+/// The highest bit of each byte that is a control character or a tab.
+fn low_bytes(word: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    // In none of these sums a byte carries into the next one.
+    let low_bits = word & (0x7f * EACH);
+    let from_space = low_bits + (0x80 - 0x20) * EACH;
+    let is_delete = low_bits + EACH;
+    (!from_space | is_delete) & !word & (0x80 * EACH)
 }
 
 /// Looks at a complete head, and returns what follows it.

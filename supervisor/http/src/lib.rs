@@ -76,6 +76,7 @@ mod patience;
 mod problem;
 mod protection;
 mod proxies;
+mod quiet;
 mod request;
 mod respond;
 mod rooms;

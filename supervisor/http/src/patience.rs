@@ -20,6 +20,7 @@ mod keeper;
 use crate::limits::{
     AHEAD_TIME, BODY_QUOTA, BODY_TIME, GUESSES_MAX, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME,
 };
+use crate::quiet::Quiet;
 pub(crate) use keeper::Timekeeper;
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
@@ -121,6 +122,8 @@ pub(crate) struct Patience {
     /// Woken when a request ends, and when its answer is written.
     waits_for_end: RefCell<Option<Waker>>,
     is_at_its_end: Cell<bool>,
+    /// What wakes the task of the connection, over HTTP/1.
+    pub(crate) quiet: Quiet,
 }
 
 impl Patience {
@@ -150,6 +153,7 @@ impl Patience {
             is_unwritten: Cell::new(false),
             waits_for_end: RefCell::default(),
             is_at_its_end: Cell::new(false),
+            quiet: Quiet::default(),
         })
     }
 
@@ -248,13 +252,11 @@ impl Patience {
     }
 
     fn wait_for_end(&self, context: &Context<'_>) {
-        let before = self.waits_for_end.replace(Some(context.waker().clone()));
-        drop(before);
+        drop(self.waits_for_end.replace(Some(context.waker().clone())));
     }
 
     fn wake_at_end(&self) {
-        let waker = self.waits_for_end.take();
-        waker.into_iter().for_each(Waker::wake);
+        self.waits_for_end.take().into_iter().for_each(Waker::wake);
     }
 
     /// A body that somebody will wait for.

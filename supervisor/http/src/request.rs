@@ -55,8 +55,13 @@ fn only<'a>(values: &GetAll<'a, HeaderValue>, name: &str) -> Result<Option<&'a s
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => visible(name, value).map(Some),
-        (Some(_), Some(_)) => Err(format!("there is more than one field {name}")),
+        (Some(_), Some(_)) => Err(several(name)),
     }
+}
+
+/// What is wrong with a field that may come once, and came more often.
+pub(crate) fn several(name: &str) -> String {
+    format!("there is more than one field {name}")
 }
 
 /// Longest part of what a client sent that an error repeats, in characters.

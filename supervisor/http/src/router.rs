@@ -5,6 +5,7 @@
 
 use http::Method;
 use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The parameters of a path, decoded, by the names of the pattern.
@@ -46,7 +47,8 @@ pub(crate) struct Pattern {
     segments: Vec<Segment>,
     /// How all paths that fit begin: what is before the first name. Most patterns are told from a path by this alone.
     begins: String,
-    names: usize,
+    /// So many segments are a part of that.
+    begun: usize,
 }
 
 impl Pattern {
@@ -67,29 +69,29 @@ impl Pattern {
             return Err(BadPattern);
         }
         let begins = path.split_once('{').map_or(path, |(begins, _)| begins).to_owned();
-        Ok(Pattern { segments, begins, names: all })
+        let is_text = |segment: &&Segment| matches!(segment, Segment::Text(_));
+        let begun = segments.iter().take_while(is_text).count();
+        Ok(Pattern { segments, begins, begun })
     }
 
     /// The parameters, if the path fits. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
     fn fit(&self, path: &str) -> Option<Parameters> {
-        if !path.starts_with(&*self.begins) {
-            return None;
+        let mut rest = Some(path.strip_prefix(&*self.begins)?);
+        let segments = &self.segments[self.begun..];
+        if segments.is_empty() {
+            return (rest == Some("")).then(Parameters::default);
         }
-        let mut parts = path.strip_prefix('/')?.split('/');
-        let mut parameters = Vec::with_capacity(self.names);
-        for segment in &self.segments {
-            let part = parts.next()?;
+        let mut parameters = Vec::with_capacity(segments.len());
+        for segment in segments {
+            let (part, behind) = first_segment(rest?);
+            rest = behind;
             match segment {
                 Segment::Text(text) if text == part => {}
                 Segment::Text(_) => return None,
-                Segment::Name(name) => {
-                    let value =
-                        percent_decode_str(part).decode_utf8().ok().filter(|value| !value.is_empty())?;
-                    parameters.push((Arc::clone(name), value.into_owned()));
-                }
+                Segment::Name(name) => parameters.push((Arc::clone(name), decoded(part)?)),
             }
         }
-        parts.next().is_none().then_some(Parameters(parameters))
+        rest.is_none().then_some(Parameters(parameters))
     }
 
     /// The names of its parameters.
@@ -113,6 +115,22 @@ impl Pattern {
     /// Patterns are tried in this order.
     fn rank(&self) -> Vec<bool> {
         self.segments.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
+    }
+}
+
+/// A path up to its first slash, and what is behind that, if there is one.
+fn first_segment(path: &str) -> (&str, Option<&str>) {
+    path.split_once('/').map_or((path, None), |(segment, behind)| (segment, Some(behind)))
+}
+
+/// A segment as its client means it. None if it is empty, or no UTF-8.
+fn decoded(segment: &str) -> Option<String> {
+    if segment.is_empty() {
+        return None;
+    }
+    match segment.contains('%') {
+        true => percent_decode_str(segment).decode_utf8().ok().map(Cow::into_owned),
+        false => Some(segment.to_owned()),
     }
 }
 

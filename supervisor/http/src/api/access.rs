@@ -9,14 +9,14 @@
 use super::routes::NeedsNoToken;
 use crate::cors::{Cors, Preflight};
 use crate::problem::Problem;
-use crate::request::{Remote, one, quoted};
-use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
+use crate::request::{Remote, quoted, several, visible};
+use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
-use subtle::ConstantTimeEq;
+use subtle::{Choice, ConstantTimeEq};
 
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -56,9 +56,21 @@ impl Tokens {
     /// The time that this takes depends on the lengths only.
     fn has(&self, shown: &[u8]) -> bool {
         let found =
-            self.0.iter().fold(subtle::Choice::from(0), |found, token| found | token.as_bytes().ct_eq(shown));
+            self.0.iter().fold(Choice::from(0), |found, token| found | is_same(token.as_bytes(), shown));
         found.into()
     }
+}
+
+/// Compares all bytes whatever they are, like [`ConstantTimeEq`], but eight at a time.
+fn is_same(token: &[u8], shown: &[u8]) -> Choice {
+    if token.len() != shown.len() {
+        return Choice::from(0);
+    }
+    let ((words, rest), (shown_words, shown_rest)) = (token.as_chunks(), shown.as_chunks());
+    let words = words.iter().zip(shown_words);
+    let are_same =
+        |(word, shown): (&[u8; 8], &[u8; 8])| u64::from_ne_bytes(*word).ct_eq(&u64::from_ne_bytes(*shown));
+    words.fold(rest.ct_eq(shown_rest), |is_same, pair| is_same & are_same(pair))
 }
 
 /// Tokens that can be exchanged while the server runs, from any thread.
@@ -106,9 +118,52 @@ fn bad(detail: String) -> Problem {
     Problem::new(OutcomeCode::BadRequest, detail)
 }
 
-/// A field on which it depends who may ask. Of two of them nobody knows which counts for whoever is in front of this server.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
-    one(headers, name).map_err(bad)
+/// The fields on which it depends who may ask. They are found in one walk over the head, because every request is asked for all of
+/// them.
+#[derive(Default)]
+struct Shown<'a> {
+    host: Field<'a>,
+    origin: Field<'a>,
+    site: Field<'a>,
+    token: Field<'a>,
+}
+
+/// A field that may come once. Of two of them nobody knows which counts for whoever is in front of this server.
+#[derive(Clone, Copy, Default)]
+enum Field<'a> {
+    #[default]
+    Absent,
+    Once(&'a HeaderValue),
+    Again,
+}
+
+impl<'a> Shown<'a> {
+    fn by(headers: &'a HeaderMap) -> Shown<'a> {
+        let mut shown = Shown::default();
+        for (name, value) in headers {
+            let field = match name {
+                name if name == HOST => &mut shown.host,
+                name if name == AUTHORIZATION => &mut shown.token,
+                name if name == ORIGIN => &mut shown.origin,
+                name if name == SEC_FETCH_SITE => &mut shown.site,
+                _ => continue,
+            };
+            *field = if let Field::Absent = field { Field::Once(value) } else { Field::Again };
+        }
+        shown
+    }
+}
+
+impl<'a> Field<'a> {
+    /// # Errors
+    /// What the client is told: it came twice, or is no visible ASCII.
+    fn text(self, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+        match self {
+            Field::Absent => Ok(None),
+            Field::Once(value) => visible(name.as_str(), value).map(Some).map_err(bad),
+            Field::Again => Err(bad(several(name.as_str()))),
+        }
+    }
 }
 
 impl Access {
@@ -119,14 +174,14 @@ impl Access {
     /// # Errors
     /// What its client is told: status 400, 401 or 403.
     pub fn check(&self, head: &Parts, remote: Remote) -> Result<(), Problem> {
-        match remote {
-            Remote::Process(_) => return Ok(()),
-            // No page reaches a Unix socket.
-            Remote::Stranger(_) => {}
-            Remote::Address(_) => {
-                let host = self.check_host(head)?;
-                self.check_origin(head, host)?;
-            }
+        if let Remote::Process(_) = remote {
+            return Ok(());
+        }
+        let shown = Shown::by(&head.headers);
+        // No page reaches a Unix socket.
+        if let Remote::Address(_) = remote {
+            let host = self.check_host(head, &shown)?;
+            self.check_origin(head, &shown, host)?;
         }
         let is_open = head.extensions.get::<NeedsNoToken>().is_some();
         // A browser asks what a page may do before it sends what the page has.
@@ -134,13 +189,13 @@ impl Access {
         if OPEN_PATHS.contains(&head.uri.path()) || is_open || is_preflight {
             return Ok(());
         }
-        self.check_token(&head.headers)
+        self.check_token(shown.token)
     }
 
     /// Returns the host with its port.
-    fn check_host<'a>(&self, head: &'a Parts) -> Result<&'a str, Problem> {
+    fn check_host<'a>(&self, head: &'a Parts, shown: &Shown<'a>) -> Result<&'a str, Problem> {
         let authority = head.uri.authority().map(|authority| authority.as_str());
-        let named = single(&head.headers, &HOST)?;
+        let named = shown.host.text(&HOST)?;
         if authority.is_some() && named.is_some() && authority != named {
             return Err(bad("the request names two hosts".to_owned()));
         }
@@ -159,8 +214,8 @@ impl Access {
         }
     }
 
-    fn check_origin(&self, head: &Parts, host: &str) -> Result<(), Problem> {
-        if let Some(origin) = single(&head.headers, &ORIGIN)? {
+    fn check_origin(&self, head: &Parts, shown: &Shown<'_>, host: &str) -> Result<(), Problem> {
+        if let Some(origin) = shown.origin.text(&ORIGIN)? {
             let is_own =
                 ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
             if !is_own && !self.cors.allows(origin, head) {
@@ -169,20 +224,16 @@ impl Access {
             return Ok(());
         }
         let is_anybodys = self.cors.has_any() && head.extensions.get::<NeedsNoToken>().is_some();
-        match single(&head.headers, &SEC_FETCH_SITE)? {
+        match shown.site.text(&SEC_FETCH_SITE)? {
             None | Some("none" | "same-origin") => Ok(()),
             Some(_) if is_anybodys => Ok(()),
             Some(_) => Err(forbidden("a page of another site has caused this request".to_owned())),
         }
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Problem> {
+    fn check_token(&self, shown: Field<'_>) -> Result<(), Problem> {
         let Some(tokens) = &self.tokens else { return Ok(()) };
-        let mut shown = headers.get_all(AUTHORIZATION).iter();
-        let token = match (shown.next(), shown.next()) {
-            (Some(value), None) => bearer(value.as_bytes()),
-            _ => None,
-        };
+        let token = if let Field::Once(value) = shown { bearer(value.as_bytes()) } else { None };
         match token.is_some_and(|token| tokens.has(token)) {
             true => Ok(()),
             false => Err(Problem::new(

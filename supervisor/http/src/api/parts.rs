@@ -47,9 +47,7 @@ pub(super) enum Form {
 /// # Errors
 /// What the client is told: `Offload-Stream` says neither yes nor no.
 pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
-    let is_events =
-        |kind: &str| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(EVENT_STREAM);
-    let accepts_events = list(request, &ACCEPT)?.into_iter().any(is_events);
+    let accepted = accepted(request)?;
     let wants_bytes = match field(request, &OFFLOAD_STREAM)? {
         None | Some("false" | "?0") => false,
         Some("true" | "?1") => true,
@@ -58,11 +56,18 @@ pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
             return Err(Problem::new(OutcomeCode::BadRequest, detail));
         }
     };
-    Ok(match (accepts_events, wants_bytes) {
-        (true, _) => Some(Form::Events),
-        (false, true) => Some(Form::Bytes),
-        (false, false) => None,
-    })
+    Ok(accepted.or(wants_bytes.then_some(Form::Bytes)))
+}
+
+/// The same, if the request has no `Offload-Stream`.
+///
+/// # Errors
+/// What the client is told: `Accept` is no visible ASCII.
+pub(super) fn accepted(request: &Request) -> Result<Option<Form>, Problem> {
+    let is_events =
+        |kind: &str| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(EVENT_STREAM);
+    let accepts_events = list(request, &ACCEPT)?.into_iter().any(is_events);
+    Ok(accepts_events.then_some(Form::Events))
 }
 
 /// Calls a task whose output is sent in parts. The status is known when the first part has come, or the end.

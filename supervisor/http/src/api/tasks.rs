@@ -31,8 +31,7 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(super) fn mount(server: &Server) {
-    let handler: Handler =
-        Rc::new(|request, context| Box::pin(Traced(trace_of(&request), answer(request, context))));
+    let handler: Handler = Rc::new(|request, context| Box::pin(answer(request, context)));
     server.add(Method::POST, "/v1/tasks/{task}", handler).expect("the path of a route");
 }
 
@@ -103,22 +102,23 @@ impl Future for Answer {
 }
 
 /// Calls the task that the path names with a request.
-fn answer(request: Request, context: RequestContext) -> Answer {
-    match order(&request) {
+fn answer(request: Request, context: RequestContext) -> Traced {
+    let job = Job::new(request.parameter("task").unwrap_or(""));
+    let (trace, order) = match says_anything(request.headers()) {
+        true => (trace_of(&request), order(&request, job)),
+        false => (None, parts::accepted(&request).map(|stream| Order { stream, ..Order::of(job) })),
+    };
+    let answer = match order {
         Ok(order) => carry_out(order, request, context),
         Err(problem) => Answer::of(std::future::ready(Err(problem.into()))),
-    }
+    };
+    Traced(trace, answer)
 }
 
-fn order(request: &Request) -> Result<Order, Problem> {
-    let task = request.parameter("task").unwrap_or("");
-    if !says_anything(request.headers()) {
-        let stream = parts::wanted(request)?;
-        return Ok(Order { stream, ..Order::of(Job::new(task)) });
-    }
+fn order(request: &Request, job: Job) -> Result<Order, Problem> {
     Ok(Order {
         preference: preference(request)?,
-        job: describe(request, Job::new(task))?,
+        job: describe(request, job)?,
         key: key(request)?,
         stream: parts::wanted(request)?,
         is_cancelled: None,

@@ -222,22 +222,29 @@ proptest! {
     }
 
     #[test]
+    fn the_first_control_character_is_the_one_that_a_look_at_each_byte_finds(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        let one_by_one = bytes.iter().position(|byte| matches!(byte, 0..=8 | 10..=31 | 127));
+        prop_assert_eq!(first_control(&bytes), one_by_one);
+    }
+
+    #[test]
     fn any_bytes_are_legal_input(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         verdict(&bytes);
     }
 }
 
 #[test]
-fn a_control_character_is_found_wherever_it_is() {
-    for length in 0..70 {
-        for byte in [b'\0', b'\n', b'\x0b', b'\x1f', b'\x7f'] {
-            let mut bytes = vec![b'a'; 70];
-            bytes[length] = byte;
-            assert_eq!(first_control(&bytes), Some(length));
-            assert_eq!(first_control(&bytes[..length]), None);
+fn every_byte_is_told_from_every_other_wherever_it_is() {
+    for byte in 0..=u8::MAX {
+        let is_control = (byte < b' ' && byte != b'\t') || byte == 0x7f;
+        for place in 0..20 {
+            for others in [b'a', b'\t', b' ', b'~', 0x80, 0xff] {
+                let mut bytes = [others; 20];
+                bytes[place] = byte;
+                assert_eq!(first_control(&bytes), is_control.then_some(place), "{bytes:?}");
+            }
         }
     }
-    assert_eq!(first_control("a\tb \u{e9}".as_bytes()), None, "none of these is one");
 }
 
 proptest! {
