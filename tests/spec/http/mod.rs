@@ -20,6 +20,7 @@ mod metrics;
 mod openapi;
 mod page;
 mod paused;
+mod portions;
 mod pressure;
 mod proxies;
 mod routes;
