@@ -1,5 +1,5 @@
 //! Requests of any length, with a length or chunked, in any portions, several ahead of their answers, by several clients at once: each
-//! comes back as it was. A wake-up that were lost on the way would show as an answer that never comes.
+//! comes back as it was. A lost wake-up shows as an answer that never comes.
 
 use std::io::Write;
 use tests::chaos::seed::Seed;
