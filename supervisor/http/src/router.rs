@@ -239,6 +239,30 @@ mod tests {
         assert_eq!(handler(&Method::HEAD, "/"), Some(6));
         for path in ["/v1/tasks", "/v1/tasks/", "/v1/tasks/a/b", "//", "/v1/jobs/7/", "", "v1/jobs/7", "*"] {
             assert_eq!(handler(&Method::POST, path), None, "{path}");
+            assert_eq!(handler(&Method::GET, path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_fits_as_a_whole_or_not_at_all() {
+        let fits = |pattern: &str, path: &str| Pattern::parse(pattern).unwrap().fit(path).is_some();
+        for (pattern, path, expected) in [
+            ("/healthz", "/healthz", true),
+            ("/healthz", "/healthzx", false),
+            ("/healthz", "/healthz/", false),
+            ("/healthz", "/healthz/x", false),
+            ("/healthz", "/health", false),
+            ("/a/{b}/", "/a/x/", true),
+            ("/a/{b}/", "/a/x", false),
+            ("/a/{b}/", "/a/x//", false),
+            ("/a/{b}", "/a/", false),
+            ("/a/{b}/c", "/a/x/c/", false),
+            ("/{b}", "/%", true),
+            ("/{b}", "/%2", true),
+            ("/{b}", "/%00", true),
+            ("/{b}", "/%ff", false),
+        ] {
+            assert_eq!(fits(pattern, path), expected, "{pattern} {path}");
         }
     }
 

@@ -382,6 +382,22 @@ mod tests {
     }
 
     #[test]
+    fn a_token_counts_to_its_last_byte_whatever_its_length() {
+        for length in Tokens::LENGTH_MIN..=33 {
+            let token: Vec<u8> = (0..length).map(|index| b'a' + (index % 26) as u8).collect();
+            let tokens = Tokens::parse(std::str::from_utf8(&token).unwrap()).unwrap();
+            assert!(tokens.has(&token), "{length}");
+            for index in 0..length {
+                let mut other = token.clone();
+                other[index] ^= 1;
+                assert!(!tokens.has(&other), "{length}: {index}");
+            }
+            assert!(!tokens.has(&token[1..]) && !tokens.has(&token[..length - 1]), "{length}");
+            assert!(!tokens.has(&[&token[..], b"a"].concat()), "{length}");
+        }
+    }
+
+    #[test]
     fn a_token_file_has_one_or_two_tokens_that_cannot_be_guessed() {
         for text in
             ["", "\n", "short", "with a space in it", "0123456789abcdef\n0123456789abcdef\n0123456789abcdef"]
