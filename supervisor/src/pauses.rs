@@ -110,7 +110,7 @@ impl Ticking {
     fn now(&self) -> Instant {
         let (mut time, now) = (self.time.get(), self.handle.now());
         if now == time.last {
-            // The loop's time stands still for many callbacks.
+            // A pause can only show when time has moved on.
             return time.without_gaps();
         }
         let running = time.advance(now);

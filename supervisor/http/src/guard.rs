@@ -153,23 +153,23 @@ fn is_control(byte: u8) -> bool {
 fn first_control(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let mut low = low_bytes(u64::from_le_bytes(*word));
-        while low != 0 {
-            let place = low.trailing_zeros() as usize / 8;
+        let mut found = controls_and_tabs(u64::from_le_bytes(*word));
+        while found != 0 {
+            let place = found.trailing_zeros() as usize / 8;
             if is_control(word[place]) {
                 return Some(index * 8 + place);
             }
-            low &= low - 1;
+            found &= found - 1;
         }
     }
     let place = rest.iter().position(|byte| is_control(*byte))?;
     Some(words.len() * 8 + place)
 }
 
-/// The highest bit of each byte that is a control character or a tab.
-fn low_bytes(word: u64) -> u64 {
+/// Sets the highest bit of each byte that is a control character or a tab.
+fn controls_and_tabs(word: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
-    // In none of these sums a byte carries into the next one.
+    // No byte of these sums carries into the next one.
     let low_bits = word & (0x7f * EACH);
     let from_space = low_bits + (0x80 - 0x20) * EACH;
     let is_delete = low_bits + EACH;

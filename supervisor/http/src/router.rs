@@ -46,9 +46,9 @@ enum Segment {
 pub(crate) struct Pattern {
     segments: Vec<Segment>,
     /// How all paths that fit begin: what is before the first name. Most patterns are told from a path by this alone.
-    begins: String,
-    /// So many segments are a part of that.
-    begun: usize,
+    prefix: String,
+    /// How many segments the prefix covers.
+    prefix_segments: usize,
 }
 
 impl Pattern {
@@ -68,16 +68,16 @@ impl Pattern {
         if names.len() < all {
             return Err(BadPattern);
         }
-        let begins = path.split_once('{').map_or(path, |(begins, _)| begins).to_owned();
+        let prefix = path.split_once('{').map_or(path, |(prefix, _)| prefix).to_owned();
         let is_text = |segment: &&Segment| matches!(segment, Segment::Text(_));
-        let begun = segments.iter().take_while(is_text).count();
-        Ok(Pattern { segments, begins, begun })
+        let prefix_segments = segments.iter().take_while(is_text).count();
+        Ok(Pattern { segments, prefix, prefix_segments })
     }
 
     /// The parameters, if the path fits. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
     fn fit(&self, path: &str) -> Option<Parameters> {
-        let mut rest = Some(path.strip_prefix(&*self.begins)?);
-        let segments = &self.segments[self.begun..];
+        let mut rest = Some(path.strip_prefix(&*self.prefix)?);
+        let segments = &self.segments[self.prefix_segments..];
         if segments.is_empty() {
             return (rest == Some("")).then(Parameters::default);
         }

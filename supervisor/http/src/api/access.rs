@@ -55,22 +55,9 @@ impl Tokens {
 
     /// The time that this takes depends on the lengths only.
     fn has(&self, shown: &[u8]) -> bool {
-        let found =
-            self.0.iter().fold(Choice::from(0), |found, token| found | is_same(token.as_bytes(), shown));
+        let found = self.0.iter().fold(Choice::from(0), |found, token| found | token.as_bytes().ct_eq(shown));
         found.into()
     }
-}
-
-/// Compares all bytes whatever they are, like [`ConstantTimeEq`], but eight at a time.
-fn is_same(token: &[u8], shown: &[u8]) -> Choice {
-    if token.len() != shown.len() {
-        return Choice::from(0);
-    }
-    let ((words, rest), (shown_words, shown_rest)) = (token.as_chunks(), shown.as_chunks());
-    let words = words.iter().zip(shown_words);
-    let are_same =
-        |(word, shown): (&[u8; 8], &[u8; 8])| u64::from_ne_bytes(*word).ct_eq(&u64::from_ne_bytes(*shown));
-    words.fold(rest.ct_eq(shown_rest), |is_same, pair| is_same & are_same(pair))
 }
 
 /// Tokens that can be exchanged while the server runs, from any thread.
@@ -121,7 +108,7 @@ fn bad(detail: String) -> Problem {
 /// The fields on which it depends who may ask. They are found in one walk over the head, because every request is asked for all of
 /// them.
 #[derive(Default)]
-struct Shown<'a> {
+struct AccessFields<'a> {
     host: Field<'a>,
     origin: Field<'a>,
     site: Field<'a>,
@@ -134,23 +121,23 @@ enum Field<'a> {
     #[default]
     Absent,
     Once(&'a HeaderValue),
-    Again,
+    Repeated,
 }
 
-impl<'a> Shown<'a> {
-    fn by(headers: &'a HeaderMap) -> Shown<'a> {
-        let mut shown = Shown::default();
+impl<'a> AccessFields<'a> {
+    fn of(headers: &'a HeaderMap) -> AccessFields<'a> {
+        let mut fields = AccessFields::default();
         for (name, value) in headers {
             let field = match name {
-                name if name == HOST => &mut shown.host,
-                name if name == AUTHORIZATION => &mut shown.token,
-                name if name == ORIGIN => &mut shown.origin,
-                name if name == SEC_FETCH_SITE => &mut shown.site,
+                name if name == HOST => &mut fields.host,
+                name if name == AUTHORIZATION => &mut fields.token,
+                name if name == ORIGIN => &mut fields.origin,
+                name if name == SEC_FETCH_SITE => &mut fields.site,
                 _ => continue,
             };
-            *field = if let Field::Absent = field { Field::Once(value) } else { Field::Again };
+            *field = if let Field::Absent = field { Field::Once(value) } else { Field::Repeated };
         }
-        shown
+        fields
     }
 }
 
@@ -161,7 +148,7 @@ impl<'a> Field<'a> {
         match self {
             Field::Absent => Ok(None),
             Field::Once(value) => visible(name.as_str(), value).map(Some).map_err(bad),
-            Field::Again => Err(bad(several(name.as_str()))),
+            Field::Repeated => Err(bad(several(name.as_str()))),
         }
     }
 }
@@ -177,11 +164,11 @@ impl Access {
         if let Remote::Process(_) = remote {
             return Ok(());
         }
-        let shown = Shown::by(&head.headers);
+        let fields = AccessFields::of(&head.headers);
         // No page reaches a Unix socket.
         if let Remote::Address(_) = remote {
-            let host = self.check_host(head, &shown)?;
-            self.check_origin(head, &shown, host)?;
+            let host = self.check_host(head, &fields)?;
+            self.check_origin(head, &fields, host)?;
         }
         let is_open = head.extensions.get::<NeedsNoToken>().is_some();
         // A browser asks what a page may do before it sends what the page has.
@@ -189,13 +176,13 @@ impl Access {
         if OPEN_PATHS.contains(&head.uri.path()) || is_open || is_preflight {
             return Ok(());
         }
-        self.check_token(shown.token)
+        self.check_token(fields.token)
     }
 
     /// Returns the host with its port.
-    fn check_host<'a>(&self, head: &'a Parts, shown: &Shown<'a>) -> Result<&'a str, Problem> {
+    fn check_host<'a>(&self, head: &'a Parts, fields: &AccessFields<'a>) -> Result<&'a str, Problem> {
         let authority = head.uri.authority().map(|authority| authority.as_str());
-        let named = shown.host.text(&HOST)?;
+        let named = fields.host.text(&HOST)?;
         if authority.is_some() && named.is_some() && authority != named {
             return Err(bad("the request names two hosts".to_owned()));
         }
@@ -214,8 +201,8 @@ impl Access {
         }
     }
 
-    fn check_origin(&self, head: &Parts, shown: &Shown<'_>, host: &str) -> Result<(), Problem> {
-        if let Some(origin) = shown.origin.text(&ORIGIN)? {
+    fn check_origin(&self, head: &Parts, fields: &AccessFields<'_>, host: &str) -> Result<(), Problem> {
+        if let Some(origin) = fields.origin.text(&ORIGIN)? {
             let is_own =
                 ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
             if !is_own && !self.cors.allows(origin, head) {
@@ -224,16 +211,16 @@ impl Access {
             return Ok(());
         }
         let is_anybodys = self.cors.has_any() && head.extensions.get::<NeedsNoToken>().is_some();
-        match shown.site.text(&SEC_FETCH_SITE)? {
+        match fields.site.text(&SEC_FETCH_SITE)? {
             None | Some("none" | "same-origin") => Ok(()),
             Some(_) if is_anybodys => Ok(()),
             Some(_) => Err(forbidden("a page of another site has caused this request".to_owned())),
         }
     }
 
-    fn check_token(&self, shown: Field<'_>) -> Result<(), Problem> {
+    fn check_token(&self, field: Field<'_>) -> Result<(), Problem> {
         let Some(tokens) = &self.tokens else { return Ok(()) };
-        let token = if let Field::Once(value) = shown { bearer(value.as_bytes()) } else { None };
+        let token = if let Field::Once(value) = field { bearer(value.as_bytes()) } else { None };
         match token.is_some_and(|token| tokens.has(token)) {
             true => Ok(()),
             false => Err(Problem::new(

@@ -59,7 +59,7 @@ pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
     Ok(accepted.or(wants_bytes.then_some(Form::Bytes)))
 }
 
-/// The same, if the request has no `Offload-Stream`.
+/// What `Accept` alone asks for.
 ///
 /// # Errors
 /// What the client is told: `Accept` is no visible ASCII.
