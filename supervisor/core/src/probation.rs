@@ -93,9 +93,10 @@ impl Probation {
         }
     }
 
-    /// No job on probation waits: unless one is under test, the pauses are forgotten.
+    /// No job on probation waits: earlier failures are forgotten, unless a job is under test or a pause has not ended. One that was
+    /// set aside while its task is paused may come back before that.
     pub(super) fn forget(&mut self) {
-        if self.tested().is_none() {
+        if self.is_open() {
             *self = Probation::default();
         }
     }
@@ -159,6 +160,23 @@ mod tests {
         probation.passed(JobId(1));
         assert!(probation.is_testing(JobId(2)), "another job was started");
         probation.passed(JobId(2));
+        assert!(probation.is_open() && probation.failures == 0);
+    }
+
+    #[test]
+    fn a_pause_lasts_even_if_no_job_waits_for_its_end() {
+        let (config, mut rng) = (CoreConfig::default(), Rng::new(1));
+        let mut probation = Probation::default();
+        probation.test(JobId(1));
+        probation.forget();
+        assert!(probation.is_testing(JobId(1)));
+        probation.failed(Mono::default(), JobId(1), &config, &mut rng);
+        probation.forget();
+        let until = probation.opens_at().unwrap_or_default();
+        assert!(until > Mono::default(), "closed");
+        probation.open_in_time(until);
+        assert_eq!(probation.failures, 1);
+        probation.forget();
         assert!(probation.is_open() && probation.failures == 0);
     }
 
