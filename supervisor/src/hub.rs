@@ -9,7 +9,8 @@
 //!   a deadline passed      ---> Tick -------------|---> inbox ---> core ------|--> Kill:   a signal
 //!   submit, cancel, drain  -----------------------'                           '--> Finish: the subscribers are called
 //!
-//!   at the end of the turn (an immediate): every outbox that is not empty is written once, the timer is set
+//!   at the end of the turn (an immediate): the core dispatches what has come in this turn, every outbox that is not empty
+//!   is written once, the timer is set
 //! ```
 //!
 //! The state of the hub is split into parts. Each part owns its fields and can be read alone:
@@ -66,6 +67,7 @@ mod strays;
 #[cfg(test)]
 mod tests;
 mod trays;
+mod turns;
 mod view;
 
 use crate::end_of_turn::EndOfTurn;
@@ -88,7 +90,6 @@ use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_event_loop::{Context, Lingerer, LoopHandle};
-use offload_protocol::limits::LINGER;
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use printed::Printed;
@@ -261,7 +262,7 @@ impl Hub {
             self.drain_inbox();
         }
         let mut actions = std::mem::take(&mut self.actions);
-        let verdict = self.core.submit(self.time.advance(), &request, &mut actions);
+        let verdict = self.core.submit_unsettled(self.time.advance(), &request, &mut actions);
         let result = match verdict {
             Ok(accepted) if accepted.is_known => Ok((accepted, subscriber)),
             Ok(accepted) => {
@@ -340,12 +341,17 @@ impl Hub {
             if let Some((worker, job)) = self.job_that_ends(&event) {
                 self.authors.ended(worker, job);
             }
-            self.core.handle(now, event, &mut actions);
+            self.core.handle_unsettled(now, event, &mut actions);
             self.perform_all(actions, payload);
         }
+        self.tell_of_room();
+        self.schedule_end_of_turn();
+    }
+
+    /// Has those called who wait for room, if bytes were released.
+    fn tell_of_room(&mut self) {
         let told = self.callbacks.take_room(self.core.ledger().releases());
         self.call_soon(told);
-        self.schedule_end_of_turn();
     }
 
     /// Has the event loop call these callbacks.
@@ -435,39 +441,6 @@ impl Hub {
         if !unsent.is_empty() {
             self.inbox.push_front(Event::Unsent { worker, jobs: unsent }.into());
         }
-    }
-
-    /// Has outboxes written and the timer set once at the end of this turn, however often this is called.
-    fn schedule_end_of_turn(&mut self) {
-        self.schedule_checks();
-        let me = self.me.clone();
-        self.turn.ask(&self.handle, move || Hub::with(&me, Hub::end_turn));
-    }
-
-    fn end_turn(&mut self) {
-        self.turn.begin();
-        if self.records.has_ended_charges() {
-            self.drain_inbox();
-        }
-        if self.core.has_untaken() {
-            self.handle_event(Event::EndOfTurn);
-        }
-        self.flush_processes();
-        self.work_on_segments();
-        self.fill_trays();
-        self.linger();
-        self.set_timer();
-    }
-}
-
-/// Lingering.
-impl Hub {
-    /// Lets the event loop look for answers before it sleeps, if any are to come and no worker needs its core.
-    fn linger(&self) {
-        let busy =
-            self.core.slots().iter().filter(|slot| slot.load().is_some()).take(self.linger_cores).count();
-        let pays = (1..self.linger_cores).contains(&busy);
-        self.lingerer.set(if pays { LINGER } else { Duration::ZERO });
     }
 }
 

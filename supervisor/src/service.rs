@@ -297,7 +297,7 @@ impl Service {
 
     /// The state of a job and the reasons for it, such as why it has not started.
     pub fn explain(&self, name: &str) -> Reply {
-        let hub = self.hub().borrow();
+        let mut hub = self.hub().borrow_mut();
         match hub.find(name).and_then(|job| hub.explain(job)) {
             Some(explanation) => Reply::document(Document::Explanation(explanation)),
             None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(name)),

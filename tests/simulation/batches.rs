@@ -51,6 +51,8 @@ struct Fake {
 struct World {
     choices: Choices,
     tape: Tape,
+    /// Whether the core settles later is drawn from here.
+    turns: Tape,
     core: Core,
     now: Mono,
     books: BatchBooks,
@@ -75,6 +77,7 @@ pub(crate) fn run(seed: u64) -> Result<(), Failure> {
     let mut world = World {
         choices,
         tape,
+        turns: Tape::new(TAPE + 1),
         core,
         now: Mono::default(),
         books,
@@ -122,6 +125,7 @@ impl World {
             self.tell(Event::Continued { worker })?;
         }
         if self.choices.chance(&mut self.tape, 300) {
+            self.settle()?;
             self.books.drained();
             self.tell(Event::Drain { limit: None })?;
         }
@@ -141,6 +145,9 @@ impl World {
     }
 
     fn step(&mut self) -> Result<(), Failure> {
+        if !self.core.is_settled() && self.choices.chance(&mut self.turns, 300) {
+            self.settle()?;
+        }
         match self.choices.range(&mut self.tape, 0, 99) {
             0..40 => self.submit(),
             40..48 => self.leave(),
@@ -171,7 +178,10 @@ impl World {
             _ => Deed::Good,
         };
         let mut actions = Actions::new();
-        let verdict = self.core.submit(self.now, &request, &mut actions);
+        let verdict = match self.is_put_off() {
+            true => self.core.submit_unsettled(self.now, &request, &mut actions),
+            false => self.core.submit(self.now, &request, &mut actions),
+        };
         let Ok(accepted) = verdict else { return self.apply(None, actions) };
         self.trace.push(format!("{:?} {} is {deed:?}: {request:?}", self.now, accepted.job));
         self.deeds.insert(accepted.job, deed);
@@ -196,6 +206,7 @@ impl World {
 
     /// Until the next thing is due, or for a short while.
     fn pass_time(&mut self) -> Result<(), Failure> {
+        self.settle()?;
         let pause = self.choices.pick(&mut self.tape, &[MS / 2, 5 * MS, MS / 100, 40 * MS]);
         let end = self.now + pause;
         match self.core.next_deadline().filter(|due| *due <= end || self.busy().is_empty()) {
@@ -311,11 +322,32 @@ impl World {
     fn tell_what_follows(&mut self) -> Result<(), Failure> {
         while let Some(event) = self.soon.pop_front() {
             let mut actions = Actions::new();
+            if !matches!(event, Event::Started { .. } | Event::Finished { .. }) {
+                self.settle()?;
+            }
             self.trace.push(format!("{:?} {event:?}", self.now));
-            self.core.handle(self.now, event.clone(), &mut actions);
+            match self.is_put_off() {
+                true => self.core.handle_unsettled(self.now, event.clone(), &mut actions),
+                false => self.core.handle(self.now, event.clone(), &mut actions),
+            }
             self.apply(Some(&event), actions)?;
         }
         Ok(())
+    }
+
+    /// Whether the core is not to settle yet.
+    fn is_put_off(&mut self) -> bool {
+        !self.core.is_settled() || self.choices.chance(&mut self.turns, 500)
+    }
+
+    fn settle(&mut self) -> Result<(), Failure> {
+        if self.core.is_settled() {
+            return Ok(());
+        }
+        let mut actions = Actions::new();
+        self.trace.push(format!("{:?} settled", self.now));
+        self.core.settle(self.now, &mut actions);
+        self.apply(None, actions)
     }
 
     fn apply(&mut self, event: Option<&Event>, actions: Actions) -> Result<(), Failure> {
@@ -341,7 +373,10 @@ impl World {
                 _ => {}
             }
         }
-        self.books.judge_idleness(self.now, &self.core)
+        match self.core.is_settled() {
+            true => self.books.judge_idleness(self.now, &self.core),
+            false => Ok(()),
+        }
     }
 
     fn die_soon(&mut self, worker: WorkerId, exit: Exit) {

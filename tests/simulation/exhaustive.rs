@@ -7,6 +7,7 @@
 //! A core cannot be copied. So a state is stored as the events that lead to it, and is reached again by replaying them.
 
 mod digest;
+mod search;
 mod trays;
 
 use crate::oracle::{Failure, Oracle, Ran, Submission};
@@ -19,7 +20,8 @@ use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::slots::SlotState;
 use offload_core::{Core, Phase};
 use offload_protocol::nouns::{TaskOffer, Usage};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use search::search;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
@@ -54,6 +56,8 @@ struct Scope {
     /// How long each job runs. What runs for almost no time is never followed by a job in a tray.
     run: Duration,
     has_trays: bool,
+    /// Whether the core settles only when it has to: before anything but a request, a start or an end.
+    is_put_off: bool,
 }
 
 /// One thing that can happen next.
@@ -73,6 +77,7 @@ enum Next {
     /// The shell takes the job that is wanted back out of the tray, or finds that the worker has it.
     TakeBack(WorkerId),
     EndOfTurn,
+    Settle,
     Skips(WorkerId),
     Garbage(WorkerId),
     Closes(WorkerId),
@@ -129,6 +134,7 @@ impl State<'_> {
         choices.extend((self.submitted < self.scope.jobs.len()).then_some(Next::Submit));
         choices.extend(self.core.jobs().iter().map(|(job, _)| Next::Cancel(job)));
         choices.extend(self.core.next_deadline().map(|_| Next::Tick));
+        choices.extend((!self.core.is_settled()).then_some(Next::Settle));
         if self.core.phase() == Phase::Running {
             choices.extend([Next::Drain, Next::Stop]);
         }
@@ -149,10 +155,14 @@ impl State<'_> {
             } else if process.running.is_some() {
                 choices.push(Next::Finishes(worker));
             } else if let Some((_, _, is_withdrawn)) = process.given.front() {
-                choices.push(Next::Starts(worker));
+                // One that hangs in the kernel begins nothing any more.
+                choices.extend(self.core.slot_of(worker).map(|_| Next::Starts(worker)));
                 choices.extend(is_withdrawn.then_some(Next::Skips(worker)));
             }
         }
+        let may_be_unsettled =
+            |next: &Next| matches!(next, Next::Settle | Next::Submit | Next::Starts(_) | Next::Finishes(_));
+        choices.retain(|next| self.core.is_settled() || may_be_unsettled(next));
         choices
     }
 
@@ -190,6 +200,12 @@ impl State<'_> {
             }
             Next::TakeBack(worker) => self.take_back(worker),
             Next::EndOfTurn => self.tell(Event::EndOfTurn, true),
+            Next::Settle => {
+                let mut actions = Actions::new();
+                self.core.settle(self.now, &mut actions);
+                self.oracle.see_settled(self.now, &actions, &self.core)?;
+                self.check_and_apply(&actions)
+            }
             Next::Skips(worker) => {
                 let skipped = self.process(worker).and_then(|process| process.given.pop_front());
                 skipped.map_or(Ok(()), |(job, ..)| self.tell(Event::Skipped { worker, job }, true))
@@ -215,8 +231,12 @@ impl State<'_> {
         let task = task.to_owned();
         let request = JobRequest { task, input_bytes: 1, deadline, priority, ..JobRequest::default() };
         let mut actions = Actions::new();
-        let verdict = self.core.submit(self.now, &request, &mut actions);
-        let submission = Submission { wish: self.submitted, request, verdict };
+        let (was_settled, is_settled) = (self.core.is_settled(), !self.scope.is_put_off);
+        let verdict = match is_settled {
+            true => self.core.submit(self.now, &request, &mut actions),
+            false => self.core.submit_unsettled(self.now, &request, &mut actions),
+        };
+        let submission = Submission { wish: self.submitted, request, verdict, was_settled, is_settled };
         self.oracle.see_submission(self.now, &submission, &actions, &self.core)?;
         self.check_and_apply(&actions)
     }
@@ -262,7 +282,10 @@ impl State<'_> {
     fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
         let mut actions = Actions::new();
         let told = event.clone();
-        self.core.handle(self.now, event, &mut actions);
+        match self.scope.is_put_off {
+            true => self.core.handle_unsettled(self.now, event, &mut actions),
+            false => self.core.handle(self.now, event, &mut actions),
+        }
         self.oracle.see(self.now, &told, is_honest, &actions, &self.core)?;
         self.check_and_apply(&actions)
     }
@@ -308,65 +331,6 @@ impl State<'_> {
     }
 }
 
-/// What a search has found.
-#[derive(Debug, Default)]
-struct Found {
-    states: usize,
-    steps: usize,
-    depth: usize,
-    /// Whether there was nothing new to be found any deeper.
-    is_complete: bool,
-    failure: Option<(Vec<Next>, Failure)>,
-}
-
-fn search(scope: &Scope, root: &[Next], depth: usize) -> Found {
-    let mut seen = BTreeSet::new();
-    let mut frontier = vec![root.to_vec()];
-    let mut found = Found::default();
-    while found.depth < depth && !frontier.is_empty() {
-        let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let size = frontier.len().div_ceil(threads);
-        let parts = std::thread::scope(|threads| {
-            let spawn = |part| threads.spawn(move || expand(scope, part));
-            let running: Vec<_> = frontier.chunks(size).map(spawn).collect();
-            running.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
-        });
-        let mut deeper = Vec::new();
-        for (digest, way, failure) in parts.into_iter().flatten() {
-            found.steps += 1;
-            if let Some(failure) = failure {
-                found.failure = Some((way, failure));
-                return found;
-            }
-            if seen.insert(digest) {
-                deeper.push(way);
-            }
-        }
-        frontier = deeper;
-        found.depth += 1;
-    }
-    found.states = seen.len();
-    found.is_complete = frontier.is_empty();
-    found
-}
-
-type Step = (u64, Vec<Next>, Option<Failure>);
-
-fn expand(scope: &Scope, frontier: &[Vec<Next>]) -> Vec<Step> {
-    let mut steps = Vec::new();
-    for way in frontier {
-        let Ok(state) = State::at(scope, way) else { continue };
-        for next in state.choices() {
-            let way: Vec<Next> = way.iter().copied().chain([next]).collect();
-            steps.push(match State::at(scope, &way) {
-                Ok(state) => (state.digest(), way, None),
-                Err(failure) => (0, way, Some(failure)),
-            });
-        }
-    }
-    steps
-}
-
 fn small(workers: usize, spares: usize) -> CoreConfig {
     CoreConfig {
         workers,
@@ -379,13 +343,19 @@ fn small(workers: usize, spares: usize) -> CoreConfig {
 }
 
 fn without_trays(spares: usize) -> Scope {
-    Scope { config: small(2, spares), jobs: &JOBS, run: Duration::from_micros(1), has_trays: false }
+    Scope {
+        config: small(2, spares),
+        jobs: &JOBS,
+        run: Duration::from_micros(1),
+        has_trays: false,
+        is_put_off: false,
+    }
 }
 
 fn with_trays(workers: usize) -> Scope {
     // No slot is reserved.
     let config = CoreConfig { short_slots: Some(0), ..small(workers, 0) };
-    Scope { config, jobs: &JOBS_FOR_TRAYS, run: MS, has_trays: true }
+    Scope { config, jobs: &JOBS_FOR_TRAYS, run: MS, has_trays: true, is_put_off: false }
 }
 
 fn hellos(scope: &Scope) -> impl Iterator<Item = Next> + use<> {
@@ -415,7 +385,12 @@ fn search_and_tell(scope: &Scope, root: &[Next], depth: usize) {
         scope.config.workers,
         scope.config.spares,
         scope.jobs.len(),
-        if scope.has_trays { ", trays" } else { "" },
+        match (scope.has_trays, scope.is_put_off) {
+            (true, true) => ", trays, settling put off",
+            (true, false) => ", trays",
+            (false, true) => ", settling put off",
+            (false, false) => "",
+        },
         root.len(),
         found.states,
         found.steps,
@@ -436,6 +411,20 @@ fn exhaustive() {
         search_and_tell(&scope, &[], 6);
         search_and_tell(&scope, &warm(&scope), if spares == 0 { 6 } else { 4 });
     }
+}
+
+#[test]
+fn exhaustive_when_settling_is_put_off() {
+    let scope = Scope { is_put_off: true, ..without_trays(0) };
+    let mut ready = hellos(&scope).collect::<Vec<_>>();
+    ready.extend([Next::Submit, Next::Submit, Next::Settle]);
+    search_and_tell(&scope, &ready, 5);
+    let scope = Scope { is_put_off: true, ..with_trays(1) };
+    let first = WorkerId(1);
+    let learn = [Next::Submit, Next::Settle, Next::Starts(first), Next::Finishes(first), Next::Settle];
+    let both = [Next::Submit, Next::Settle, Next::Starts(first), Next::Submit, Next::Settle];
+    let ready: Vec<_> = hellos(&scope).chain(learn).chain(learn).chain(both).collect();
+    search_and_tell(&scope, &ready, 5);
 }
 
 #[test]

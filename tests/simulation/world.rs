@@ -8,24 +8,25 @@ use crate::oracle::{Failure, Oracle, Ran};
 use crate::process::{Act, FakeProcess, Said, ToFake};
 use crate::script::{FIRST_GOOD, Guilt, Script};
 use launches::Launch;
-use offload_core::action::{Action, Actions};
+use offload_core::action::Action;
 use offload_core::event::Event;
 use offload_core::here::RanHere;
 use offload_core::ids::{JobId, Mono, Version, WorkerId};
 use offload_core::ledger::Holding;
 use offload_core::{Core, Phase};
 use parts::Readers;
+use settling::Turns;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use trace::describe;
 
 mod deliveries;
 mod drains;
 mod here;
 mod launches;
 mod parts;
+mod settling;
 mod stops;
 mod trace;
 mod trays;
@@ -209,6 +210,7 @@ pub(crate) struct World {
     /// Until when the shell is stopped, or was.
     stopped_until: Mono,
     tape: Tape,
+    turns: Turns,
     moment: (Mono, u32),
     is_calm: bool,
     verdict: Verdict,
@@ -247,6 +249,7 @@ impl World {
         if script.is_mixed && faults.is_none() && is_whole {
             oracle.watch_innocents(script.innocents());
         }
+        let turns = Turns::new(&mut choices);
         let core = Core::new(script.config.clone()).expect("the knobs are turned to valid places");
         let out = Outside {
             now: Mono::default(),
@@ -279,6 +282,7 @@ impl World {
             wake: None,
             stopped_until: Mono::default(),
             tape: Tape::new(3),
+            turns,
             moment: (Mono::default(), 0),
             is_calm: false,
             verdict,
@@ -337,12 +341,15 @@ impl World {
 
     /// Runs until that time, or until `is_enough` returns true.
     fn go_on_until(&mut self, end: Mono, is_enough: impl Fn(&World) -> bool) -> Result<(), Failure> {
-        while !is_enough(self) && self.step(end)? {}
+        while !(self.core.is_settled() && is_enough(self)) && self.step(end)? {}
         Ok(())
     }
 
     /// Lets one thing happen. Returns false if nothing happens until `end`; then the time is `end`.
     fn step(&mut self, end: Mono) -> Result<bool, Failure> {
+        if self.go_on_with_the_turn()? {
+            return Ok(true);
+        }
         let tick_at = self.tick_at().map(|at| at.max(self.stopped_until));
         let next = self.out.agenda.peek().map(|Reverse(entry)| entry.at);
         let at = [tick_at, next].into_iter().flatten().min().filter(|at| *at <= end);
@@ -400,45 +407,6 @@ impl World {
                 self.out.complaint.take().map_or(Ok(()), Err)
             }
         }
-    }
-
-    /// Tells the core of an event, and of what follows at once.
-    fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
-        if matches!(event, Event::Tick) {
-            self.take_all_back()?;
-        }
-        self.soon.push_back(Said { event, is_honest });
-        self.tell_what_follows()
-    }
-
-    fn tell_what_follows(&mut self) -> Result<(), Failure> {
-        while let Some(said) = self.soon.pop_front() {
-            self.tell_one(said)?;
-        }
-        self.expect_end_of_turn();
-        Ok(())
-    }
-
-    fn tell_one(&mut self, Said { event, is_honest }: Said) -> Result<(), Failure> {
-        let now = self.out.now;
-        self.count(now)?;
-        self.verdict.coverage.see(&self.core, &event);
-        let mut actions = Actions::new();
-        self.core.handle(now, event.clone(), &mut actions);
-        let mark = if is_honest { "" } else { "  (a lie)" };
-        self.write_down(|| format!("{}{mark}", describe(&event)), &event, &actions);
-        self.out.oracle.see(now, &event, is_honest, &actions, &self.core)?;
-        self.handle_parts(&event, &actions);
-        self.check_and_apply(&actions)?;
-        self.deliver_output(&event, &actions);
-        self.out.complaint.take().map_or(Ok(()), Err)
-    }
-
-    fn check_and_apply(&mut self, actions: &[Action]) -> Result<(), Failure> {
-        self.core.check().map_err(|what| Failure { rule: "check", what })?;
-        self.verdict.coverage.see_actions(actions);
-        actions.iter().for_each(|action| self.apply(action));
-        Ok(())
     }
 
     fn count(&mut self, now: Mono) -> Result<(), Failure> {

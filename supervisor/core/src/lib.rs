@@ -39,6 +39,8 @@
 //! a lost worker, waiting jobs are dispatched to workers, and empty slots are filled. So the handler of an event need
 //! not think of all that may follow from it.
 //!
+//! A shell that has several requests and answers at once may settle once for all of them (`drive.rs`).
+//!
 //! What the core guarantees: each accepted job ends exactly once; a job is started at most once unless its task is
 //! idempotent or its submitter allowed several attempts; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
 //! spare, one more of each program during a reload, and a few that hang in the kernel; nothing that a worker sends can make the core panic.
@@ -58,6 +60,7 @@ pub mod clients;
 pub mod config;
 mod doubt;
 mod drain;
+mod drive;
 mod ending;
 pub mod event;
 pub mod exit;
@@ -109,19 +112,17 @@ mod trial;
 mod turn;
 mod waiting;
 
-use action::{Accepted, Action, Actions, Ended, Keep};
+use action::{Action, Ended, Keep};
 use batches::Gatherings;
 use clients::Clients;
 use config::CoreConfig;
 use ending::{Charge, Ending};
-use event::{Event, JobRequest};
 use files::Files;
 use here::Here;
 use ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId, WorkerInSlot};
 use jobs::{Job, JobState, Jobs};
 use ledger::Ledger;
 use letters::Letters;
-use offload_protocol::nouns::ErrorDetail;
 use pauses::Pauses;
 use probation::Probation;
 use promises::Promises;
@@ -192,6 +193,8 @@ pub struct Core {
     unwanted: Vec<JobId>,
     /// How many jobs were cancelled because the supervisor ended.
     cut_short: u64,
+    /// Nothing has happened since the state was settled last.
+    is_settled: bool,
 }
 
 /// One worker program, with the jobs that wait for it.
@@ -281,143 +284,12 @@ impl Core {
             has_more_to_move: false,
             unwanted: Vec::new(),
             cut_short: 0,
+            is_settled: false,
             config,
         };
         core.make_places();
         core.offer_here();
         Ok(core)
-    }
-
-    /// Accepts or refuses a job, and appends to `actions` what the shell has to do about it. These actions may
-    /// already dispatch the job to a worker, or even end it. `now` must not go backwards.
-    ///
-    /// # Errors
-    /// Why the job is refused. A refused job is counted and has no other effect.
-    pub fn submit(
-        &mut self,
-        now: Mono,
-        request: &JobRequest,
-        actions: &mut Actions,
-    ) -> Result<Accepted, ErrorDetail> {
-        let turn = &mut Turn::new(now, actions);
-        self.end_what_is_over(turn);
-        let verdict = self.on_submit(turn, request);
-        self.settle(turn);
-        verdict
-    }
-
-    /// Handles an event that happened at `now`, and appends to `actions` what the shell has to do about it.
-    ///
-    /// Any event is legal in any state. `now` must not go backwards.
-    pub fn handle(&mut self, now: Mono, event: Event, actions: &mut Actions) {
-        let turn = &mut Turn::new(now, actions);
-        self.end_what_is_over(turn);
-        match event {
-            Event::Cancel { job } => self.on_cancel(turn, job),
-            Event::Awaited { job } => {
-                self.want_again(job);
-                self.on_awaited(job);
-            }
-            Event::Abandoned { job } => {
-                self.on_unawaited(job);
-                self.stop_reading(turn, job);
-                self.on_abandoned(job);
-            }
-            Event::Collected { job } => self.on_collected(turn, job),
-            Event::LetterDropped { job } => self.on_letter_dropped(job),
-            Event::Refused { code } => self.tally.reject(code),
-            Event::Launched { worker } => self.on_launched(turn.now, worker),
-            Event::SpawnFailed { worker, fatal, message } => {
-                self.on_spawn_failed(turn, worker, fatal, &message);
-            }
-            Event::Hello { worker, tasks, takes_files } => {
-                self.on_hello(turn, worker, (&tasks, takes_files));
-            }
-            Event::Unfit { worker, message } => self.on_unfit(turn, worker, message),
-            Event::Started { worker, job, attempt } => self.on_started(turn, worker, job, attempt),
-            Event::Finished { worker, job, attempt, run, usage, output_bytes } => {
-                let answer = run::Answer { job, attempt, run, usage, result: Ok(output_bytes) };
-                self.on_ran(turn, worker, answer);
-            }
-            Event::Failed { worker, job, attempt, run, kind, message, usage } => {
-                let answer = run::Answer { job, attempt, run, usage, result: Err((kind, message)) };
-                self.on_ran(turn, worker, answer);
-            }
-            Event::Progress { worker, job, attempt, done, total } => {
-                self.on_progress(turn, worker, (job, attempt), (done, total));
-            }
-            Event::Checkpoint { worker, job, attempt, bytes } => {
-                self.on_checkpoint(turn, worker, (job, attempt), bytes);
-            }
-            Event::Part { worker, job, attempt, bytes } => self.on_part(turn, worker, (job, attempt), bytes),
-            Event::RanHere { job, result } => self.on_ran_here(turn, job, result),
-            Event::Delivered { job, bytes } => self.on_delivered(turn, job, bytes),
-            Event::Yielded { worker, job, attempt, run, bytes } => {
-                self.on_yielded(turn, worker, (job, attempt), run, bytes);
-            }
-            Event::Skipped { worker, job } => self.on_skipped(turn, worker, job),
-            Event::NotBegun { worker, job, attempt } => self.on_not_begun(turn, worker, (job, attempt)),
-            Event::BrokeRules { worker, of_another, how } => {
-                self.on_broke_rules(turn, worker, of_another, how);
-            }
-            Event::Violation { worker, message } => self.on_bad_message(turn, worker, message),
-            Event::Garbled { worker, message } => self.on_garbled(turn, worker, message),
-            Event::TrayMade { worker } => self.on_tray(worker, true),
-            Event::TrayFailed { worker } => self.on_tray(worker, false),
-            Event::TakenBack { worker, job } => self.on_taken_back(turn.now, worker, job),
-            Event::NotInTray { worker, job } => self.on_not_in_tray(turn, worker, job),
-            Event::EndOfTurn => self.on_end_of_turn(turn),
-            Event::Unsent { worker, jobs } => self.on_unsent(worker, &jobs),
-            Event::Closed { worker } => self.on_closed(turn, worker),
-            Event::Exited { worker, exit, last_lines, usage } => {
-                self.on_exited(turn, worker, exit, last_lines, usage);
-            }
-            Event::Stopped { worker } => self.on_stopped(turn.now, worker),
-            Event::Continued { worker } => self.on_continued(worker),
-            Event::Measured { worker, resident_bytes } => self.on_measured(worker, resident_bytes),
-            Event::Held { client, what, bytes } => self.on_held(&client, what, bytes),
-            Event::Released { client, what, bytes } => self.on_released(&client, what, bytes),
-            Event::Tick => self.on_time(turn),
-            Event::Drain { limit } => self.on_drain(turn.now, limit),
-            Event::Stop => self.on_stop(turn),
-            Event::Configure(config) => self.on_configure(*config),
-            Event::Pause { task } => self.on_pause(turn, task),
-            Event::Resume { task } => self.on_resume(task),
-            Event::Reload { version } => self.on_reload(turn, version),
-        }
-        self.settle(turn);
-    }
-
-    /// Ends promises and dead letters whose time is over, before the event itself is looked at.
-    fn end_what_is_over(&mut self, turn: &mut Turn<'_>) {
-        self.end_promises(turn);
-        self.end_letters(turn);
-    }
-
-    /// When [`Event::Tick`] is due if nothing happens before; `None` if the core waits for no time.
-    pub fn next_deadline(&self) -> Option<Mono> {
-        let slots = self.due.first().map(|(when, _)| *when);
-        let jobs = self.jobs.first_deadline().map(|(when, _)| when);
-        let drain = match self.phase {
-            Phase::Draining { end_at } => end_at,
-            _ => None,
-        };
-        let others = [
-            slots,
-            jobs,
-            drain,
-            self.next_start(),
-            self.next_test(),
-            self.next_lending(),
-            self.trial_ends_at(),
-            self.next_overdue_tray(),
-            self.next_due_here(),
-            self.next_ripe_batch(),
-            self.promises.next_end(),
-            self.letters.next_end(),
-            self.has_more_to_move.then(Mono::default),
-        ];
-        others.into_iter().flatten().min()
     }
 
     /// Ends a job. No other code does, so each job has exactly one outcome.

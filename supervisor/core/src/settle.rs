@@ -1,4 +1,5 @@
-//! The last step of every event: end what has expired, dispatch waiting jobs to workers, and start missing workers.
+//! The last step of every event, or of several together: end what has expired, dispatch waiting jobs to workers, and start
+//! missing workers.
 
 use super::clients::{Account, ClientId};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
@@ -14,7 +15,7 @@ use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::time::Duration;
 
 impl Core {
-    pub(super) fn settle(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn settle_all(&mut self, turn: &mut Turn<'_>) {
         self.end_unwanted(turn);
         self.expire_waiting(turn);
         for program in &mut self.programs {
@@ -45,6 +46,7 @@ impl Core {
             Phase::Over => {}
         }
         self.relist();
+        self.is_settled = true;
     }
 
     /// Parked jobs whose task has become known go into a queue; those whose task nobody can offer any more end.

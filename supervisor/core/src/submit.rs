@@ -27,11 +27,18 @@ impl Core {
         turn: &mut Turn<'_>,
         request: &JobRequest,
     ) -> Result<Accepted, ErrorDetail> {
-        let known = self.known(request);
+        let mut known = self.known(request);
         if let Some(Known::Same(job)) = known {
             return Ok(Accepted { job, is_known: true });
         }
-        match self.admit(turn.now, request, known) {
+        let mut verdict = self.admit(turn.now, request, known);
+        if verdict.is_err() && !self.is_settled {
+            // What came earlier may make room.
+            self.settle_all(turn);
+            known = self.known(request);
+            verdict = self.admit(turn.now, request, known);
+        }
+        match verdict {
             Ok(task) => {
                 let job = self.accept(turn, task, request);
                 Ok(Accepted { job, is_known: false })
@@ -176,6 +183,7 @@ impl Core {
     }
 
     fn accept(&mut self, turn: &mut Turn<'_>, task: Option<TaskIndex>, request: &JobRequest) -> JobId {
+        self.is_settled = false;
         self.tally.accept();
         let client = self.clients.enter(&request.client, self.config.weight_of(&request.client));
         let id = self.jobs.insert(Job {

@@ -20,6 +20,11 @@ impl Turn<'_> {
         self.actions.push(action);
     }
 
+    /// How many actions there are.
+    pub(super) fn actions(&self) -> usize {
+        self.actions.len()
+    }
+
     /// Adds several actions, or one that may be missing.
     pub(super) fn extend(&mut self, actions: impl IntoIterator<Item = Action>) {
         self.actions.extend(actions);

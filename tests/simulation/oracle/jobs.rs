@@ -144,7 +144,8 @@ impl JobBook {
         self.blamed.extend((has_started && !is_innocent).then_some(self.starts));
         // What a worker has begun that breaks rules is not known.
         self.innocent_losses += u32::from((has_started && is_innocent) || self.is_doubtful);
-        self.unstarted += u32::from(!has_started && jobs == 1);
+        // A worker that was ended because of another job says nothing of this one, even if it answered that one late.
+        self.unstarted += u32::from(!has_started && jobs == 1 && !is_because_of_another);
         self.is_suspect = true;
         self.stop_running();
     }

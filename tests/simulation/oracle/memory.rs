@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(super) struct MemoryBook {
     arriving: BTreeMap<String, u64>,
     outgoing: BTreeMap<String, u64>,
-    /// What the core expected after the event before.
+    /// What the core expected after the event before, or, where it has settled before a refusal, after that.
     expected: BTreeMap<String, u64>,
     /// The longest output that ever came.
     longest: u64,
@@ -145,11 +145,15 @@ impl Oracle {
                 demand(here == there, "O16", || format!("{client} has {what:?} {here} here, {there} there"))?;
             }
         }
-        let expected = |account: &offload_core::ledger::Holdings| account.of(Holding::Expected);
-        self.memory.expected =
-            core.ledger().accounts().map(|(client, held)| (client.to_string(), expected(held))).collect();
+        self.note_expected(core);
         let with_workers = self.live.iter().filter(|id| self.jobs[id].is_out()).count() as u64;
         let most = with_workers * self.memory.longest;
         demand(sum(&self.memory.expected) <= most, "O16", || "more is expected than ever came".to_owned())
+    }
+
+    pub(super) fn note_expected(&mut self, core: &Core) {
+        let expected = |account: &offload_core::ledger::Holdings| account.of(Holding::Expected);
+        self.memory.expected =
+            core.ledger().accounts().map(|(client, held)| (client.to_string(), expected(held))).collect();
     }
 }

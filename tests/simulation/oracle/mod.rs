@@ -99,6 +99,10 @@ pub(crate) struct Submission {
     pub(crate) wish: usize,
     pub(crate) request: JobRequest,
     pub(crate) verdict: Result<Accepted, ErrorDetail>,
+    /// Whether everything before it was settled.
+    pub(crate) was_settled: bool,
+    /// Whether it was settled itself.
+    pub(crate) is_settled: bool,
 }
 
 /// See the module's documentation.
@@ -249,14 +253,44 @@ impl Oracle {
         // What had expired by then was released before the request was handled.
         let is_over =
             |action: &Action| matches!(action, Action::Release { .. } | Action::ForgetLetter { .. });
-        let first = actions.iter().take_while(|action| is_over(action)).count();
+        let is_told = |action: &Action| matches!(action, Action::Log(Notice::KeyUsedAgain { .. }));
+        let first = match submission.was_settled {
+            true => actions.iter().take_while(|action| is_over(action)).count(),
+            // So was, before a refusal, everything that came before.
+            false => actions.iter().take_while(|action| !is_told(action)).count(),
+        };
         let (before, after) = actions.split_at(first);
         self.judge_all(now, None, before)?;
+        // Before a refusal, what came earlier is settled.
+        let is_refused = submission.verdict.is_err() && !submission.was_settled;
+        if is_refused {
+            self.note_expected(core);
+        }
         match &submission.verdict {
             Ok(accepted) => self.judge_acceptance(now, submission, *accepted)?,
             Err(error) => self.judge_refusal(&submission.request, error.code)?,
         }
         self.judge_all(now, None, after)?;
+        self.forget_the_dead(now);
+        self.gone.clear();
+        let is_new = submission.verdict.as_ref().is_ok_and(|accepted| !accepted.is_known);
+        demand(!is_new || submission.is_settled == core.is_settled(), "O9", || {
+            format!("{:?}, and nothing more is to be decided", submission.verdict)
+        })?;
+        match submission.is_settled || is_refused {
+            true => self.compare_settled(now, None, actions, core),
+            false => self.compare_unsettled(None, actions, core),
+        }
+    }
+
+    /// Checks what the core decided for all that it was told since it settled last.
+    ///
+    /// # Errors
+    /// The first rule that was broken.
+    pub(crate) fn see_settled(&mut self, now: Mono, actions: &[Action], core: &Core) -> Result<(), Failure> {
+        self.demand_few(actions)?;
+        self.note_promises(now, None);
+        self.judge_all(now, None, actions)?;
         self.forget_the_dead(now);
         self.gone.clear();
         self.compare(now, None, actions, core)

@@ -340,7 +340,7 @@ impl Oracle {
         let (here, there) =
             (sum_of(books.letters.values().map(|book| book.bytes)), core.letters().kept().all());
         demand(here == there, "O17", || format!("{here:?} of dead letters, not {there:?}"))?;
-        for id in &self.live {
+        for id in self.live.iter().filter(|_| core.is_settled()) {
             let is_held = core.jobs().get(*id).is_some_and(|job| job.state == JobState::Held);
             let is_excused = || self.is_over_its_room(*id, 8) && !self.is_ending();
             demand(!is_held || is_excused(), "O9", || format!("{id} is held back and there is room"))?;

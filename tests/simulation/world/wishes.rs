@@ -75,10 +75,14 @@ impl World {
         self.count(now)?;
         self.verdict.coverage.see_request(&self.core);
         let mut actions = Actions::new();
-        let verdict = self.core.submit(now, &request, &mut actions);
+        let (was_settled, is_settled) = (self.core.is_settled(), !self.is_put_off());
+        let verdict = match is_settled {
+            true => self.core.submit(now, &request, &mut actions),
+            false => self.core.submit_unsettled(now, &request, &mut actions),
+        };
         let told = format!("{request:?} -> {verdict:?}");
         self.write_down(|| told.clone(), &told, &actions);
-        let submission = Submission { wish, request, verdict };
+        let submission = Submission { wish, request, verdict, was_settled, is_settled };
         self.out.oracle.see_submission(now, &submission, &actions, &self.core)?;
         match submission.verdict {
             Ok(accepted) => self.accept(wish, accepted.job),
