@@ -333,9 +333,15 @@ impl Hub {
     fn drain_inbox(&mut self) {
         self.release_ended_charges();
         while let Some(PendingEvent { event, payload }) = self.inbox.pop_front() {
-            let mut actions = std::mem::take(&mut self.actions);
             let instead = self.reject_if_unsent(&event).or_else(|| self.check_tray(&event));
             let event = instead.unwrap_or(event);
+            if !self.core.is_settled() && !event.may_be_settled_later() {
+                // What follows from earlier events is carried out, and told, before this one.
+                self.inbox.push_front(PendingEvent { event, payload });
+                self.settle_now();
+                continue;
+            }
+            let mut actions = std::mem::take(&mut self.actions);
             let now = self.time.advance();
             self.authors.enter(self.handle.polls(), now);
             if let Some((worker, job)) = self.job_that_ends(&event) {

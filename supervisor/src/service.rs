@@ -72,6 +72,7 @@ mod account;
 mod asker;
 mod descriptors;
 mod error;
+mod lists;
 mod prerequisites;
 mod reload;
 mod reply;
@@ -82,12 +83,11 @@ mod streams;
 mod waits;
 
 use crate::hub::{Hub, HubRef, WhichLines};
-use crate::views::{IoPoolView, Meters, Page, Row, TaskLoad, TaskView};
+use crate::views::{IoPoolView, Meters, TaskLoad, TaskView};
 use descriptors::Descriptors;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig, IoPoolStats};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
-use offload_protocol::messages::{JobFilter, View};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use reload::Reloads;
 use rustix::process::geteuid;
@@ -167,11 +167,6 @@ enum Found {
     Live(JobId),
     /// The job has ended and is remembered.
     Ended(JobId),
-}
-
-fn no_such_page() -> ErrorDetail {
-    let message = "there is no such list, or no such row in it from which it could go on";
-    ErrorDetail::new(OutcomeCode::BadRequest, message.to_owned())
 }
 
 impl Service {
@@ -292,12 +287,12 @@ impl Service {
     /// The jobs that a shortened id can stand for, the youngest first: [`Document::Candidates`]. The text is the first characters of the id, or
     /// at least [`ID_END_MIN`](offload_protocol::limits::ID_END_MIN) of its last ones.
     pub fn find_jobs(&self, text: &str) -> Reply {
-        Reply::document(Document::Candidates(self.hub().borrow().jobs_like(text)))
+        Reply::document(Document::Candidates(self.settled_hub().jobs_like(text)))
     }
 
     /// The state of a job and the reasons for it, such as why it has not started.
     pub fn explain(&self, name: &str) -> Reply {
-        let mut hub = self.hub().borrow_mut();
+        let hub = self.settled_hub();
         match hub.find(name).and_then(|job| hub.explain(job)) {
             Some(explanation) => Reply::document(Document::Explanation(explanation)),
             None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(name)),
@@ -306,18 +301,18 @@ impl Service {
 
     /// The state of the supervisor: [`Document::Status`].
     pub fn status(&self) -> Reply {
-        Reply::document(Document::Status(Box::new(self.hub().borrow().status(self.io_pool_view()))))
+        Reply::document(Document::Status(Box::new(self.settled_hub().status(self.io_pool_view()))))
     }
 
     /// What is measured of jobs, for monitoring.
     pub fn meters(&self) -> Meters {
-        self.hub().borrow().meters()
+        self.settled_hub().meters()
     }
 
     /// How many jobs of each task wait and run, of the oldest [`LOADS_JOBS_MAX`](crate::limits::LOADS_JOBS_MAX) jobs that have
     /// not ended.
     pub fn loads(&self) -> Vec<TaskLoad> {
-        self.hub().borrow().loads()
+        self.settled_hub().loads()
     }
 
     /// The threads for blocking work.
@@ -327,56 +322,12 @@ impl Service {
 
     /// The tasks that workers offer: [`Document::Tasks`].
     pub fn tasks(&self) -> Reply {
-        Reply::document(Document::Tasks(self.hub().borrow().tasks()))
+        Reply::document(Document::Tasks(self.settled_hub().tasks()))
     }
 
     /// One of them; None if no worker offers it.
     pub fn task(&self, name: &str) -> Option<TaskView> {
-        self.hub().borrow().task(name)
-    }
-
-    /// A page of a list: at most `most` rows, and never more than [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).
-    /// `after` is [`Page::next`] of the previous page, or empty for the first page. Of the jobs, only those with this label,
-    /// unless it is empty; then a page may have few rows, or none, and be followed by others.
-    ///
-    /// `write` gets the rows in order and turns each into what the page holds: the front's own bytes, or the row itself.
-    /// Each row is made when the one before it is written. If `write` returns None, that row is the first one of the
-    /// next page, and no further row is made. So a front bounds the size of a page by its own measure. `write` must not
-    /// call the service.
-    ///
-    /// # Errors
-    /// A refusal, if there is no such list, or no such row from which it could go on.
-    ///
-    /// # Panics
-    /// If `write` returns None for the first row: there is always room for one row, or the list would never end.
-    pub fn page<R>(
-        &self,
-        view: View,
-        label: &str,
-        after: &str,
-        most: usize,
-        mut write: impl FnMut(Row) -> Option<R>,
-    ) -> Result<Page<R>, ErrorDetail> {
-        let filter = JobFilter { label: label.to_owned(), ..JobFilter::default() };
-        self.hub().borrow().page((view, &filter), after, most, &mut write).ok_or_else(no_such_page)
-    }
-
-    /// The same for the list of jobs, of those that pass a filter. Jobs are listed from the youngest to the oldest, first those
-    /// that have not ended.
-    ///
-    /// # Errors
-    /// A refusal, if there is no such row from which the list could go on.
-    ///
-    /// # Panics
-    /// If `write` returns None for the first row.
-    pub fn jobs_page<R>(
-        &self,
-        filter: &JobFilter,
-        after: &str,
-        most: usize,
-        mut write: impl FnMut(Row) -> Option<R>,
-    ) -> Result<Page<R>, ErrorDetail> {
-        self.hub().borrow().page((View::Jobs, filter), after, most, &mut write).ok_or_else(no_such_page)
+        self.settled_hub().task(name)
     }
 
     /// Calls `then` once, when memory of any client is released after this call. A front then asks

@@ -322,7 +322,7 @@ impl World {
     fn tell_what_follows(&mut self) -> Result<(), Failure> {
         while let Some(event) = self.soon.pop_front() {
             let mut actions = Actions::new();
-            if !matches!(event, Event::Started { .. } | Event::Finished { .. }) {
+            if !event.may_be_settled_later() {
                 self.settle()?;
             }
             self.trace.push(format!("{:?} {event:?}", self.now));

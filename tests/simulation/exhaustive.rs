@@ -155,8 +155,9 @@ impl State<'_> {
             } else if process.running.is_some() {
                 choices.push(Next::Finishes(worker));
             } else if let Some((_, _, is_withdrawn)) = process.given.front() {
-                // One that hangs in the kernel begins nothing any more.
-                choices.extend(self.core.slot_of(worker).map(|_| Next::Starts(worker)));
+                // The rule of the oracle that a job runs only once does not know workers that begin one after they were given up.
+                let is_known = self.core.slot_of(worker).is_some() || !self.scope.is_put_off;
+                choices.extend(is_known.then_some(Next::Starts(worker)));
                 choices.extend(is_withdrawn.then_some(Next::Skips(worker)));
             }
         }

@@ -4,8 +4,8 @@
 //!              submit, handle                     (settled: the shell may wait)
 //!   settled -------------------------------------> settled
 //!      |                                             ^
-//!      | submit_unsettled, and handle_unsettled      | settle; before any other event it happens by itself,
-//!      | of a start or an end                        | and before a job is refused
+//!      | submit_unsettled, handle_unsettled of a     | settle; before a job is refused it happens by itself
+//!      | start, an end, or bytes that are held       |
 //!      '---> unsettled ------------------------------'
 //!             '----^ the same again
 //! ```
@@ -40,7 +40,7 @@ impl Core {
     }
 
     /// Like [`Core::submit`], but does not dispatch the job. The shell calls [`Core::settle`] before it waits for anything. Before
-    /// a job is refused, what came earlier is settled: that may make room.
+    /// a job is refused, what came in earlier calls is settled: that may make room.
     ///
     /// # Errors
     /// As in [`Core::submit`].
@@ -51,9 +51,9 @@ impl Core {
         actions: &mut Actions,
     ) -> Result<Accepted, ErrorDetail> {
         let turn = &mut Turn::new(now, actions);
-        let before = turn.actions();
+        let before = turn.action_count();
         self.end_what_is_over(turn);
-        let has_ended = turn.actions() > before;
+        let has_ended = turn.action_count() > before;
         let verdict = self.on_submit(turn, request);
         self.is_settled &= !has_ended;
         verdict
@@ -68,12 +68,13 @@ impl Core {
         self.settle_all(&mut Turn::new(now, actions));
     }
 
-    /// Like [`Core::handle`], but after the start or the end of a run it does not dispatch anything. The shell calls
-    /// [`Core::settle`] before it waits for anything.
+    /// Like [`Core::handle`], but where [`Event::may_be_settled_later`] allows it, nothing is dispatched yet. The shell calls
+    /// [`Core::settle`] before it waits for anything, and also before it tells of any other event: what was decided for the
+    /// earlier ones is to be carried out before that.
     pub fn handle_unsettled(&mut self, now: Mono, event: Event, actions: &mut Actions) {
-        match event {
-            Event::Started { .. } | Event::Finished { .. } => self.take(now, event, actions),
-            _ => self.handle(now, event, actions),
+        match event.may_be_settled_later() {
+            true => self.take(now, event, actions),
+            false => self.handle(now, event, actions),
         }
     }
 
@@ -87,7 +88,8 @@ impl Core {
         }
     }
 
-    /// Whether nothing has happened since the last [`Core::settle`]. If something has, [`Core::next_deadline`] says nothing.
+    /// Whether nothing has happened since the last [`Core::settle`]. If something has, [`Core::next_deadline`] and
+    /// [`Core::has_untaken`] say nothing, and waits and explanations are those of jobs that may be dispatched at once.
     pub fn is_settled(&self) -> bool {
         self.is_settled
     }

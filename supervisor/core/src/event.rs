@@ -340,6 +340,21 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether [`Core::handle_unsettled`](super::Core::handle_unsettled) may leave the core unsettled after this event. These come
+    /// again and again: what a worker has started, and how that ended; and what is held for a client.
+    pub fn may_be_settled_later(&self) -> bool {
+        matches!(
+            self,
+            Event::Started { .. }
+                | Event::Finished { .. }
+                | Event::Failed { .. }
+                | Event::Held { .. }
+                | Event::Released { .. }
+        )
+    }
+}
+
 /// A job as it is submitted. The input itself stays with the shell.
 #[derive(Clone, Debug, Default)]
 pub struct JobRequest {

@@ -1,4 +1,5 @@
-//! What must be true between any two events. It is written down a second time here, so that tests can check it.
+//! What must be true between any two events, and when everything is settled. It is written down a second time here, so that
+//! tests can check it.
 
 use super::Core;
 use super::ids::{JobId, SlotIndex};
@@ -13,7 +14,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 impl Core {
-    /// Checks all invariants, or, if [`Core::settle`] has not been called, those that hold even then. For tests and simulations: it takes time in proportion to the number of jobs.
+    /// Checks all invariants, or, if [`Core::settle`] has not been called, those that hold even then. For tests and
+    /// simulations: it takes time in proportion to the number of jobs.
     ///
     /// # Errors
     /// The first invariant that does not hold, in words for developers.

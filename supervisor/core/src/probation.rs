@@ -14,6 +14,9 @@
 //!    |------------ it was started, or is not wanted any more                                  |
 //!    '----------------------------------------------------------------------------- its time is over
 //! ```
+//!
+//! A pause belongs to the program, and not to the job that has caused it. How long the next one will be is forgotten when the gate
+//! is open and no job on probation waits.
 
 use super::config::CoreConfig;
 use super::ids::{JobId, Mono};
@@ -93,8 +96,8 @@ impl Probation {
         }
     }
 
-    /// No job on probation waits: earlier failures are forgotten, unless a job is under test or a pause has not ended. One that was
-    /// set aside while its task is paused may come back before that.
+    /// No job on probation waits: earlier failures are forgotten, unless a job is under test or a pause has not ended. A job
+    /// that was set aside because its task is paused may come back before that.
     pub(super) fn forget(&mut self) {
         if self.is_open() {
             *self = Probation::default();

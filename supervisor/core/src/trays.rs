@@ -75,7 +75,7 @@ pub(super) struct TrayLists {
     pub(super) asked: BTreeSet<SlotIndex>,
     /// Those whose workers have ended their job and not started this one.
     pub(super) untaken: BTreeSet<SlotIndex>,
-    /// Those whose workers are not fit for one any more. Empty between events.
+    /// Those whose workers are not fit for one any more. Empty when everything is settled.
     pub(super) unfit: BTreeSet<SlotIndex>,
 }
 

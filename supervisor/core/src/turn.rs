@@ -1,11 +1,11 @@
-//! The handling of one event: when the event happened, and what the shell has to do about it.
+//! The handling of one event, or one settling: when it happens, and what the shell has to do about it.
 
 use super::action::{Action, Actions};
 use super::ids::Mono;
 
-/// Passed from function to function while one event is handled.
+/// Passed from function to function while one event is handled, or all that came together is settled.
 pub(super) struct Turn<'a> {
-    /// The time of the event. Everything that follows from it happens at this time.
+    /// Everything happens at this time.
     pub(super) now: Mono,
     actions: &'a mut Actions,
 }
@@ -21,7 +21,7 @@ impl Turn<'_> {
     }
 
     /// How many actions there are.
-    pub(super) fn actions(&self) -> usize {
+    pub(super) fn action_count(&self) -> usize {
         self.actions.len()
     }
 

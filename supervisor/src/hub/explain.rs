@@ -18,8 +18,7 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 
 impl Hub {
     /// Explains the state of a job. None if the job was never known or is forgotten.
-    pub(crate) fn explain(&mut self, id: JobId) -> Option<ExplanationView> {
-        self.settle();
+    pub(crate) fn explain(&self, id: JobId) -> Option<ExplanationView> {
         match self.core.explain(self.now(), id) {
             Some(explanation) => Some(self.explain_living(id, &explanation)),
             None => self.records.finished().record(id).map(|record| self.explain_ended(id, record)),

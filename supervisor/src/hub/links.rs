@@ -133,6 +133,8 @@ impl Hub {
             let captured = self.processes.capture_rest(worker, stream);
             captured.into_iter().for_each(|captured| self.log_output(worker, stream, &captured));
         }
+        // What follows from its last messages may still put a job there.
+        self.settle();
         self.report_left_in_tray(worker);
         self.drain_inbox();
         self.reap(worker);

@@ -270,6 +270,12 @@ impl WorkerProcesses {
     pub(super) fn is_unwritten(&self, worker: WorkerId, job: JobId) -> bool {
         self.living.get(&worker).is_some_and(|living| living.is_unwritten(job))
     }
+
+    /// How many bytes are in the outbox of a worker.
+    #[cfg(test)]
+    pub(super) fn unsent(&self, worker: WorkerId) -> usize {
+        self.living.get(&worker).map_or(0, |living| living.process.unsent())
+    }
 }
 
 /// Reading messages from workers.

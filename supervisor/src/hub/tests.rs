@@ -70,3 +70,27 @@ fn the_last_messages_of_a_worker_are_read_in_so_many_turns_and_no_more() {
     let turns = (0..2 * LAST_TURNS).take_while(|_| hub.processes.may_read_on(worker)).count();
     assert_eq!(turns, LAST_TURNS as usize - 1, "and one before it is asked for the first time");
 }
+
+/// The worker is told to run the job, and then to forget it: its message still names the task of a job that has ended since.
+#[test]
+fn what_was_decided_for_a_job_is_carried_out_before_it_is_cancelled() {
+    let mut scene = Scene::new();
+    scene.run_a_job();
+    let sent = [true, false].map(|is_settled_first| {
+        let mut hub = scene.hub.borrow_mut();
+        let worker = hub.processes.ids().next().expect("the worker lives");
+        let accepted = hub.submit(Job::new("reverse").input("abc"), false, None);
+        let job = accepted.unwrap_or_else(|_| panic!("the job is refused")).job;
+        if is_settled_first {
+            hub.settle();
+        }
+        hub.cancel(job);
+        let sent = hub.processes.unsent(worker);
+        drop(hub);
+        scene.event_loop.run().unwrap();
+        assert_eq!(scene.run_a_job().output, "cba");
+        sent
+    });
+    assert!(sent[0] > 0, "nothing was sent");
+    assert_eq!(sent[0], sent[1]);
+}

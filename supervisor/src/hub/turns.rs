@@ -1,12 +1,11 @@
-//! The end of a turn of the event loop. Whatever workers and clients have sent in the turn is told to the core at once, but what
-//! follows from it is decided here, once for all of it: which jobs go to which workers. Ten answers and ten requests then take
-//! one look at the queue and the workers, and not twenty; and nothing is later for it, because what workers are sent is
-//! written here, too.
+//! The end of a turn of the event loop. Requests and the answers of workers are told to the core as they come. Which jobs then go
+//! to which workers is decided here, once for all of them: for ten answers and ten requests the core looks at the queues and
+//! the workers once, and not twenty times. No worker hears of its job later, because all that is sent to workers is written here.
 //!
 //! ```text
-//!   requests, answers --> core, unsettled --.
-//!                                           |--> settle --> EndOfTurn (trays) --> outboxes are written --> the timer is set
-//!   other events ------> core, settled -----'
+//!   requests, starts, ends ---> core, unsettled --.
+//!                                                 |--> settle --> EndOfTurn (trays) --> outboxes are written --> timer
+//!   other events: settle, ----> core, settled ----'
 //! ```
 
 use super::{Hub, Payload};
@@ -22,18 +21,23 @@ impl Hub {
         self.turn.ask(&self.handle, move || Hub::with(&me, Hub::end_turn));
     }
 
-    /// Has the core dispatch all that has come until now. Once in a turn is enough: what follows is sent at its end.
-    pub(super) fn settle(&mut self) {
+    /// Has the core decide what follows from all that it was told until now. Called at the end of the turn, and earlier if
+    /// somebody looks at the jobs.
+    pub(crate) fn settle(&mut self) {
         if self.core.is_settled() {
             return;
         }
-        let mut actions = std::mem::take(&mut self.actions);
-        self.core.settle(self.time.advance(), &mut actions);
-        self.perform_all(actions, Payload::default());
+        self.settle_now();
         self.tell_of_room();
         if !self.inbox.is_empty() {
             self.drain_inbox();
         }
+    }
+
+    pub(super) fn settle_now(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.core.settle(self.time.advance(), &mut actions);
+        self.perform_all(actions, Payload::default());
     }
 
     fn end_turn(&mut self) {

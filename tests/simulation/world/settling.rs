@@ -84,10 +84,7 @@ impl World {
 
     /// The core settles, unless this event is one that it may be told of before that.
     fn settle_before(&mut self, event: &Event) -> Result<(), Failure> {
-        match event {
-            Event::Started { .. } | Event::Finished { .. } => Ok(()),
-            _ => self.settle(),
-        }
+        if event.may_be_settled_later() { Ok(()) } else { self.settle() }
     }
 
     fn settle(&mut self) -> Result<(), Failure> {
