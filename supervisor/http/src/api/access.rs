@@ -253,7 +253,7 @@ mod tests {
     fn status(access: &Access, fields: &[(&str, &str)]) -> u16 {
         let mut request = http::Request::post("/v1/tasks/echo");
         for (name, value) in fields {
-            request = request.header(*name, *value);
+            request = request.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         let remote = Remote::Address("127.0.0.1:40000".parse().unwrap());
@@ -339,6 +339,23 @@ mod tests {
         }
         for twice in [same, ("sec-fetch-site", "cross-site")] {
             assert_eq!(status(&access(), &[host, BEARER, same, twice]), 400, "{twice:?}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_comes_three_times_or_is_no_ascii_counts_as_little() {
+        let host = ("host", "localhost:8080");
+        let own = ("origin", "http://localhost:8080");
+        let same = ("sec-fetch-site", "same-origin");
+        for (field, refused) in [(host, 400), (own, 400), (same, 400), (BEARER, 401)] {
+            let others = [host, BEARER].into_iter().filter(|(name, _)| *name != field.0);
+            let with = |fields: &[(&'static str, &'static str)]| {
+                let all: Vec<_> = others.clone().chain(fields.iter().copied()).collect();
+                status(&access(), &all)
+            };
+            assert_eq!(with(&[field]), 200, "{field:?}");
+            assert_eq!(with(&[field; 3]), refused, "{field:?} three times");
+            assert_eq!(with(&[(field.0, "http://localh\u{f6}st:8080")]), refused, "{}", field.0);
         }
     }
 
