@@ -144,6 +144,10 @@ fn metadata_and_the_trace_reach_the_task_and_labels_find_the_job() {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let fields =
         [("traceparent", trace), ("Offload-Meta-Tenant", "blue"), ("Offload-Label", "nightly, batch=7")];
+    for (task, status) in [("echo", 200), ("nobody", 404)] {
+        let answer = http.call(task, &fields[..1], "x");
+        assert_eq!((answer.status, answer.field("traceparent")), (status, Some(trace)), "{task}");
+    }
     let answer = http.call("echo", &fields, "x");
     assert_eq!(answer.field("traceparent"), Some(trace));
     let job = answer.field("offload-job").expect("an id").to_owned();
@@ -215,9 +219,12 @@ fn a_field_that_says_two_things_or_none_is_refused() {
             assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{fields:?}");
         }
     }
-    for (name, value) in
-        [("Prefer", "wait=\u{e9}"), ("Offload-Label", "\u{e9}"), ("Offload-Stream", "perhaps")]
-    {
+    for (name, value) in [
+        ("Prefer", "wait=\u{e9}"),
+        ("Offload-Label", "\u{e9}"),
+        ("Accept", "\u{e9}"),
+        ("Offload-Stream", "perhaps"),
+    ] {
         assert_eq!(http.call("echo", &[(name, value)], "x").status, 400, "{name}: {value}");
     }
     let traced = http.call("echo", &[("traceparent", "a"), ("traceparent", "b")], "x");
