@@ -15,6 +15,8 @@ use std::fs::{self, File, OpenOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The threads of Node.js's pool, and ours.
@@ -230,7 +232,7 @@ pub(super) fn stuck(extent: &Extent) -> Result<Found, Failure> {
         Figure { name: "look_in_a_fixed_pool", value: fixed.as_secs_f64() * 1e3, unit: "ms" },
         Figure { name: "look_in_ours", value: ours.as_secs_f64() * 1e3, unit: "ms" },
     ];
-    // The look begins when the pool is full, a little after the tasks.
+    // The look begins when all of these wait.
     let stops = fixed.as_secs_f64() > unlocked.as_secs_f64() * 0.8;
     Ok(Found { figures, verdict: Verdict::of(stops && ours < fixed), sentence })
 }
@@ -246,18 +248,26 @@ fn look_beside_stuck(
         .map_err(|error| Failure::internal("cannot make a FIFO", error))?;
     let mut rig = Rig::new()?;
     let pool = rig.threads(config)?;
-    let answered = Rc::new(Cell::new(0));
-    for _ in 0..THREADS {
-        let (path, answered) = (fifo.clone(), Rc::clone(&answered));
-        pool.within(deadline)
-            .submit(move || drop(File::open(path)), move |_cx, _| answered.set(answered.get() + 1));
+    let (answered, begun) = (Rc::new(Cell::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut asked = 0;
+    // On a busy machine the time of one may be over before a thread has begun it: then another takes its place.
+    while begun.load(Relaxed) < THREADS {
+        let before = (begun.load(Relaxed), answered.get());
+        let (path, told, begins) = (fifo.clone(), Rc::clone(&answered), Arc::clone(&begun));
+        let waits = move || {
+            begins.fetch_add(1, Relaxed);
+            drop(File::open(path));
+        };
+        pool.within(deadline).submit(waits, move |_cx, _| told.set(told.get() + 1));
+        asked += 1;
+        rig.run_until(|| (begun.load(Relaxed), answered.get()) != before)?;
     }
-    let (took, begun) = (Rc::new(Cell::new(None)), Instant::now());
+    let (took, looked_at) = (Rc::new(Cell::new(None)), Instant::now());
     let told = Rc::clone(&took);
-    pool.fs_stat("/", move |_cx, _| told.set(Some(begun.elapsed())));
-    rig.run_until(|| begun.elapsed() >= unlocked)?;
+    pool.fs_stat("/", move |_cx, _| told.set(Some(looked_at.elapsed())));
+    rig.run_until(|| looked_at.elapsed() >= unlocked)?;
     // Whoever waits to read it goes on.
     let _writer = OpenOptions::new().read(true).write(true).open(&fifo);
-    rig.run_until(|| took.get().is_some() && answered.get() == THREADS)?;
+    rig.run_until(|| took.get().is_some() && answered.get() == asked)?;
     Ok(took.get().unwrap_or_default())
 }
