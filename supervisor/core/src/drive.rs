@@ -271,6 +271,16 @@ mod tests {
     }
 
     #[test]
+    fn of_those_that_come_together_the_most_urgent_is_first() -> Result<(), String> {
+        let mut core = core(10)?;
+        assert!(submit(&mut core).0.is_ok());
+        let urgent = JobRequest { task: "sum".to_owned(), priority: 5, ..JobRequest::default() };
+        assert!(core.submit_unsettled(Mono::default(), &urgent, &mut Actions::new()).is_ok());
+        assert_eq!(settled(&mut core), [JobId(2)]);
+        Ok(())
+    }
+
+    #[test]
     fn everything_else_comes_after_what_was_not_settled() -> Result<(), String> {
         let mut core = core(10)?;
         assert!(submit(&mut core).0.is_ok());

@@ -34,6 +34,7 @@ impl Hub {
         }
     }
 
+    /// The same, without what follows from it: that stays in the inbox.
     pub(super) fn settle_now(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
         self.core.settle(self.time.advance(), &mut actions);

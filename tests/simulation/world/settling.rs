@@ -1,8 +1,8 @@
 //! What the core is told, and when it settles. As within one turn of its loop, the shell may tell it of several requests, starts
 //! and ends before it has it settle. Everything else that happens is told after that.
 
+use super::World;
 use super::trace::describe;
-use super::{MOMENT, World};
 use crate::choices::{Choices, Tape};
 use crate::oracle::Failure;
 use crate::process::Said;
@@ -11,7 +11,7 @@ use offload_core::event::Event;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// How much later than the first of what is settled together the last may come.
+/// How much later the next thing may come that is still settled together with those before.
 const TURN: Duration = Duration::from_micros(200);
 
 /// How often the shell leaves the core unsettled.
@@ -107,7 +107,7 @@ impl World {
         if self.core.is_settled() {
             return Ok(false);
         }
-        let end = self.out.now + TURN.min(MOMENT);
+        let end = self.out.now + TURN;
         let is_soon = self.out.agenda.peek().is_some_and(|Reverse(entry)| entry.at <= end);
         if is_soon && self.out.choices.chance(&mut self.turns.tape, 800) {
             if let Some(Reverse(entry)) = self.out.agenda.pop() {

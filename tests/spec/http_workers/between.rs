@@ -3,8 +3,8 @@
 use super::{Application, message};
 use serde_json::json;
 
-/// As many jobs, one right behind the other, each of which finds an application that is about to go. Four times as many applications are
-/// started in a minute, also on a machine whose cores have ten other things to do.
+/// As many jobs, one right behind the other, each of which finds an application that is about to go. Four
+/// times as many applications have to start within a minute, also on a busy machine.
 const ROUNDS: usize = 8;
 
 fn costs_no_job(application: &Application) {
