@@ -43,8 +43,8 @@
 //! # Rules
 //!
 //! - Every request has a number that the front chooses (a ticket), and one final answer. A method that returns a
-//!   [`Reply`] or a [`Page`] has answered. A method that returns `None` answers later: the session's callback gets the ticket and
-//!   the reply. The callback is never called from inside a method of the service, so a front may hold a borrow of
+//!   [`Reply`] or a [`Page`](crate::views::Page) has answered. A method that returns `None` answers later: the session's
+//!   callback gets the ticket and the reply. The callback is never called from inside a method of the service, so a front may hold a borrow of
 //!   itself while it calls one. A job has two answers: [`Reply::Accepted`] at once and [`Reply::Report`] at its end.
 //! - Everything held for a client belongs to its [`Session`]: the jobs that it waits for, the answers that it is owed,
 //!   the bytes on its [`Account`]. Dropping the session gives all of it up. A job that nobody waits for any more is
