@@ -243,7 +243,17 @@ impl Link {
     }
 
     /// Waits until something has come from the supervisor, unless what this worker stands in front of is over before that.
+    ///
+    /// A worker that slept in `recv` would be woken whenever the supervisor has read one of its answers, because the system wakes
+    /// whoever sleeps on a Unix socket when there is more room in it. `poll` sleeps until there is something to read.
     fn wait_for_news(&mut self) -> Result<(), Stop> {
+        while self.behind.is_none() {
+            match poll(&mut [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
         while let Some(behind) = &self.behind {
             let watched = behind.watched().iter().map(AsFd::as_fd);
             let all = watched.chain([self.stream.as_fd()]).map(|fd| PollFd::new(fd, PollFlags::POLLIN));
