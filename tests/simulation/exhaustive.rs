@@ -184,6 +184,7 @@ impl State<'_> {
                 self.tell(Event::SpawnFailed { worker, fatal: false, message: String::new() }, true)
             }
             Next::Exits(worker) => {
+                self.tell(Event::Closed { worker }, true)?;
                 self.take_rest_back(worker)?;
                 self.processes.remove(&worker);
                 self.tell(

@@ -211,6 +211,7 @@ mod tests {
     use super::*;
     use crate::action::Action;
     use crate::config::CoreConfig;
+    use crate::exit::Exit;
     use crate::ids::{JobId, WorkerId};
     use offload_protocol::nouns::{OutcomeCode, TaskOffer, Usage};
     use std::time::Duration;
@@ -285,9 +286,24 @@ mod tests {
         let mut core = core(10)?;
         assert!(submit(&mut core).0.is_ok());
         let mut actions = Actions::new();
-        core.handle_unsettled(Mono::default(), Event::Closed { worker: WORKER }, &mut actions);
-        assert_eq!(given(&actions), [JobId(1)], "it was given to the worker before that closed its channel");
+        core.handle_unsettled(Mono::default(), Event::Cancel { job: JobId(1) }, &mut actions);
+        assert_eq!(given(&actions), [JobId(1)], "it was given to the worker before it was cancelled");
         assert!(core.is_settled());
+        Ok(())
+    }
+
+    /// A worker that ends after its answer takes no job with it that came meanwhile.
+    #[test]
+    fn a_worker_that_has_gone_is_given_nothing() -> Result<(), String> {
+        let mut core = core(10)?;
+        assert!(submit(&mut core).0.is_ok());
+        let (mut actions, now) = (Actions::new(), Mono::default());
+        core.handle_unsettled(now, Event::Closed { worker: WORKER }, &mut actions);
+        assert_eq!((given(&actions), settled(&mut core)), (vec![], vec![]));
+        let exited = Event::Exited { worker: WORKER, exit: Exit::Code(0), last_lines: vec![], usage: None };
+        core.handle(now, exited, &mut actions);
+        let job = core.jobs().get(JobId(1)).ok_or("it has not ended")?;
+        assert!(!job.is_suspect && job.past.lost.is_empty(), "{job:?}");
         Ok(())
     }
 

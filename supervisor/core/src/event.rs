@@ -268,12 +268,13 @@ pub enum Event {
         /// The jobs of which not one byte had been written to the worker.
         jobs: Vec<JobId>,
     },
-    /// A worker's channel has ended; the process may or may not live.
+    /// A worker's channel has ended, or its process has, whoever else has its channel open: it is given nothing any more.
     Closed {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker's process has ended and was reaped. Everything that it had sent was reported before.
+    /// A worker's process has ended and was reaped. Everything that it had sent was reported before, and then `Closed`, and
+    /// what of its jobs had not left the shell.
     Exited {
         /// The worker.
         worker: WorkerId,
@@ -342,13 +343,15 @@ pub enum Event {
 
 impl Event {
     /// Whether [`Core::handle_unsettled`](super::Core::handle_unsettled) may leave the core unsettled after this event. These come
-    /// again and again: what a worker has started, and how that ended; and what is held for a client.
+    /// again and again: what a worker has started, and how that ended; and what is held for a client. And a worker that has gone
+    /// after its last answer is given nothing any more.
     pub fn may_be_settled_later(&self) -> bool {
         matches!(
             self,
             Event::Started { .. }
                 | Event::Finished { .. }
                 | Event::Failed { .. }
+                | Event::Closed { .. }
                 | Event::Held { .. }
                 | Event::Released { .. }
         )

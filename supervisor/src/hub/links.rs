@@ -133,7 +133,13 @@ impl Hub {
             let captured = self.processes.capture_rest(worker, stream);
             captured.into_iter().for_each(|captured| self.log_output(worker, stream, &captured));
         }
-        // What follows from its last messages may still put a job there.
+        // From now on nothing is given to it, even if another process has its channel open. What was given to it before and has not
+        // left this process was never its own.
+        self.handle_event(Event::Closed { worker });
+        let jobs = self.processes.stop_writing(worker);
+        if !jobs.is_empty() {
+            self.handle_event(Event::Unsent { worker, jobs });
+        }
         self.settle();
         self.report_left_in_tray(worker);
         self.drain_inbox();

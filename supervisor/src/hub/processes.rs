@@ -266,6 +266,11 @@ impl WorkerProcesses {
         Some((living.terminate(), signalled))
     }
 
+    /// The process has ended: nothing else is sent. Returns the jobs of which it cannot know.
+    pub(super) fn stop_writing(&mut self, worker: WorkerId) -> Vec<JobId> {
+        self.living.get_mut(&worker).map(LivingProcess::terminate).unwrap_or_default()
+    }
+
     /// Whether this job was put into the worker's outbox, but not one byte of it has been written.
     pub(super) fn is_unwritten(&self, worker: WorkerId, job: JobId) -> bool {
         self.living.get(&worker).is_some_and(|living| living.is_unwritten(job))

@@ -94,3 +94,24 @@ fn what_was_decided_for_a_job_is_carried_out_before_it_is_cancelled() {
     assert!(sent[0] > 0, "nothing was sent");
     assert_eq!(sent[0], sent[1]);
 }
+
+/// A job that comes in the same turn as the end of an idle worker has nothing to do with that end.
+#[test]
+fn a_worker_that_has_ended_is_given_nothing_and_blames_nobody() {
+    let mut scene = Scene::new();
+    let pid = scene.run_a_job().report.receipt.worker_pid;
+    let mut hub = scene.hub.borrow_mut();
+    let worker = hub.processes.ids().next().expect("the worker lives");
+    let accepted = hub.submit(Job::new("reverse").input("abc"), false, None);
+    let job = accepted.unwrap_or_else(|_| panic!("the job is refused")).job;
+    let process = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process");
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    let has_ended = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+    rustix::process::waitid(rustix::process::WaitId::Pid(process), has_ended).unwrap();
+    hub.on_process_end(worker);
+    drop(hub);
+    assert_eq!(scene.run_a_job().output, "cba", "another worker has come");
+    let hub = scene.hub.borrow();
+    let record = hub.records.finished().record(job).expect("it has ended before the next one");
+    assert_eq!((record.report.outcome.as_str(), &record.lost[..]), ("ok", &[][..]));
+}

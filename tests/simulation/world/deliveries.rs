@@ -31,6 +31,7 @@ impl World {
         while self.processes.get(&worker).is_some_and(|dead| !dead.outbox.is_empty() && !dead.is_unheard) {
             self.deliver(worker)?;
         }
+        self.tell(Event::Closed { worker }, true)?;
         self.take_rest_back(worker)?;
         let Some(mut process) = self.processes.remove(&worker) else { return Ok(()) };
         if let Some(event) = process.ghost(&mut self.out) {
