@@ -242,11 +242,6 @@ impl Body {
         }
     }
 
-    /// Whether it is an output that is kept until its client has it.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.collection.is_some()
-    }
-
     /// The last piece. When it is dropped, all that came before it is gone, too.
     fn last(&mut self, piece: Bytes) -> Bytes {
         match (self.collection.take(), &self.mark) {

@@ -59,8 +59,8 @@ impl Output {
     }
 }
 
-/// An output as the body of a response: its report goes when the last byte of it was handed to the system, or was copied to be sent
-/// at the end of the turn (`line/departing.rs`), and with the report the charge for it. All of that stays on the thread of the loop; only the type of [`Bytes`] does not know that.
+/// An output as the body of a response: its report goes when the last byte of it was handed to the system, and with the report the
+/// charge for it. All of that stays on the thread of the loop; only the type of [`Bytes`] does not know that.
 struct HeldOutput(SendWrapper<Rc<Report>>);
 
 impl AsRef<[u8]> for HeldOutput {

@@ -102,9 +102,6 @@ pub(crate) const HEAD_COST: usize = 8 << 10;
 /// Bytes of answers that wait in a connection, beside the piece that is being written.
 pub const WRITE_BUFFER: usize = 64 << 10;
 
-/// An answer of at most so many bytes, with its head, waits for the end of the turn of the loop, to be sent together with others.
-pub(crate) const DEPARTING_MAX: usize = 1 << 10;
-
 /// Length of the pieces in which a long output is handed on.
 pub const PIECE: usize = 64 << 10;
 

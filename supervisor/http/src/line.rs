@@ -1,15 +1,14 @@
 //! One connection as bytes: what comes in passes the [`Guard`], and what goes out is written as far as the client reads.
 //!
 //! ```text
-//!   transport --> buffer (heads, and what came with them) --> Guard --> hyper --> small answers: until the turn ends, `departing.rs`
-//!      |                                                                 ^  |                      |
-//!      '-------- the rest of a body with a length, directly -------------'  '---- all others ------'--> transport
+//!   transport --> buffer (heads, and what came with them) --> Guard --> hyper
+//!      |                                                                  ^
+//!      '-------- the rest of a body with a length, directly --------------'
 //! ```
 //!
 //! hyper sees a head only when all of it is there and sound. To hyper a violation is the end of what the client sends; the answer
 //! to it is written here, when hyper has written all others.
 
-mod departing;
 mod half_closed;
 mod incoming;
 
@@ -21,9 +20,6 @@ use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
 use crate::transport::{Security, Transport};
-pub(crate) use departing::Departures;
-
-use departing::Departing;
 use half_closed::{Grace, Stage};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use incoming::Incoming;
@@ -54,8 +50,6 @@ pub(crate) struct Line {
     transport: Transport,
     patience: Rc<Patience>,
     traffic: Rc<Traffic>,
-    departures: Rc<Departures>,
-    departing: Departing,
     incoming: RefCell<Incoming>,
     violation: Cell<Option<Violation>>,
     /// Nothing more is read, because the client ended or because it is to end.
@@ -82,14 +76,12 @@ impl Line {
         keeper: &Rc<Timekeeper>,
         descriptor: OwnedFd,
         tls: Option<Session>,
-        (traffic, departures): (&Rc<Traffic>, &Rc<Departures>),
+        traffic: &Rc<Traffic>,
     ) -> Result<Rc<Line>, LoopError> {
         let line = Rc::new(Line {
             transport: Transport::new(Socket::new(&keeper.handle, descriptor)?, tls),
             patience: Patience::new(keeper),
             traffic: Rc::clone(traffic),
-            departures: Rc::clone(departures),
-            departing: Departing::default(),
             incoming: RefCell::default(),
             violation: Cell::new(None),
             is_over: Cell::new(false),
@@ -175,9 +167,6 @@ impl Line {
     /// answer. All of this has its time, or a client that reads nothing could keep the connection for ever.
     pub(crate) async fn end(&self) {
         self.patience.lingers();
-        if poll_fn(|context| self.poll_depart(context)).await.is_err() {
-            return;
-        }
         if let Some(violation) = self.violation.take().filter(|_| self.transport.can_answer()) {
             let goodbye = |frames: &Frames| frames.goodbye(violation.reason);
             let goodbye = self.incoming.borrow().frames.as_ref().map(goodbye);
@@ -287,15 +276,6 @@ impl Line {
         self.is_over.set(count == 0);
         incoming.came_directly(count);
         Poll::Ready(Ok(()))
-    }
-
-    /// What became of all that there was to send.
-    fn heed_flush(&self, flushed: &Poll<io::Result<()>>) {
-        match flushed {
-            Poll::Ready(Ok(())) => self.patience.nothing_is_left(),
-            Poll::Ready(Err(_)) => self.patience.connection_ends(),
-            Poll::Pending => self.patience.answer_waits(),
-        }
     }
 
     /// While a request over HTTP/1 is under way: waits until the client is gone, and keeps what it sends ahead.
@@ -436,15 +416,13 @@ impl Write for Wire {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What leaves at the end of this turn is not hyper's any more.
-        if self.0.departs() {
-            return Poll::Ready(Ok(()));
+        let flushed = self.0.transport.poll_flush(context);
+        match &flushed {
+            // hyper has written all that it had.
+            Poll::Ready(Ok(())) => self.0.patience.nothing_is_left(),
+            Poll::Ready(Err(_)) => self.0.patience.connection_ends(),
+            Poll::Pending => self.0.patience.answer_waits(),
         }
-        let flushed = match self.0.poll_depart(context) {
-            Poll::Ready(Ok(())) => self.0.transport.poll_flush(context),
-            other => other,
-        };
-        self.0.heed_flush(&flushed);
         flushed
     }
 
@@ -462,7 +440,7 @@ impl Write for Wire {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.0.poll_write(context, pieces) {
+        match self.0.transport.poll_write(context, pieces) {
             Poll::Ready(Ok(count)) => {
                 self.0.traffic.send(count);
                 self.0.patience.answer_was_taken(count);

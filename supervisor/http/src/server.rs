@@ -17,7 +17,7 @@ use crate::cors::Cors;
 use crate::guard::Violation;
 use crate::guesses::Guesses;
 use crate::limits::CONNECTIONS_MAX;
-use crate::line::{Departures, Line};
+use crate::line::Line;
 use crate::listen::{Address, Bound, Listener};
 use crate::offload::RequestContext;
 use crate::patience::Timekeeper;
@@ -70,7 +70,6 @@ struct Inner {
     handle: LoopHandle,
     /// For all limits on what clients do.
     keeper: Rc<Timekeeper>,
-    departures: Rc<Departures>,
     router: RefCell<Router<Handler>>,
     look_ups: RefCell<Vec<LookUp>>,
     checks: RefCell<Rc<Vec<Check>>>,
@@ -128,7 +127,6 @@ impl Server {
             service: service.clone(),
             handle: handle.clone(),
             keeper: Timekeeper::new(handle, &RunningClock::new(handle)),
-            departures: Rc::new(Departures::new(handle)),
             router: RefCell::default(),
             look_ups: RefCell::default(),
             checks: RefCell::default(),
@@ -338,7 +336,7 @@ impl Inner {
             Ok(session) => session,
             Err(error) => return turned_away(&error),
         };
-        let line = match Line::new(&self.keeper, socket, session, (&self.traffic, &self.departures)) {
+        let line = match Line::new(&self.keeper, socket, session, &self.traffic) {
             Ok(line) => line,
             Err(error) => return turned_away(&error),
         };
@@ -378,7 +376,7 @@ impl Inner {
         let connections = self.connections.borrow();
         let waits_since = |number| {
             let line = &connections.get(&number)?.line;
-            line.patience().waits_for_a_request_since().filter(|_| !line.is_cut() && !line.departs())
+            line.patience().waits_for_a_request_since().filter(|_| !line.is_cut())
         };
         let Some((client, number)) = crowd.first_to_go(waits_since) else { return false };
         crowd.leave(client, number);

@@ -37,11 +37,6 @@ impl Transport {
         &self.socket
     }
 
-    /// Whether there is no TLS.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.tls.is_none()
-    }
-
     pub(crate) fn security(&self) -> Security {
         match &self.tls {
             None => Security::Plain,

@@ -57,10 +57,6 @@ impl Line {
     pub(crate) fn answer_begins(&self, body: &Body) {
         let is_whole = body.size_hint().exact().is_some();
         self.stage.set(if is_whole { Stage::Whole } else { Stage::Stream });
-        // It is kept until the system has its last byte.
-        if body.is_kept() {
-            self.write_at_once();
-        }
     }
 
     /// The client sends no more: waits until it is gone, or takes it for gone at once.
