@@ -42,6 +42,7 @@ mod answer;
 mod application;
 mod backlog;
 mod exchange;
+mod folder;
 mod outcome;
 mod place;
 mod request;

@@ -1,33 +1,27 @@
 //! Where an application listens.
 //!
 //! **A socket** is in a folder of its own, which is removed as soon as the application answers: the adapter keeps a handle of it, so
-//! nothing is left behind when both are killed, and nobody else finds it.
+//! nothing is left behind when both are killed, and nobody else finds it (`folder.rs`).
 //!
 //! **A port** is reserved for as long as the adapter lives, by a socket that is bound to it and does not listen. So no other
 //! adapter is given the same one, and whoever answers there is this application. Linux lets another socket listen there if it has the option
 //! SO_REUSEADDR, which servers set in order to be restarted.
 
+use super::folder::Folder;
+use crate::limits::HTTP_APP_CONNECT_MAX;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-
-use crate::limits::HTTP_APP_CONNECT_MAX;
 
 /// What stands for the path of the socket in a command.
 const SOCKET: &str = "{socket}";
 /// What stands for the port in a command.
 const PORT: &str = "{port}";
-
-/// How many names of folders are tried. Only processes that were killed in their start leave one behind.
-const FOLDERS_TRIED_MAX: u32 = 100;
 
 /// Checks that a command says where its application has to listen.
 ///
@@ -55,35 +49,6 @@ pub(super) enum Place {
         port: u16,
         _reserved: OwnedFd,
     },
-}
-
-/// The folder of a socket, which lives as long as this.
-#[derive(Debug)]
-pub(super) struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> io::Result<Folder> {
-        let process = std::process::id();
-        for number in 0..FOLDERS_TRIED_MAX {
-            let path = std::env::temp_dir().join(format!("offload-{process}-{number}"));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                made => return made.map(|()| Folder(path)),
-            }
-        }
-        Err(ErrorKind::AlreadyExists.into())
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.0.join("socket")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed harms nobody.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 impl Place {
@@ -166,6 +131,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
 
     fn words(command: &str) -> Vec<OsString> {
         command.split(' ').map(OsString::from).collect()
