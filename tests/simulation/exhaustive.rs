@@ -161,8 +161,10 @@ impl State<'_> {
                 choices.extend(is_withdrawn.then_some(Next::Skips(worker)));
             }
         }
-        let may_be_unsettled =
-            |next: &Next| matches!(next, Next::Settle | Next::Submit | Next::Starts(_) | Next::Finishes(_));
+        let may_be_unsettled = |next: &Next| {
+            use Next::{Closes, Exits, Finishes, Settle, Starts, Submit};
+            matches!(next, Settle | Submit | Starts(_) | Finishes(_) | Closes(_) | Exits(_))
+        };
         choices.retain(|next| self.core.is_settled() || may_be_unsettled(next));
         choices
     }
@@ -202,12 +204,7 @@ impl State<'_> {
             }
             Next::TakeBack(worker) => self.take_back(worker),
             Next::EndOfTurn => self.tell(Event::EndOfTurn, true),
-            Next::Settle => {
-                let mut actions = Actions::new();
-                self.core.settle(self.now, &mut actions);
-                self.oracle.see_settled(self.now, &actions, &self.core)?;
-                self.check_and_apply(&actions)
-            }
+            Next::Settle => self.settle(),
             Next::Skips(worker) => {
                 let skipped = self.process(worker).and_then(|process| process.given.pop_front());
                 skipped.map_or(Ok(()), |(job, ..)| self.tell(Event::Skipped { worker, job }, true))
@@ -281,7 +278,17 @@ impl State<'_> {
         )
     }
 
+    fn settle(&mut self) -> Result<(), Failure> {
+        let mut actions = Actions::new();
+        self.core.settle(self.now, &mut actions);
+        self.oracle.see_settled(self.now, &actions, &self.core)?;
+        self.check_and_apply(&actions)
+    }
+
     fn tell(&mut self, event: Event, is_honest: bool) -> Result<(), Failure> {
+        if !self.core.is_settled() && !event.may_be_settled_later() {
+            self.settle()?;
+        }
         let mut actions = Actions::new();
         let told = event.clone();
         match self.scope.is_put_off {

@@ -343,8 +343,8 @@ pub enum Event {
 
 impl Event {
     /// Whether [`Core::handle_unsettled`](super::Core::handle_unsettled) may leave the core unsettled after this event. These come
-    /// again and again: what a worker has started, and how that ended; and what is held for a client. And a worker that has gone
-    /// after its last answer is given nothing any more.
+    /// again and again: what a worker has started, and how that ended; and what is held for a client. And `Closed`, so that what
+    /// came in the same turn is not dispatched to a worker that has gone.
     pub fn may_be_settled_later(&self) -> bool {
         matches!(
             self,

@@ -133,8 +133,8 @@ impl Hub {
             let captured = self.processes.capture_rest(worker, stream);
             captured.into_iter().for_each(|captured| self.log_output(worker, stream, &captured));
         }
-        // From now on nothing is given to it, even if another process has its channel open. What was given to it before and has not
-        // left this process was never its own.
+        // From now on no job is given to it, even if another process has its channel open. It cannot know of those whose messages
+        // have not left this process.
         self.handle_event(Event::Closed { worker });
         let jobs = self.processes.stop_writing(worker);
         if !jobs.is_empty() {

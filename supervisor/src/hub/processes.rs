@@ -7,6 +7,7 @@
 //!                '--- terminated: the outbox is discarded; returns the jobs of which not one byte was written
 //! ```
 
+mod endings;
 mod segments;
 mod silence;
 
@@ -23,7 +24,6 @@ use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, LoopHandle};
 use offload_protocol::messages::{FromWorker, ToWorker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
@@ -71,8 +71,8 @@ struct LivingProcess {
     silent_checks: u32,
     /// What the process had given up when it said hello.
     confinement: Option<Confinement>,
-    /// The process was sent a signal to end. Nothing is sent to it any more. Its messages are still read, so this is no
-    /// variant of `reading`.
+    /// The process was sent a signal to end, or has ended. Nothing is sent to it any more. Its messages are still read, so this is
+    /// no variant of `reading`.
     is_terminated: bool,
     /// The jobs of which not one byte has been written to the process. Each has the count of written bytes at which it
     /// begins.
@@ -254,28 +254,6 @@ impl WorkerProcesses {
         }
     }
 
-    /// Sends a signal that ends the worker, after which nothing else is sent. Returns the jobs of which the worker cannot
-    /// know.
-    pub(super) fn terminate(
-        &mut self,
-        worker: WorkerId,
-        signal: Signal,
-    ) -> Option<(Vec<JobId>, io::Result<()>)> {
-        let living = self.living.get_mut(&worker)?;
-        let signalled = living.process.signal(signal);
-        Some((living.terminate(), signalled))
-    }
-
-    /// The process has ended: nothing else is sent. Returns the jobs of which it cannot know.
-    pub(super) fn stop_writing(&mut self, worker: WorkerId) -> Vec<JobId> {
-        self.living.get_mut(&worker).map(LivingProcess::terminate).unwrap_or_default()
-    }
-
-    /// Whether this job was put into the worker's outbox, but not one byte of it has been written.
-    pub(super) fn is_unwritten(&self, worker: WorkerId, job: JobId) -> bool {
-        self.living.get(&worker).is_some_and(|living| living.is_unwritten(job))
-    }
-
     /// How many bytes are in the outbox of a worker.
     #[cfg(test)]
     pub(super) fn unsent(&self, worker: WorkerId) -> usize {
@@ -443,17 +421,6 @@ impl LivingProcess {
         }
     }
 
-    /// Discards what is not written. Returns the jobs of which not one byte was written.
-    fn terminate(&mut self) -> Vec<JobId> {
-        self.is_terminated = true;
-        self.process.discard_unsent();
-        self.unwritten.iter().map(|(job, _)| *job).collect()
-    }
-
-    fn is_unwritten(&self, job: JobId) -> bool {
-        job >= self.unwritten_from && self.unwritten.iter().any(|(unwritten, _)| *unwritten == job)
-    }
-
     /// What the process has used. None until it is reaped.
     fn exit_usage(&self) -> Option<ExitUsage> {
         let usage = self.process.usage()?;
@@ -507,6 +474,7 @@ impl Writable for LivingProcess {
 mod tests {
     use super::*;
     use offload_event_loop::EventLoop;
+    use rustix::process::Signal;
 
     #[test]
     fn the_last_process_ids_are_remembered_and_no_others() {
