@@ -1,5 +1,7 @@
 //! What two programs could read as different requests is read by none here.
 
+use offload_http::limits::IDLE_TIME;
+use std::time::Instant;
 use tests::http::HttpDaemon;
 
 /// What is put behind the first line of a request for `/v1/tasks/echo`, with the body.
@@ -111,6 +113,22 @@ fn what_came_before_is_answered_all_the_same() {
     assert_eq!(connection.answer().expect("an answer").text(), "null");
     assert_eq!(connection.answer().expect("an answer").problem().0, 400);
     assert_eq!(connection.ends(), b"");
+}
+
+/// All of it is there at once, and a small and a large answer come before the refusal.
+#[test]
+fn a_refusal_comes_at_once_behind_answers_of_any_size() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    let heads = ["/healthz", "/metrics", "/healthz"].map(|path| connection.head("GET", path, &[]));
+    let began = Instant::now();
+    connection.write(format!("{}GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", heads.concat()).as_bytes());
+    let lengths: Vec<usize> =
+        (0..3).filter_map(|_| connection.answer()).map(|answer| answer.body.len()).collect();
+    assert!(lengths.len() == 3 && lengths[0] < 1024 && lengths[1] > 4096 && lengths[2] < 1024, "{lengths:?}");
+    assert_eq!(connection.answer().expect("an answer").problem().0, 400);
+    assert_eq!(connection.ends(), b"");
+    assert!(began.elapsed() < IDLE_TIME, "it does not wait for the client's next request");
 }
 
 #[test]
