@@ -30,8 +30,8 @@
 //! - The client asks how a job ended: [`Session::wait`], [`Service::result`].
 //! - The client asks for anything else: [`Service::cancel`], [`explain`](Service::explain),
 //!   [`status`](Service::status), [`tasks`](Service::tasks), [`Session::dead_letter`].
-//! - The client asks for a list: [`Service::page`], [`Service::jobs_page`]. The front gets the rows as values, one by one, and ends the page when
-//!   its bytes are enough. It makes the next page when the client has taken this one.
+//! - The client asks for a list: [`Service::page`], [`Service::jobs_page`]. The front gets the rows as values,
+//!   one by one, and ends the page when its bytes are enough. It makes the next page when the client has taken this one.
 //! - The client looks after the supervisor: [`Session::drain`], [`Session::stop`], [`Session::reload`].
 //! - Answers are queued for writing: [`Account::set_outgoing`].
 //! - The client has received a whole output: [`Collection::complete`].
@@ -44,8 +44,9 @@
 //!
 //! - Every request has a number that the front chooses (a ticket), and one final answer. A method that returns a
 //!   [`Reply`] or a [`Page`](crate::views::Page) has answered. A method that returns `None` answers later: the session's
-//!   callback gets the ticket and the reply. The callback is never called from inside a method of the service, so a front may hold a borrow of
-//!   itself while it calls one. A job has two answers: [`Reply::Accepted`] at once and [`Reply::Report`] at its end.
+//!   callback gets the ticket and the reply. The callback is never called from inside a method of the service, so a front
+//!   may hold a borrow of itself while it calls one. A job has two answers: [`Reply::Accepted`] at once and
+//!   [`Reply::Report`] at its end.
 //! - Everything held for a client belongs to its [`Session`]: the jobs that it waits for, the answers that it is owed,
 //!   the bytes on its [`Account`]. Dropping the session gives all of it up. A job that nobody waits for any more is
 //!   cancelled if it has not started, unless it was submitted as detached or with an idempotency key.
@@ -284,8 +285,8 @@ impl Service {
         }
     }
 
-    /// The jobs that a shortened id can stand for, the youngest first: [`Document::Candidates`]. The text is the first characters of the id, or
-    /// at least [`ID_END_MIN`](offload_protocol::limits::ID_END_MIN) of its last ones.
+    /// The jobs that a shortened id can stand for, the youngest first: [`Document::Candidates`]. The text is the first
+    /// characters of the id, or at least [`ID_END_MIN`](offload_protocol::limits::ID_END_MIN) of its last ones.
     pub fn find_jobs(&self, text: &str) -> Reply {
         Reply::document(Document::Candidates(self.settled_hub().jobs_like(text)))
     }
