@@ -307,6 +307,31 @@ mod tests {
         Ok(())
     }
 
+    /// It may end because of the one before, and does if it ends after each job. One that had done nothing else says more.
+    #[test]
+    fn a_worker_that_had_done_another_job_does_not_count_against_one_that_it_had_not_started()
+    -> Result<(), String> {
+        for (has_done_others, unstarted) in [(true, 0), (false, 1)] {
+            let (mut core, mut actions, now) = (core(10)?, Actions::new(), Mono::default());
+            if has_done_others {
+                assert!(submit(&mut core).0.is_ok());
+                settled(&mut core);
+                let (job, attempt, run, usage) = (JobId(1), 1, Duration::ZERO, Usage::default());
+                core.handle(now, Event::Started { worker: WORKER, job, attempt }, &mut actions);
+                let finished = Event::Finished { worker: WORKER, job, attempt, run, usage, output_bytes: 0 };
+                core.handle(now, finished, &mut actions);
+            }
+            let job = submit(&mut core).0.map_err(|error| error.message)?.job;
+            assert_eq!(settled(&mut core), [job]);
+            let exited =
+                Event::Exited { worker: WORKER, exit: Exit::Code(0), last_lines: vec![], usage: None };
+            core.handle(now, exited, &mut actions);
+            let job = core.jobs().get(job).ok_or("it has not ended")?;
+            assert_eq!((job.is_suspect, job.past.unstarted), (true, unstarted));
+        }
+        Ok(())
+    }
+
     #[test]
     fn what_came_before_makes_room_before_a_job_is_refused() -> Result<(), String> {
         let mut core = core(1)?;

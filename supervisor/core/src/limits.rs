@@ -102,6 +102,10 @@ pub const SUSPECTS_MAX: usize = 64;
 /// A job is on probation after this many workers in a row, which had no other job, ended before they had started it.
 pub const UNSTARTED_MAX: u32 = 2;
 
+/// So many of these do not count if they had done other jobs before: one of those may be the reason. If it is not, a worker that has
+/// done none comes before that, as a rule.
+pub const EXCUSED_MAX: u32 = 10;
+
 /// A job on probation is given up after this many of its tests have failed at the longest pause. With the default
 /// configuration it has been tried for more than a minute by then.
 pub const LATE_TESTS_MAX: u32 = 12;

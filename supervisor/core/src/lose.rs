@@ -14,7 +14,8 @@
 //!   its start was taken back        as one that was not started (`behind.rs`)
 //!   was not started, may have begun innocent: given back; if it must not run twice it ends in doubt (`doubt.rs`)
 //!   was not started, was alone      innocent: given back; if that happens again, its client pays and the pauses grow
-//!                                   (`probation.rs`); if that goes on, it ends as unavailable
+//!                                   (`probation.rs`); if that goes on, it ends as unavailable. A worker that had done other
+//!                                   jobs does not count, up to EXCUSED_MAX times
 //! ```
 //!
 //! From then on all these jobs are suspects: each is dispatched only to a worker without any other job (`settle.rs`).
@@ -28,7 +29,7 @@ use super::slots::{Cause, Load, Running, SlotState, Worker};
 use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use crate::exit::{Exit, ExitUsage};
-use crate::limits::{LAST_LINES_KEPT, LATE_TESTS_MAX, LOST_ATTEMPTS_KEPT, UNSTARTED_MAX};
+use crate::limits::{EXCUSED_MAX, LAST_LINES_KEPT, LATE_TESTS_MAX, LOST_ATTEMPTS_KEPT, UNSTARTED_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::time::Duration;
 
@@ -172,6 +173,7 @@ impl Core {
     /// Gives a job that was not started back to its queue. It is not to blame for the end of its worker.
     pub(super) fn give_back(&mut self, turn: &mut Turn<'_>, id: JobId, was_alone: bool, end: &End) {
         self.note_unstarted(id, end);
+        let was_alone = was_alone && !self.excuse(id, end);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.past.unstarted += u32::from(was_alone);
         let unstarted = job.past.unstarted;
@@ -187,6 +189,19 @@ impl Core {
             return self.finish(turn, id, Ending::of(error));
         }
         self.try_again(id);
+    }
+
+    /// Whether the end of its worker says nothing of a job that was alone: the worker had done others, and there are some that end
+    /// after each job, and take with them what they were given meanwhile. That is believed a few times, and not of a job on
+    /// probation.
+    fn excuse(&mut self, id: JobId, end: &End) -> bool {
+        let has_done_others = end.was.is_some_and(|worker| worker.jobs_done > 0);
+        let Some(job) = self.jobs.get_mut(id).filter(|_| has_done_others) else { return false };
+        let is_excused = job.past.unstarted < UNSTARTED_MAX && job.past.excused < EXCUSED_MAX;
+        if is_excused {
+            job.past.excused += 1;
+        }
+        is_excused
     }
 
     /// Whether to give up, because no worker lives long enough to start this job.

@@ -63,6 +63,8 @@ pub struct Trouble {
     /// How many workers in a row had no other job and ended before they had started it. That delays the job, but
     /// never ends it by itself.
     pub unstarted: u32,
+    /// How many such workers were not counted, because they had done other jobs before.
+    pub excused: u32,
     /// As a suspect, it may run together with others as one of so many jobs: half as many as there were when its worker ended. 0
     /// or 1 if it has to be alone.
     pub together_most: u32,
@@ -93,6 +95,7 @@ impl Trouble {
         key_before: None,
         crashes: 0,
         unstarted: 0,
+        excused: 0,
         together_most: 0,
         was_together: false,
         bystander: 0,

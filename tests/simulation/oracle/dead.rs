@@ -29,7 +29,7 @@ impl Oracle {
                 self.shares.cost_a_worker(&job.client, job.ran(now));
             }
             let (program, unstarted) = (worker.program, job.unstarted);
-            job.lose(worker.given.len(), worker.is_ended_for_a_job);
+            job.lose(worker.given.len(), worker.is_ended_for_a_job, worker.jobs_done > 0);
             // Of a job that a liar had it is not certain how often it was not started.
             let is_known = job.unstarted > unstarted && job.is_on_probation() && !job.is_doubtful;
             let program = &mut self.programs[program];

@@ -8,7 +8,7 @@ use crate::script::FakeTask;
 use offload_core::action::{Accepted, Ended};
 use offload_core::event::{Event, JobRequest};
 use offload_core::ids::{JobId, Mono, WorkerId};
-use offload_core::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
+use offload_core::limits::{ATTEMPTS_MAX, EXCUSED_MAX, PRIORITY_MAX};
 use offload_protocol::nouns::{FailureKind, OutcomeCode, is_task_name};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -64,6 +64,7 @@ pub(super) struct JobBook {
     pub(super) is_suspect: bool,
     /// Workers in a row that had nothing else and ended before they had started it.
     pub(super) unstarted: u32,
+    pub(super) excused: u32,
     /// It is abandoned: nobody waits for it any more.
     pub(super) is_abandoned: bool,
     /// It runs in steps, and its worker promised that it may be lost.
@@ -138,14 +139,20 @@ impl JobBook {
     }
 
     /// Its worker has ended, which had this many jobs.
-    pub(super) fn lose(&mut self, jobs: usize, is_because_of_another: bool) {
+    pub(super) fn lose(&mut self, jobs: usize, is_because_of_another: bool, has_done_others: bool) {
         let has_started = self.running_since.is_some();
         let is_innocent = self.suspended_since.is_some() || is_because_of_another || self.is_bystander;
         self.blamed.extend((has_started && !is_innocent).then_some(self.starts));
         // What a worker has begun that breaks rules is not known.
         self.innocent_losses += u32::from((has_started && is_innocent) || self.is_doubtful);
         // A worker that was ended because of another job says nothing of this one, even if it answered that one late.
-        self.unstarted += u32::from(!has_started && jobs == 1 && !is_because_of_another);
+        let is_unstarted = !has_started && jobs == 1 && !is_because_of_another;
+        // Nor does one that had done others say much of it, unless there are many of them.
+        let is_excused = has_done_others && !self.is_on_probation() && self.excused < EXCUSED_MAX;
+        match is_unstarted && is_excused {
+            true => self.excused += 1,
+            false => self.unstarted += u32::from(is_unstarted),
+        }
         self.is_suspect = true;
         self.stop_running();
     }
@@ -281,6 +288,7 @@ impl Oracle {
             running_since: None,
             is_suspect: false,
             unstarted: 0,
+            excused: 0,
             is_abandoned: false,
             lets_others_in: false,
             ran_once: false,

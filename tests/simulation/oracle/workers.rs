@@ -58,7 +58,7 @@ pub(super) struct WorkerBook {
     pub(super) offers: BTreeMap<String, bool>,
     /// It was ended because it lied.
     pub(super) is_punished: bool,
-    jobs_done: u64,
+    pub(super) jobs_done: u64,
     /// The job that it was asked to give back.
     pub(super) wanted_back: Option<JobId>,
 }
