@@ -305,6 +305,11 @@ impl Hub {
         self.handle_event(Event::Cancel { job });
     }
 
+    /// Cancels a job because its client is gone.
+    pub(crate) fn give_up(&mut self, job: JobId) {
+        self.handle_event(Event::ClientGone { job });
+    }
+
     /// Calls `then` once a worker is ready. If one is ready already, `then` is called soon.
     pub(crate) fn when_ready(&mut self, then: Then) {
         if self.core.slots().iter().any(offload_core::slots::Slot::is_ready) {

@@ -239,6 +239,13 @@ impl Service {
         Reply::document(Document::Cancelled { job: name.to_owned(), cancelled: was_live, state })
     }
 
+    /// Cancels a job that lives, because its client is gone.
+    pub fn client_is_gone(&self, name: &str) {
+        if let Ok(Found::Live(job)) = self.find(name) {
+            self.hub().borrow_mut().give_up(job);
+        }
+    }
+
     /// Gives a job up: cancels it, or, if it has ended, no longer keeps its output.
     pub fn give_up(&self, name: &str) -> Reply {
         if let Ok(Found::Ended(job)) = self.find(name) {

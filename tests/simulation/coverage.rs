@@ -36,6 +36,7 @@ impl Coverage {
             Event::Collected { job } => (job_state(core, *job), "collected"),
             Event::LetterDropped { .. } => (phase(core), "letter_dropped"),
             Event::Cancel { job } => (job_state(core, *job), "cancel"),
+            Event::ClientGone { job } => (job_state(core, *job), "client_gone"),
             Event::Launched { worker } => (slot_state(core, *worker), "launched"),
             Event::SpawnFailed { worker, .. } => (slot_state(core, *worker), "spawn_failed"),
             Event::Hello { worker, .. } => (slot_state(core, *worker), "hello"),

@@ -14,6 +14,9 @@ use super::turn::Turn;
 use super::{Core, Ending};
 use offload_protocol::nouns::OutcomeCode;
 
+/// Why a job is cancelled whose client is gone.
+pub(super) const CLIENT_GONE: &str = "its client is gone, and nobody waits for it";
+
 impl Core {
     /// Nobody waits for a job any more. The job is abandoned unless its result, or its key, was promised to be kept.
     pub(super) fn on_abandoned(&mut self, id: JobId) {
@@ -42,7 +45,7 @@ impl Core {
     /// Cancels the waiting jobs that nobody wants.
     pub(super) fn end_unwanted(&mut self, turn: &mut Turn<'_>) {
         for id in std::mem::take(&mut self.unwanted) {
-            let error = outcome::error(OutcomeCode::Cancelled, "its client is gone, and nobody waits for it");
+            let error = outcome::error(OutcomeCode::Cancelled, CLIENT_GONE);
             self.finish(turn, id, Ending::of(error));
         }
     }

@@ -14,6 +14,7 @@
 //! shell has ten answers and ten requests at once, one look is enough for all of them.
 
 use super::Core;
+use super::abandoned::CLIENT_GONE;
 use super::action::{Accepted, Actions};
 use super::drain::Phase;
 use super::event::{Event, JobRequest};
@@ -99,7 +100,8 @@ impl Core {
         self.end_what_is_over(turn);
         self.is_settled = false;
         match event {
-            Event::Cancel { job } => self.on_cancel(turn, job),
+            Event::Cancel { job } => self.on_cancel(turn, job, "cancelled on request"),
+            Event::ClientGone { job } => self.on_cancel(turn, job, CLIENT_GONE),
             Event::Awaited { job } => {
                 self.want_again(job);
                 self.on_awaited(job);

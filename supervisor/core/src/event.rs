@@ -20,6 +20,11 @@ pub enum Event {
         /// The job.
         job: JobId,
     },
+    /// The client that waited for the end of a job is gone, and nobody wants the job: it is cancelled, even if it runs.
+    ClientGone {
+        /// The job.
+        job: JobId,
+    },
     /// From now on nothing new of a task starts: its jobs wait.
     Pause {
         /// The task; all of them if there is none.

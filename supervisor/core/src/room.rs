@@ -52,7 +52,12 @@ impl Core {
             Short::OfRoom => {
                 let held = all.total();
                 let message = format!(
-                    "no room for {bytes} bytes of input: {held} are held, the limit is {limit} bytes"
+                    "no room for {bytes} bytes of input: {held} are held, the limit is {limit} bytes{}",
+                    if held.saturating_add(bytes) > limit {
+                        ""
+                    } else {
+                        ", and a client may hold as much as it leaves free"
+                    }
                 );
                 Err(self.short_of(OutcomeCode::Overloaded, &message, all))
             }

@@ -247,9 +247,8 @@ impl Core {
 
     /// Cancels a job. The worker of a running job is told, and the job has `cancel_grace` to end by itself before its
     /// worker is ended.
-    pub(super) fn on_cancel(&mut self, turn: &mut Turn<'_>, id: JobId) {
-        let error = outcome::error(OutcomeCode::Cancelled, "cancelled on request");
-        self.end_gently(turn, id, Ending::of(error));
+    pub(super) fn on_cancel(&mut self, turn: &mut Turn<'_>, id: JobId, why: &str) {
+        self.end_gently(turn, id, Ending::of(outcome::error(OutcomeCode::Cancelled, why)));
     }
 
     /// Ends a job before its result is there. If it runs, its worker is asked first.

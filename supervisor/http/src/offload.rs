@@ -246,7 +246,7 @@ impl Drop for Accepted {
     /// A job that nobody waits for any more is cancelled, even if it runs.
     fn drop(&mut self) {
         if let Some(service) = &self.cancels {
-            service.cancel(&self.job);
+            service.client_is_gone(&self.job);
         }
     }
 }

@@ -428,7 +428,7 @@ impl Oracle {
                 is_certain
                     && (book.is_late(now) || book.has_run_too_long(now) || book.is_doubtful || was_stopped)
             }
-            (OutcomeCode::Cancelled, Some(Event::Cancel { job })) => *job == id,
+            (OutcomeCode::Cancelled, Some(Event::Cancel { job } | Event::ClientGone { job })) => *job == id,
             (OutcomeCode::Cancelled, _) => self.is_stopping || (is_free && book.is_abandoned),
             (OutcomeCode::WorkerCrashed, _) => {
                 let is_innocent = book.suspended_since.is_some() || is_for_another;

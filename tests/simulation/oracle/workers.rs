@@ -158,7 +158,7 @@ impl Oracle {
         }
         match event {
             Event::Refused { .. } => self.rejected += 1,
-            Event::Cancel { job } if self.live.contains(job) => {
+            Event::Cancel { job } | Event::ClientGone { job } if self.live.contains(job) => {
                 return Duty::End(*job, OutcomeCode::Cancelled);
             }
             Event::Abandoned { job } if !self.promises.has(*job) && self.live.contains(job) => {
@@ -264,7 +264,8 @@ impl Oracle {
                     book.heard_at = now;
                 }
             }
-            Event::Checkpoint { .. } | Event::Measured { .. } | Event::Cancel { .. } => {}
+            Event::Checkpoint { .. } | Event::Measured { .. } => {}
+            Event::Cancel { .. } | Event::ClientGone { .. } => {}
             Event::Held { .. } | Event::Released { .. } => {}
             Event::Pause { .. } | Event::Resume { .. } => {}
             Event::Abandoned { .. } | Event::Collected { .. } | Event::LetterDropped { .. } => {}

@@ -15,6 +15,8 @@ impl World {
         let event = match self.script.wishes[index].1.clone() {
             Wish::Submit(request) => return self.submit(index, request),
             Wish::CancelOf(wish) => match self.job_of.get(&wish) {
+                // What is asked for and what its client leaves behind is cancelled alike.
+                Some(&job) if job.0 % 2 == 0 => Event::ClientGone { job },
                 Some(&job) => Event::Cancel { job },
                 None => return Ok(()),
             },

@@ -28,6 +28,9 @@ fn a_client_that_is_gone_cancels_its_job_whether_it_runs_or_waits() {
     });
     drop(connections);
     until("all are cancelled", || (counts(&http)["cancelled"] == 3).then_some(()));
+    let jobs = http.ask("GET", "/v1/jobs", &[], b"").text();
+    let why = "its client is gone, and nobody waits for it";
+    assert_eq!((jobs.matches(why).count(), jobs.contains("on request")), (3, false), "{jobs}");
     assert_eq!(http.call("echo", &[], "x").status, 200, "the worker is free again");
     assert_eq!(http.daemon.status()["ledger"]["balanced"], true);
 }
