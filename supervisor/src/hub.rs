@@ -306,7 +306,7 @@ impl Hub {
     }
 
     /// Cancels a job because its client is gone.
-    pub(crate) fn give_up(&mut self, job: JobId) {
+    pub(crate) fn client_is_gone(&mut self, job: JobId) {
         self.handle_event(Event::ClientGone { job });
     }
 

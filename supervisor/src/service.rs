@@ -242,7 +242,7 @@ impl Service {
     /// Cancels a job that lives, because its client is gone.
     pub fn client_is_gone(&self, name: &str) {
         if let Ok(Found::Live(job)) = self.find(name) {
-            self.hub().borrow_mut().give_up(job);
+            self.hub().borrow_mut().client_is_gone(job);
         }
     }
 

@@ -64,7 +64,7 @@ impl RunningJob {
 impl Drop for RunningJob {
     fn drop(&mut self) {
         if !self.is_over {
-            self.service.hub().borrow_mut().give_up(self.job);
+            self.service.hub().borrow_mut().client_is_gone(self.job);
         }
     }
 }

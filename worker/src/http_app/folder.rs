@@ -9,15 +9,19 @@
 //! Whose process lives is told by the lock, and not by the number in the name: where containers share the folder for temporary
 //! files, each has numbers of its own.
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, open, statat, unlinkat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, DirEntry};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "offload-app-";
+
+/// The name of the socket in its folder.
+const SOCKET: &str = "socket";
 
 /// How many names are tried.
 const TRIED_MAX: u32 = 100;
@@ -63,7 +67,7 @@ impl Folder {
     }
 
     pub(super) fn socket(&self) -> PathBuf {
-        socket_in(&self.path)
+        self.path.join(SOCKET)
     }
 }
 
@@ -72,10 +76,6 @@ impl Drop for Folder {
         // What cannot be removed harms nobody.
         let _ = fs::remove_dir_all(&self.path);
     }
-}
-
-fn socket_in(folder: &Path) -> PathBuf {
-    folder.join("socket")
 }
 
 /// # Errors
@@ -90,11 +90,14 @@ fn lock(folder: &Path) -> Result<OwnedFd, Errno> {
 fn remove_left_behind(all: &Path) {
     let entries = fs::read_dir(all).into_iter().flatten().take(SEEN_MAX).flatten();
     for folder in entries.filter(has_our_name).map(|entry| entry.path()) {
-        // Those of other users cannot be opened.
-        let Ok(_lock) = lock(&folder) else { continue };
-        let socket = socket_in(&folder);
-        if fs::symlink_metadata(&socket).is_ok_and(|found| found.file_type().is_socket()) {
-            let _ = fs::remove_file(socket);
+        let Ok(locked) = lock(&folder) else { continue };
+        // Another user could put a link in the place of a folder of his, and have something removed behind it.
+        if !fstat(&locked).is_ok_and(|found| found.st_uid == geteuid().as_raw()) {
+            continue;
+        }
+        let found = statat(&locked, SOCKET, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket) {
+            let _ = unlinkat(&locked, SOCKET, AtFlags::empty());
         }
         // It stays if there is something else in it: then it is none of ours.
         let _ = fs::remove_dir(folder);
@@ -124,13 +127,20 @@ mod tests {
         };
         let living = Folder::within(&all).unwrap();
         let (left, with_socket) = (made("offload-app-1-0"), made("offload-app-1-1"));
-        drop(UnixListener::bind(socket_in(&with_socket)).unwrap());
+        drop(UnixListener::bind(with_socket.join(SOCKET)).unwrap());
         let others = ["offload-app-1-2", "offload-app-x-1", "offload-1-1"].map(made);
-        fs::write(others[0].join("socket"), "a file").unwrap();
+        fs::write(others[0].join(SOCKET), "a file").unwrap();
+
+        let of_another = made("offload-app-1-3");
+        let is_given = std::os::unix::fs::chown(&of_another, Some(1), None).is_ok();
+        if !is_given {
+            eprintln!("not root, so nothing is seen of the folders of other users");
+        }
 
         let next = Folder::within(&all).unwrap();
+        assert!(!is_given || of_another.exists());
         assert!(!left.exists() && !with_socket.exists());
-        assert!(others.iter().all(|path| path.exists()) && others[0].join("socket").exists());
+        assert!(others.iter().all(|path| path.exists()) && others[0].join(SOCKET).exists());
         assert!(living.path.exists() && next.path.exists() && living.path != next.path);
         let (first, second) = (living.path.clone(), next.path.clone());
         drop((living, next));
