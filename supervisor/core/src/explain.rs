@@ -5,7 +5,7 @@ use super::action::LostAttempt;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerInSlot};
 use super::jobs::{Job, JobState, Progress};
 use super::registry::Class;
-use super::waiting::planned;
+use super::waiting::{Standing, planned};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,8 +70,8 @@ pub struct Waiting {
     pub all: usize,
     /// How many clients have jobs that wait.
     pub clients: usize,
-    /// How long it will wait from now; `None` if nothing like the jobs before it has ever run.
-    pub expected: Option<Duration>,
+    /// How long it will wait from now.
+    pub expected: Result<Duration, WhyUnknown>,
     /// It will be done here, without a worker: how many places there are for that, and how many are taken.
     pub here: Option<(usize, usize)>,
     /// How many slots of its program there are, how many are ready, and how many have a job.
@@ -87,6 +87,19 @@ pub struct Waiting {
     pub is_paused: bool,
     /// Why no worker can be had, if so.
     pub unavailable: Option<String>,
+}
+
+/// Why it cannot be said when a job will start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyUnknown {
+    /// It is held up by something whose end nobody knows: a pause, or outputs that its client does not read.
+    HeldUp,
+    /// It is on probation: the next job like it is tried after this time at the earliest; `None` if one is tried now.
+    OnProbation(Option<Duration>),
+    /// Of a job that is served before it, it is not known how long it will run: nothing like it has ever run.
+    JobsBefore,
+    /// Of no worker it is known when it will be free.
+    Workers,
 }
 
 /// What limits the time of an attempt.
@@ -148,9 +161,9 @@ impl Core {
             behind: self.runs_before(id, job.state),
             waiting: self.explain_waiting(now, id),
             held: (job.state == JobState::Held).then(|| {
-                let ended = self.promises.kept_of_ended();
-                let free = self.config.max_kept_bytes.saturating_sub(ended.all().bytes);
-                (self.account_of(job).clone(), ended.of(self.account_of(job)).bytes, free)
+                let taken_up = self.promises.taken_up();
+                let free = self.config.max_kept_bytes.saturating_sub(taken_up.all().bytes);
+                (self.account_of(job).clone(), taken_up.of(self.account_of(job)).bytes, free)
             }),
             key_before: job.past.key_before,
         })
@@ -175,8 +188,15 @@ impl Core {
         let own_backlog = planned(job.expected()).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
         let is_paused = self.pauses.holds(task);
-        let is_known = !is_paused && self.fits_into_share(job) && self.knows_what_comes_before(id, job);
-        let ahead_of_it = is_known.then(|| queues.backlog.min(turns));
+        let expected = if is_paused || !self.fits_into_share(job) {
+            Err(WhyUnknown::HeldUp)
+        } else if job.line().standing == Standing::OnProbation {
+            Err(WhyUnknown::OnProbation(queues.probation.opens_in(now)))
+        } else if !self.knows_what_comes_before(id, job) {
+            Err(WhyUnknown::JobsBefore)
+        } else {
+            self.foresee_start(now, program, queues.backlog.min(turns)).ok_or(WhyUnknown::Workers)
+        };
         let slots: Vec<_> =
             self.slots_of(program).map(|slot| &self.slots[slot]).filter(|slot| slot.is_there()).collect();
         let ready = slots.iter().filter(|slot| slot.is_ready()).count();
@@ -185,7 +205,7 @@ impl Core {
             ahead_of_its_own: ahead,
             all: queues.waiting(),
             clients,
-            expected: ahead_of_it.and_then(|ahead| self.foresee_start(now, program, ahead)),
+            expected,
             here: (self.program_here() == Some(program))
                 .then(|| (self.config.here.places, self.taken_here())),
             slots: (slots.len(), ready, busy),

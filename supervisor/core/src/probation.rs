@@ -22,6 +22,7 @@ use super::config::CoreConfig;
 use super::ids::{JobId, Mono};
 use super::restarts::backoff;
 use super::rng::Rng;
+use std::time::Duration;
 
 /// The probation of one program's jobs.
 #[derive(Clone, Debug, Default)]
@@ -128,6 +129,15 @@ impl Probation {
         }
     }
 
+    /// After which time a job may be tried, if none is tried now.
+    pub(super) fn opens_in(&self, now: Mono) -> Option<Duration> {
+        match self.gate {
+            Gate::Open => Some(Duration::ZERO),
+            Gate::Closed { until } => Some(until - now),
+            Gate::Testing { .. } => None,
+        }
+    }
+
     /// Opens the probation if its time has come.
     pub(super) fn open_in_time(&mut self, now: Mono) {
         if self.opens_at().is_some_and(|until| until <= now) {
@@ -139,7 +149,6 @@ impl Probation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn the_gate_of_a_probation_stays_closed_ever_longer_until_a_job_is_started() {

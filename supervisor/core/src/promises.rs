@@ -15,8 +15,10 @@
 //! kept as it leaves free for the others (`kept.rs`).
 //!
 //! The length of an output is known only at the end of its job. So a job whose output is to be kept does not *start*
-//! while its client's share or the total is full: it is held back. What is kept can exceed its limit only by the
-//! outputs of the jobs that were in flight when the limit was reached.
+//! while its client's share or the total is full: it is held back. What the jobs in flight are expected to return is
+//! taken up already, or the thirty tiny jobs that a worker may have at a time would all start into the last bit of
+//! room. What is kept can exceed its limit by the output of the last job that was started, and by as much as jobs return
+//! more than was expected of them.
 //!
 //! While a client has jobs that are held back, its younger jobs do not overtake them: for all of them a slightly lower
 //! mark applies, and below it they go on, the oldest first.
@@ -51,8 +53,8 @@ pub struct Promises {
     by_job: BTreeMap<JobId, Promise>,
     pub(super) keys: Keys,
     kept: Kept,
-    /// The part of `kept` that belongs to jobs which have ended.
-    kept_of_ended: Kept,
+    /// What the outputs take up: what is kept of jobs that have ended, and what jobs in flight are expected to return.
+    taken_up: Kept,
     /// When the time of each kept promise is over.
     ends: BTreeSet<(Mono, JobId)>,
     /// The same times, by account.
@@ -94,6 +96,8 @@ pub struct Promise {
     account: Arc<str>,
     key: Option<KeyName>,
     bytes: u64,
+    /// What will be kept of the job with the output that it is expected to return, while a worker has it.
+    expected: Option<u64>,
     /// Somebody waits for the end of the job, and it has no key: nothing will have to be kept for long.
     is_awaited: bool,
     /// Somebody was given all of the output. It is still kept, for the key.
@@ -123,9 +127,10 @@ impl Promises {
         self.lost.iter().copied().chain(kept)
     }
 
-    /// The part of [`Promises::kept`] that belongs to jobs which have ended.
-    pub fn kept_of_ended(&self) -> &Kept {
-        &self.kept_of_ended
+    /// What is kept of jobs that have ended, and what jobs in flight are expected to return, of those whose outputs are to
+    /// be kept. By this jobs are held back.
+    pub fn taken_up(&self) -> &Kept {
+        &self.taken_up
     }
 
     /// Until when this job's report is kept, and its output if there was room for it. `None` if the job has not
@@ -135,6 +140,12 @@ impl Promises {
             Stage::Open => None,
             Stage::Kept { until } => Some(until),
         }
+    }
+
+    /// How many bytes will be kept of this job with the output that it is expected to return, if the output is to be kept
+    /// and a worker or a thread of the shell has the job.
+    pub fn expected_of(&self, job: JobId) -> Option<u64> {
+        self.by_job.get(&job)?.expected
     }
 
     /// When the time of the next promise is over.
@@ -161,23 +172,42 @@ impl Promises {
         self.by_job.entry(job).and_modify(|promise| promise.was_collected = true);
     }
 
+    /// The job is in flight, and is expected to return this many bytes.
+    pub(super) fn expect(&mut self, job: JobId, output_bytes: u64) {
+        self.expect_nothing(job);
+        let Some(promise) = self.by_job.get_mut(&job) else { return };
+        let bytes = promise.bytes + output_bytes;
+        promise.expected = Some(bytes);
+        self.taken_up.hold(&promise.account, bytes);
+    }
+
+    /// The job is not in flight any more.
+    pub(super) fn expect_nothing(&mut self, job: JobId) {
+        let Some(promise) = self.by_job.get_mut(&job) else { return };
+        let Some(bytes) = promise.expected.take() else { return };
+        self.taken_up.release(&promise.account, bytes);
+        self.has_more_room = true;
+    }
+
     fn keep(&mut self, job: JobId, bytes: u64, until: Mono) {
+        self.expect_nothing(job);
         let Some(promise) = self.by_job.get_mut(&job) else { return };
         self.kept.release(&promise.account, promise.bytes);
         promise.bytes = bytes;
         promise.stage = Stage::Kept { until };
         self.kept.hold(&promise.account, bytes);
-        self.kept_of_ended.hold(&promise.account, bytes);
+        self.taken_up.hold(&promise.account, bytes);
         self.ends.insert((until, job));
         self.ends_of.insert((promise.account.clone(), until, job));
     }
 
     fn end(&mut self, job: JobId) {
+        self.expect_nothing(job);
         let Some(promise) = self.by_job.remove(&job) else { return };
         self.kept.release(&promise.account, promise.bytes);
         self.has_more_room = true;
         if let Stage::Kept { until } = promise.stage {
-            self.kept_of_ended.release(&promise.account, promise.bytes);
+            self.taken_up.release(&promise.account, promise.bytes);
             self.ends.remove(&(until, job));
             self.ends_of.remove(&(promise.account, until, job));
         }
@@ -210,16 +240,16 @@ impl Promises {
         last
     }
 
-    /// Whether what is kept of an account's ended jobs is over its share. That shrinks when something is collected or
-    /// its time is over. Reservations for jobs that have not ended do not count: no job could wait for those.
+    /// Whether an account's outputs take up more than its share. That shrinks when something is collected, its time is
+    /// over, or a job in flight returns less than was expected. Jobs that wait do not count: a job could not wait for those.
     fn is_over_its_share(&self, account: &str, mark: Mark, limit: u64) -> bool {
-        let ended = &self.kept_of_ended;
-        ended.of(account).bytes > mark.of(limit.saturating_sub(ended.all().bytes))
+        let taken_up = &self.taken_up;
+        taken_up.of(account).bytes > mark.of(limit.saturating_sub(taken_up.all().bytes))
     }
 
-    /// Whether what is kept of all ended jobs is over the limit.
+    /// Whether all outputs together take up more than the limit.
     fn is_over(&self, mark: Mark, limit: u64) -> bool {
-        self.kept_of_ended.all().bytes > mark.of(limit)
+        self.taken_up.all().bytes > mark.of(limit)
     }
 
     /// Checks that each job that is held back has a reason under this limit. `is_moving`: jobs are being released a
@@ -244,17 +274,16 @@ impl Promises {
     /// Checks the sums. `is_live` tells whether a job has not ended.
     pub(super) fn check(&self, is_live: impl Fn(JobId) -> bool) -> Result<(), String> {
         let mut again = Kept::default();
-        let mut ended = Kept::default();
+        let mut taken_up = Kept::default();
         for promise in self.by_job.values() {
             again.hold(&promise.account, promise.bytes);
-            if promise.stage != Stage::Open {
-                ended.hold(&promise.account, promise.bytes);
-            }
+            let of_this = if promise.stage == Stage::Open { promise.expected } else { Some(promise.bytes) };
+            of_this.into_iter().for_each(|bytes| taken_up.hold(&promise.account, bytes));
         }
         for promise in self.by_job.values() {
             let account = &promise.account;
             let is_right = again.of(account) == self.kept.of(account)
-                && ended.of(account) == self.kept_of_ended.of(account);
+                && taken_up.of(account) == self.taken_up.of(account);
             if !is_right {
                 return Err(format!("what is kept for {account} does not add up"));
             }
@@ -265,7 +294,7 @@ impl Promises {
         let figures = [
             ("kept bytes", again.all().bytes, self.kept.all().bytes),
             ("kept things", again.all().count as u64, self.kept.all().count as u64),
-            ("kept bytes of ended jobs", ended.all().bytes, self.kept_of_ended.all().bytes),
+            ("bytes of outputs", taken_up.all().bytes, self.taken_up.all().bytes),
             ("ends", (self.by_job.len() - open.count()) as u64, self.ends.len() as u64),
             ("ends by account", self.ends.len() as u64, self.ends_of.len() as u64),
             ("keys", keyed as u64, self.keys.len() as u64),
@@ -347,8 +376,15 @@ impl Core {
         let (key, before) = used.map_or((None, None), |(key, before)| (Some(key), before));
         let bytes = PROMISE_BYTES + request.tag_bytes;
         self.promises.kept.hold(&account, bytes);
-        let promise =
-            Promise { account, key, bytes, is_awaited: false, was_collected: false, stage: Stage::Open };
+        let promise = Promise {
+            account,
+            key,
+            bytes,
+            expected: None,
+            is_awaited: false,
+            was_collected: false,
+            stage: Stage::Open,
+        };
         self.promises.by_job.insert(id, promise);
         before
     }

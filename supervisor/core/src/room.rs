@@ -134,11 +134,12 @@ impl Core {
         job.task.map_or(0, |task| self.registry.task(task).likely_output(job.input_bytes))
     }
 
-    /// The job is dispatched to a worker: room for its likely output is reserved.
+    /// The job is dispatched to a worker: room for its likely output is reserved, in memory and among what is kept.
     pub(super) fn expect_output(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let (client, expected) = (self.account_of(job).clone(), self.likely_output(job));
         self.hold(&client, Holding::Expected, expected);
+        self.promises.expect(id, expected);
         if let Some(job) = self.jobs.get_mut(id) {
             job.expected_output = expected;
         }
@@ -146,6 +147,7 @@ impl Core {
 
     /// The job has returned, or no worker has it any more: the reservation for its output ends.
     pub(super) fn expect_no_output(&mut self, id: JobId) {
+        self.promises.expect_nothing(id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         let expected = std::mem::take(&mut job.expected_output);
         if expected > 0

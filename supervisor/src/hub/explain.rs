@@ -9,7 +9,7 @@ use offload_core::jobs::JobState;
 use offload_core::kept::whose;
 use offload_core::outcome::human;
 use offload_core::registry::Class;
-use offload_core::{Explanation, Waiting};
+use offload_core::{Explanation, Waiting, WhyUnknown};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Hub {
             age_us: micros(job.age),
             attempts: job.attempts,
             attempts_allowed: Some(job.crashes.1),
-            expected_wait_us: job.waiting.as_ref().and_then(|waiting| waiting.expected).map(micros),
+            expected_wait_us: job.waiting.as_ref().and_then(|waiting| waiting.expected.ok()).map(micros),
             ahead: job.waiting.as_ref().map(|waiting| waiting.ahead_of_its_own),
             class: Some(class(job.class).to_owned()),
             slot: place.map(|place| place.slot),
@@ -158,8 +158,8 @@ fn class(class: Class) -> &'static str {
 
 fn why_held((account, kept, free): &(Arc<str>, u64, u64)) -> String {
     format!(
-        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {} hold \
-         {kept} bytes, {free} bytes are free, and one client may keep as much as it leaves free; it goes on when \
+        "it is its turn, but its output is to be kept and there is no room: for {} {kept} bytes are kept or expected of \
+         jobs that run, {free} bytes are free, and one client may keep as much as it leaves free; it goes on when \
          results are collected, when their time is over, or, if anything is free, when somebody waits for it",
         whose(account)
     )
@@ -209,14 +209,35 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
         reasons.insert(0, "it is paused: it starts after `offload resume`".to_owned());
         return reasons;
     }
-    reasons.push(match waiting.expected {
-        Some(expected) if expected.is_zero() => "it is expected to start at once".to_owned(),
-        Some(expected) => format!("it is expected to start within {}", human(expected.max(A_MOMENT))),
-        None => {
-            "when it will start is unknown: nothing like a job before it has ever run to its end".to_owned()
-        }
-    });
+    reasons.extend(when_it_starts(waiting));
     reasons
+}
+
+/// A sentence about the time at which a job will start; none if another one has said why nobody knows.
+fn when_it_starts(waiting: &Waiting) -> Option<String> {
+    Some(match waiting.expected {
+        Ok(Duration::ZERO) => "it is expected to start at once".to_owned(),
+        Ok(expected) => format!("it is expected to start within {}", human(expected.max(A_MOMENT))),
+        Err(WhyUnknown::HeldUp) => return None,
+        Err(WhyUnknown::OnProbation(None)) => {
+            "no worker has lived to start it: it waits while another such job is tried".to_owned()
+        }
+        Err(WhyUnknown::OnProbation(Some(Duration::ZERO))) => {
+            "no worker has lived to start it: it is tried as soon as a worker has nothing else to do"
+                .to_owned()
+        }
+        Err(WhyUnknown::OnProbation(Some(pause))) => {
+            let pause = human(pause.max(A_MOMENT));
+            format!("no worker has lived to start it: the next such job is tried in {pause}")
+        }
+        Err(WhyUnknown::JobsBefore) => {
+            "when it will start is unknown: nothing like one of the jobs before it has ever run to its end"
+                .to_owned()
+        }
+        Err(WhyUnknown::Workers) => {
+            "when it will start is unknown: of no worker is it known when it will be free".to_owned()
+        }
+    })
 }
 
 /// A sentence about a worker that ended while it had the job.

@@ -19,7 +19,7 @@ pub(super) struct MemoryBook {
     /// What the core expected after the event before, or, where it has settled before a refusal, after that.
     expected: BTreeMap<String, u64>,
     /// The longest output that ever came.
-    longest: u64,
+    pub(super) longest: u64,
 }
 
 fn sum(of: &BTreeMap<String, u64>) -> u64 {

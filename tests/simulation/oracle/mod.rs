@@ -225,7 +225,7 @@ impl Oracle {
         self.memory.note(event);
         self.note_pauses(event, core);
         let must = self.take_note(now, event, is_honest);
-        self.note_promises(now, Some(event));
+        self.note_promises(now, Some(event), actions, core);
         self.begin_reload(event);
         self.judge_all(now, Some(event), actions)?;
         self.demand_duty(&must, actions)?;
@@ -249,7 +249,7 @@ impl Oracle {
         core: &Core,
     ) -> Result<(), Failure> {
         self.demand_few(actions)?;
-        self.note_promises(now, None);
+        self.note_promises(now, None, actions, core);
         // What had expired by then was released before the request was handled.
         let is_over =
             |action: &Action| matches!(action, Action::Release { .. } | Action::ForgetLetter { .. });
@@ -289,7 +289,7 @@ impl Oracle {
     /// The first rule that was broken.
     pub(crate) fn see_settled(&mut self, now: Mono, actions: &[Action], core: &Core) -> Result<(), Failure> {
         self.demand_few(actions)?;
-        self.note_promises(now, None);
+        self.note_promises(now, None, actions, core);
         self.judge_all(now, None, actions)?;
         self.forget_the_dead(now);
         self.gone.clear();

@@ -21,6 +21,8 @@ pub(super) struct PromiseBooks {
     letters_due: BTreeSet<JobId>,
     /// Jobs that were held back after the event before.
     held: BTreeSet<JobId>,
+    /// Jobs that were started by this event while their clients' outputs took up more than the lower mark.
+    started_over: BTreeSet<JobId>,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,10 @@ struct PromiseBook {
     key: Option<Key>,
     task: String,
     bytes: u64,
+    /// What is expected to be kept of it, while the job is in flight. Taken from the core, which has learned it.
+    coming: u64,
+    /// The same once this event has started the job.
+    coming_then: u64,
     /// Once the job has ended.
     until: Option<Mono>,
     /// Somebody waits for it, and there is no key.
@@ -63,11 +69,10 @@ impl PromiseBooks {
         sum_of(self.promises.values().filter(|book| book.client == client).map(|book| book.bytes))
     }
 
-    /// The same of jobs that have ended.
-    fn kept_of_ended(&self, client: Option<&str>) -> u64 {
-        let ended = self.promises.values().filter(|book| book.until.is_some());
-        let whose = ended.filter(|book| client.is_none_or(|client| book.client == client));
-        whose.map(|book| book.bytes).sum()
+    /// What is kept of jobs that have ended, and expected of jobs in flight.
+    fn taken_up(&self, client: Option<&str>) -> u64 {
+        let whose = self.promises.values().filter(|book| client.is_none_or(|client| book.client == client));
+        whose.map(|book| if book.until.is_some() { book.bytes } else { book.coming }).sum()
     }
 
     fn kept(&self) -> Sum {
@@ -131,6 +136,8 @@ impl Oracle {
             key: request.key.clone(),
             task: request.task.clone(),
             bytes: PROMISE_BYTES + request.tag_bytes,
+            coming: 0,
+            coming_then: 0,
             until: None,
             is_awaited: false,
         };
@@ -138,7 +145,14 @@ impl Oracle {
     }
 
     /// What an event means for promises, before anything is done about it.
-    pub(super) fn note_promises(&mut self, now: Mono, event: Option<&Event>) {
+    pub(super) fn note_promises(
+        &mut self,
+        now: Mono,
+        event: Option<&Event>,
+        actions: &[Action],
+        core: &Core,
+    ) {
+        self.note_coming(actions, core);
         let books = &mut self.promises;
         let is_over = |until: Mono| until <= now;
         let over = books.promises.iter().filter(|(_, book)| book.until.is_some_and(is_over));
@@ -165,6 +179,20 @@ impl Oracle {
             }
             _ => {}
         }
+    }
+
+    /// What is in flight before this event and after it was so all the while, if nothing has started it again.
+    fn note_coming(&mut self, actions: &[Action], core: &Core) {
+        let is_start = |job: &JobId| {
+            actions.iter().any(|action| {
+                matches!(action, Action::Run { job: started, .. } | Action::RunHere { job: started, .. } if started == job)
+            })
+        };
+        for (job, book) in &mut self.promises.promises {
+            book.coming_then = core.promises().expected_of(*job).unwrap_or(0);
+            book.coming = if is_start(job) { 0 } else { book.coming.min(book.coming_then) };
+        }
+        self.promises.started_over.clear();
     }
 
     pub(super) fn judge_release(
@@ -266,8 +294,14 @@ impl Oracle {
     }
 
     /// A job is given out: there must be room for what it returns, if that is to be kept.
-    pub(super) fn judge_room(&self, id: JobId) -> Result<(), Failure> {
+    pub(super) fn judge_room(&mut self, id: JobId) -> Result<(), Failure> {
         let is_over = self.is_over_its_room(id, 0) && !self.is_ending();
+        if self.is_over_its_share(id, 8) {
+            self.promises.started_over.insert(id);
+        }
+        if let Some(book) = self.promises.promises.get_mut(&id) {
+            book.coming = book.coming_then;
+        }
         demand(!is_over, "O16", || format!("{id} is given out and there is no room for its output"))
     }
 
@@ -280,14 +314,14 @@ impl Oracle {
         let Some(book) = self.promises.promises.get(&id).filter(|book| !book.is_awaited) else {
             return false;
         };
-        let all = self.promises.kept_of_ended(None);
+        let all = self.promises.taken_up(None);
         let free = self.config.max_kept_bytes.saturating_sub(all);
-        self.promises.kept_of_ended(Some(&book.client)) > part(free, less)
+        self.promises.taken_up(Some(&book.client)) > part(free, less)
     }
 
     fn is_over_all(&self, id: JobId, less: u64) -> bool {
         let is_kept = self.promises.promises.contains_key(&id);
-        is_kept && self.promises.kept_of_ended(None) > part(self.config.max_kept_bytes, less)
+        is_kept && self.promises.taken_up(None) > part(self.config.max_kept_bytes, less)
     }
 
     /// Who has jobs that were held back before this event and after it, for want of room in his share, has started none
@@ -312,8 +346,24 @@ impl Oracle {
             let Some(book) = self.promises.promises.get(job) else { continue };
             let is_passed =
                 |id: &&JobId| self.promises.promises.get(*id).is_some_and(|held| held.client == book.client);
-            let passed = waits.iter().find(is_passed).filter(|_| self.is_over_its_share(*job, 8));
+            let passed = waits.iter().find(is_passed).filter(|_| self.promises.started_over.contains(job));
             demand(passed.is_none(), "O9", || format!("{job} has passed {passed:?}, which is held back"))?;
+        }
+        Ok(())
+    }
+
+    /// From now on what the core expects counts.
+    fn compare_coming(&mut self, core: &Core) -> Result<(), Failure> {
+        for (job, book) in &mut self.promises.promises {
+            let expected = core.promises().expected_of(*job);
+            let is_out = self.live.contains(job) && self.jobs[job].is_out();
+            demand(expected.is_some() == is_out, "O17", || {
+                format!("{job}, of which {expected:?} is expected, is with a worker: {is_out}")
+            })?;
+            book.coming = expected.unwrap_or(0);
+            demand(book.coming <= book.bytes + self.memory.longest, "O17", || {
+                format!("{job}: more is expected than ever came")
+            })?;
         }
         Ok(())
     }
@@ -325,6 +375,7 @@ impl Oracle {
         core: &Core,
     ) -> Result<(), Failure> {
         self.demand_none_was_passed(event, actions, core)?;
+        self.compare_coming(core)?;
         let books = &self.promises;
         demand(books.due.is_empty(), "O17", || format!("kept beyond its time: {:?}", books.due))?;
         demand(books.letters_due.is_empty(), "O17", || "letters are kept beyond their time".to_owned())?;
@@ -362,7 +413,7 @@ impl Oracle {
                 self.judge_letter(now, ended)?;
                 self.judge_keeping(now, event, ended)
             }
-            Action::Run { job, .. } => self.judge_room(*job),
+            Action::Run { job, .. } | Action::RunHere { job, .. } => self.judge_room(*job),
             Action::Over => {
                 self.promises.clear();
                 Ok(())

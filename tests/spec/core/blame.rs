@@ -1,5 +1,6 @@
 //! Which job is blamed for the end of a worker; and that a process's own promises count for the jobs that it ran.
 
+use offload_core::WhyUnknown;
 use offload_core::clients::VirtualTime;
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
@@ -39,6 +40,26 @@ fn worker_with(pool: &mut PoolUnderTest, job: JobId) -> WorkerId {
             None => pool.wait(100 * MS),
         }
     }
+}
+
+/// Worker after worker ends before it has started it. What it is said to wait for is its probation.
+#[test]
+fn a_job_on_probation_is_explained_by_its_probation() {
+    let mut pool = tiny(1);
+    let job = pool.submit("charge");
+    let expected = |pool: &PoolUnderTest| {
+        pool.core.explain(pool.now, job).and_then(|job| job.waiting).map(|waiting| waiting.expected)
+    };
+    for _ in 0..3 {
+        let worker = worker_with(&mut pool, job);
+        pool.exit(worker, Exit::Signal(11));
+    }
+    let told = expected(&pool);
+    let Some(Err(WhyUnknown::OnProbation(Some(pause)))) = told else { panic!("{told:?}") };
+    assert!(pause > Duration::ZERO && pool.worker_with(job).is_none());
+    pool.wait(pause);
+    worker_with(&mut pool, job);
+    assert_eq!(expected(&pool), None);
 }
 
 fn of_client(pool: &mut PoolUnderTest, client: &str) -> JobId {

@@ -1,6 +1,7 @@
 //! Which job is next, and which slots it may use.
 
 use offload_core::Core;
+use offload_core::WhyUnknown;
 use offload_core::action::{Action, Actions};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest, Key};
@@ -353,7 +354,7 @@ fn why_a_job_waits_can_be_told() {
 
 /// How long the job is said to wait.
 fn foretold(pool: &PoolUnderTest, job: JobId) -> Option<Duration> {
-    pool.core.explain(pool.now, job).unwrap().waiting.unwrap().expected
+    pool.core.explain(pool.now, job).unwrap().waiting.unwrap().expected.ok()
 }
 
 #[test]
@@ -363,8 +364,10 @@ fn nobody_is_told_when_a_job_starts_while_nothing_is_known_of_what_runs() {
     for job in running {
         pool.start(job);
     }
-    let waits = pool.submit("sum");
-    assert_eq!(foretold(&pool, waits), None);
+    let (waits, other) = (pool.submit("sum"), pool.submit("charge"));
+    let why = |job| pool.core.explain(pool.now, job).unwrap().waiting.unwrap().expected;
+    assert_eq!(why(waits), Err(WhyUnknown::Workers), "it is the first of those that wait");
+    assert_eq!(why(other), Err(WhyUnknown::JobsBefore));
 }
 
 #[test]
