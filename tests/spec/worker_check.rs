@@ -117,6 +117,19 @@ fn the_longest_input_may_take_its_time_for_each_mebibyte() {
     assert_eq!((code, &report["ok"]), (0, &Value::Bool(true)), "{report:#}");
 }
 
+/// Python reads no integer of more than 4,300 digits.
+#[test]
+fn the_longest_input_is_one_that_every_json_parser_reads() {
+    let folder = private_folder();
+    let text = std::fs::read_to_string(workspace().join("examples/jsonl/worker.py")).expect("the example");
+    let file = folder.path().join("worker.py");
+    assert!(text.contains(", parse_int=float"), "the example has changed");
+    std::fs::write(&file, text.replace(", parse_int=float", "")).expect("a file");
+    let flags = ["--jsonl", "--only", "longest input"];
+    let (code, report) = check(&format!("python3 {}", file.display()), &flags);
+    assert_eq!((code, &report["ok"]), (0, &Value::Bool(true)), "{report:#}");
+}
+
 #[test]
 fn a_worker_that_heeds_nothing_ends_with_the_check() {
     let folder = private_folder();
