@@ -17,8 +17,9 @@
 //! The length of an output is known only at the end of its job. So a job whose output is to be kept does not *start*
 //! while its client's share or the total is full: it is held back. What the jobs in flight are expected to return is
 //! taken up already, or the thirty tiny jobs that a worker may have at a time would all start into the last bit of
-//! room. What is kept can exceed its limit by the output of the last job that was started, and by as much as jobs return
-//! more than was expected of them.
+//! room. What is kept can exceed its limit by the output of the last job that was started, by as much as jobs return
+//! more than was expected of them, and by what is reserved for the jobs that wait ([`PROMISE_BYTES`] each, and their tags): if
+//! that counted too, a client with enough jobs would keep all of them from starting.
 //!
 //! While a client has jobs that are held back, its younger jobs do not overtake them: for all of them a slightly lower
 //! mark applies, and below it they go on, the oldest first.
