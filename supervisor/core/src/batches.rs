@@ -182,7 +182,7 @@ impl Core {
         let mut group = self.jobs.get(id).and_then(|first| Group::of(first, most));
         self.hand_over(turn.now, id, slot, tray);
         while let Some(next) = group.as_ref().and_then(|group| self.next_of(slot, group, members.len())) {
-            if self.hold_back(next) {
+            if !self.fits_beside_others(next) || self.hold_back(next) {
                 break;
             }
             if let Some((group, job)) = group.as_mut().zip(self.jobs.get(next)) {

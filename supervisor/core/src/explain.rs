@@ -92,14 +92,16 @@ pub struct Waiting {
 /// Why it cannot be said when a job will start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyUnknown {
-    /// It is held up by something whose end nobody knows: a pause, or outputs that its client does not read.
+    /// It is held up by something whose end nobody knows: a pause, or outputs of its client that are not read, or are expected.
     HeldUp,
     /// It is on probation: the next job like it is tried after this time at the earliest; `None` if one is tried now.
     OnProbation(Option<Duration>),
-    /// Of a job that is served before it, it is not known how long it will run: nothing like it has ever run.
+    /// Of a job that may be served before it, it is not known how long it will run: nothing like it has ever run.
     JobsBefore,
-    /// Of no worker it is known when it will be free.
+    /// Of no worker that may take it is it known when it will be free.
     Workers,
+    /// It needs no worker, and nobody knows when one of the threads for such jobs will be free.
+    Threads,
 }
 
 /// What limits the time of an attempt.
@@ -161,9 +163,9 @@ impl Core {
             behind: self.runs_before(id, job.state),
             waiting: self.explain_waiting(now, id),
             held: (job.state == JobState::Held).then(|| {
-                let taken_up = self.promises.taken_up();
-                let free = self.config.max_kept_bytes.saturating_sub(taken_up.all().bytes);
-                (self.account_of(job).clone(), taken_up.of(self.account_of(job)).bytes, free)
+                let ended = self.promises.kept_of_ended();
+                let free = self.config.max_kept_bytes.saturating_sub(ended.all().bytes);
+                (self.account_of(job).clone(), ended.of(self.account_of(job)).bytes, free)
             }),
             key_before: job.past.key_before,
         })
@@ -194,6 +196,8 @@ impl Core {
             Err(WhyUnknown::OnProbation(queues.probation.opens_in(now)))
         } else if !self.knows_what_comes_before(id, job) {
             Err(WhyUnknown::JobsBefore)
+        } else if self.program_here() == Some(program) {
+            Err(WhyUnknown::Threads)
         } else {
             self.foresee_start(now, program, queues.backlog.min(turns)).ok_or(WhyUnknown::Workers)
         };

@@ -178,6 +178,10 @@ impl Core {
         ensure(!job.has_file || !job.state.is_dispatched() || job.promise.takes_files, || {
             format!("{id} was given with a file to a worker that takes none")
         })?;
+        let is_expected = job.state.is_dispatched() && self.promises.has(id);
+        ensure(self.promises.expected_of(id).is_some() == is_expected, || {
+            format!("{id}: what is expected of it is {:?}", self.promises.expected_of(id))
+        })?;
         let allowed = self.attempts_allowed(job);
         // If nobody offers the task for now, the number of attempts that it allows is not known.
         let is_tested = self.programs.iter().any(|program| program.probation.is_testing(id));

@@ -143,7 +143,9 @@ impl Core {
     /// The job that this slot would get if it were idle, if it can be put into a tray.
     fn next_for(&self, now: Mono, slot: SlotIndex, heads: &[(Next, Line)]) -> Option<Next> {
         let &(next, line) = heads.iter().find(|head| self.could_take(now, slot, **head))?;
-        self.fits_into_tray(next.job(), line).then_some(next)
+        self.fits_into_tray(next.job(), line)
+            .then_some(next)
+            .filter(|next| self.fits_beside_others(next.job()))
     }
 
     /// Whether a job could be dispatched to this slot if it were idle.

@@ -15,11 +15,10 @@
 //! kept as it leaves free for the others (`kept.rs`).
 //!
 //! The length of an output is known only at the end of its job. So a job whose output is to be kept does not *start*
-//! while its client's share or the total is full: it is held back. What the jobs in flight are expected to return is
-//! taken up already, or the thirty tiny jobs that a worker may have at a time would all start into the last bit of
-//! room. What is kept can exceed its limit by the output of the last job that was started, by as much as jobs return
-//! more than was expected of them, and by what is reserved for the jobs that wait ([`PROMISE_BYTES`] each, and their tags): if
-//! that counted too, a client with enough jobs would keep all of them from starting.
+//! while its client's share or the total is full: it is held back. What is kept can exceed its limit only by the
+//! outputs of the jobs that were in flight when the limit was reached, one of each worker: a job joins others at a busy worker,
+//! or goes into its tray, only if there is room for what all of these are expected to return. Otherwise it waits until a
+//! worker is idle. A worker may have thirty tiny jobs at a time, and all of them would start into the last bit of room.
 //!
 //! While a client has jobs that are held back, its younger jobs do not overtake them: for all of them a slightly lower
 //! mark applies, and below it they go on, the oldest first.
@@ -54,8 +53,10 @@ pub struct Promises {
     by_job: BTreeMap<JobId, Promise>,
     pub(super) keys: Keys,
     kept: Kept,
-    /// What the outputs take up: what is kept of jobs that have ended, and what jobs in flight are expected to return.
-    taken_up: Kept,
+    /// The part of `kept` that belongs to jobs which have ended.
+    kept_of_ended: Kept,
+    /// What will be kept of the jobs in flight, with the outputs that they are expected to return.
+    coming: Kept,
     /// When the time of each kept promise is over.
     ends: BTreeSet<(Mono, JobId)>,
     /// The same times, by account.
@@ -97,8 +98,6 @@ pub struct Promise {
     account: Arc<str>,
     key: Option<KeyName>,
     bytes: u64,
-    /// What will be kept of the job with the output that it is expected to return, while a worker has it.
-    expected: Option<u64>,
     /// Somebody waits for the end of the job, and it has no key: nothing will have to be kept for long.
     is_awaited: bool,
     /// Somebody was given all of the output. It is still kept, for the key.
@@ -108,8 +107,10 @@ pub struct Promise {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The job has not ended.
+    /// The job waits.
     Open,
+    /// The job is in flight, and this is what is expected to be kept of it.
+    InFlight { expected: u64 },
     /// The job has ended.
     Kept { until: Mono },
 }
@@ -123,30 +124,33 @@ impl Promises {
     /// Jobs that have ended and whose results nobody has collected. After the end of the supervisor: the jobs whose
     /// results are lost.
     pub fn uncollected(&self) -> impl Iterator<Item = JobId> {
-        let is_kept = |promise: &Promise| promise.stage != Stage::Open && !promise.was_collected;
+        let is_kept =
+            |promise: &Promise| matches!(promise.stage, Stage::Kept { .. }) && !promise.was_collected;
         let kept = self.by_job.iter().filter(move |(_, promise)| is_kept(promise)).map(|(job, _)| *job);
         self.lost.iter().copied().chain(kept)
     }
 
-    /// What is kept of jobs that have ended, and what jobs in flight are expected to return, of those whose outputs are to
-    /// be kept. By this jobs are held back.
-    pub fn taken_up(&self) -> &Kept {
-        &self.taken_up
+    /// The part of [`Promises::kept`] that belongs to jobs which have ended.
+    pub fn kept_of_ended(&self) -> &Kept {
+        &self.kept_of_ended
     }
 
     /// Until when this job's report is kept, and its output if there was room for it. `None` if the job has not
     /// ended, nothing was promised, or the promise is over.
     pub fn kept_until(&self, job: JobId) -> Option<Mono> {
         match self.by_job.get(&job)?.stage {
-            Stage::Open => None,
+            Stage::Open | Stage::InFlight { .. } => None,
             Stage::Kept { until } => Some(until),
         }
     }
 
-    /// How many bytes will be kept of this job with the output that it is expected to return, if the output is to be kept
-    /// and a worker or a thread of the shell has the job.
+    /// What is expected to be kept of this job, if something was promised of it and it is in flight: with a worker, or with a
+    /// thread of the shell.
     pub fn expected_of(&self, job: JobId) -> Option<u64> {
-        self.by_job.get(&job)?.expected
+        match self.by_job.get(&job)?.stage {
+            Stage::InFlight { expected } => Some(expected),
+            Stage::Open | Stage::Kept { .. } => None,
+        }
     }
 
     /// When the time of the next promise is over.
@@ -175,19 +179,21 @@ impl Promises {
 
     /// The job is in flight, and is expected to return this many bytes.
     pub(super) fn expect(&mut self, job: JobId, output_bytes: u64) {
-        self.expect_nothing(job);
-        let Some(promise) = self.by_job.get_mut(&job) else { return };
-        let bytes = promise.bytes + output_bytes;
-        promise.expected = Some(bytes);
-        self.taken_up.hold(&promise.account, bytes);
+        let Some(promise) = self.by_job.get_mut(&job).filter(|promise| promise.stage == Stage::Open) else {
+            return;
+        };
+        let expected = promise.bytes + output_bytes;
+        promise.stage = Stage::InFlight { expected };
+        self.coming.hold(&promise.account, expected);
     }
 
     /// The job is not in flight any more.
     pub(super) fn expect_nothing(&mut self, job: JobId) {
         let Some(promise) = self.by_job.get_mut(&job) else { return };
-        let Some(bytes) = promise.expected.take() else { return };
-        self.taken_up.release(&promise.account, bytes);
-        self.has_more_room = true;
+        if let Stage::InFlight { expected } = promise.stage {
+            promise.stage = Stage::Open;
+            self.coming.release(&promise.account, expected);
+        }
     }
 
     fn keep(&mut self, job: JobId, bytes: u64, until: Mono) {
@@ -197,7 +203,7 @@ impl Promises {
         promise.bytes = bytes;
         promise.stage = Stage::Kept { until };
         self.kept.hold(&promise.account, bytes);
-        self.taken_up.hold(&promise.account, bytes);
+        self.kept_of_ended.hold(&promise.account, bytes);
         self.ends.insert((until, job));
         self.ends_of.insert((promise.account.clone(), until, job));
     }
@@ -208,7 +214,7 @@ impl Promises {
         self.kept.release(&promise.account, promise.bytes);
         self.has_more_room = true;
         if let Stage::Kept { until } = promise.stage {
-            self.taken_up.release(&promise.account, promise.bytes);
+            self.kept_of_ended.release(&promise.account, promise.bytes);
             self.ends.remove(&(until, job));
             self.ends_of.remove(&(promise.account, until, job));
         }
@@ -241,16 +247,16 @@ impl Promises {
         last
     }
 
-    /// Whether an account's outputs take up more than its share. That shrinks when something is collected, its time is
-    /// over, or a job in flight returns less than was expected. Jobs that wait do not count: a job could not wait for those.
+    /// Whether what is kept of an account's ended jobs is over its share. That shrinks when something is collected or
+    /// its time is over. Reservations for jobs that have not ended do not count: no job could wait for those.
     fn is_over_its_share(&self, account: &str, mark: Mark, limit: u64) -> bool {
-        let taken_up = &self.taken_up;
-        taken_up.of(account).bytes > mark.of(limit.saturating_sub(taken_up.all().bytes))
+        let ended = &self.kept_of_ended;
+        ended.of(account).bytes > mark.of(limit.saturating_sub(ended.all().bytes))
     }
 
-    /// Whether all outputs together take up more than the limit.
+    /// Whether what is kept of all ended jobs is over the limit.
     fn is_over(&self, mark: Mark, limit: u64) -> bool {
-        self.taken_up.all().bytes > mark.of(limit)
+        self.kept_of_ended.all().bytes > mark.of(limit)
     }
 
     /// Checks that each job that is held back has a reason under this limit. `is_moving`: jobs are being released a
@@ -275,27 +281,33 @@ impl Promises {
     /// Checks the sums. `is_live` tells whether a job has not ended.
     pub(super) fn check(&self, is_live: impl Fn(JobId) -> bool) -> Result<(), String> {
         let mut again = Kept::default();
-        let mut taken_up = Kept::default();
+        let (mut ended, mut coming) = (Kept::default(), Kept::default());
         for promise in self.by_job.values() {
             again.hold(&promise.account, promise.bytes);
-            let of_this = if promise.stage == Stage::Open { promise.expected } else { Some(promise.bytes) };
-            of_this.into_iter().for_each(|bytes| taken_up.hold(&promise.account, bytes));
+            match promise.stage {
+                Stage::Open => {}
+                Stage::InFlight { expected } => coming.hold(&promise.account, expected),
+                Stage::Kept { .. } => ended.hold(&promise.account, promise.bytes),
+            }
         }
         for promise in self.by_job.values() {
             let account = &promise.account;
             let is_right = again.of(account) == self.kept.of(account)
-                && taken_up.of(account) == self.taken_up.of(account);
+                && ended.of(account) == self.kept_of_ended.of(account)
+                && coming.of(account) == self.coming.of(account);
             if !is_right {
                 return Err(format!("what is kept for {account} does not add up"));
             }
         }
-        let open = self.by_job.iter().filter(|(_, promise)| promise.stage == Stage::Open);
+        let is_open = |stage| !matches!(stage, Stage::Kept { .. });
+        let open = self.by_job.iter().filter(|(_, promise)| is_open(promise.stage));
         let lost = open.clone().find(|(job, _)| !is_live(**job));
         let keyed = self.by_job.values().filter(|promise| promise.key.is_some()).count();
         let figures = [
             ("kept bytes", again.all().bytes, self.kept.all().bytes),
             ("kept things", again.all().count as u64, self.kept.all().count as u64),
-            ("bytes of outputs", taken_up.all().bytes, self.taken_up.all().bytes),
+            ("bytes of jobs in flight", coming.all().bytes, self.coming.all().bytes),
+            ("kept bytes of ended jobs", ended.all().bytes, self.kept_of_ended.all().bytes),
             ("ends", (self.by_job.len() - open.count()) as u64, self.ends.len() as u64),
             ("ends by account", self.ends.len() as u64, self.ends_of.len() as u64),
             ("keys", keyed as u64, self.keys.len() as u64),
@@ -377,15 +389,8 @@ impl Core {
         let (key, before) = used.map_or((None, None), |(key, before)| (Some(key), before));
         let bytes = PROMISE_BYTES + request.tag_bytes;
         self.promises.kept.hold(&account, bytes);
-        let promise = Promise {
-            account,
-            key,
-            bytes,
-            expected: None,
-            is_awaited: false,
-            was_collected: false,
-            stage: Stage::Open,
-        };
+        let promise =
+            Promise { account, key, bytes, is_awaited: false, was_collected: false, stage: Stage::Open };
         self.promises.by_job.insert(id, promise);
         before
     }

@@ -130,7 +130,7 @@ impl Core {
         }
     }
 
-    fn likely_output(&self, job: &Job) -> u64 {
+    pub(super) fn likely_output(&self, job: &Job) -> u64 {
         job.task.map_or(0, |task| self.registry.task(task).likely_output(job.input_bytes))
     }
 

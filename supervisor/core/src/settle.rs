@@ -111,14 +111,19 @@ impl Core {
                 continue;
             }
             let is_suspect = line.standing != Standing::Good;
-            let company_of_this = if is_suspect { Company::None } else { company };
             let job = next.job();
+            let is_crowded_out = !self.fits_beside_others(job);
+            let company_of_this = match (is_suspect, is_crowded_out) {
+                (true, _) => Company::None,
+                (false, true) => Company::Steps,
+                (false, false) => company,
+            };
             if let Some(slot) = self.slot_for(now, program, (job, line), company_of_this) {
                 return Some((job, slot));
             }
-            if is_suspect {
-                // A suspect waits until a worker is idle. If tiny jobs were still added to busy workers, none might
-                // ever become idle.
+            if is_suspect || is_crowded_out {
+                // It waits until a worker is idle. If tiny jobs were still added to busy workers, none might ever become
+                // idle.
                 company = Company::Steps;
             }
         }

@@ -158,9 +158,11 @@ fn class(class: Class) -> &'static str {
 
 fn why_held((account, kept, free): &(Arc<str>, u64, u64)) -> String {
     format!(
-        "it is its turn, but its output is to be kept and there is no room: for {} {kept} bytes are kept or expected of \
-         jobs that run, {free} bytes are free, and one client may keep as much as it leaves free; it goes on when \
-         results are collected, when their time is over, or, if anything is free, when somebody waits for it",
+        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {} hold \
+         {kept} bytes, {free} bytes are free, and one client may keep as much as it leaves free, and somewhat less while its \
+         jobs wait for that; it goes on when \
+         results are collected, when their time is over, or, if anything is free and it has no key, when somebody waits \
+         for it",
         whose(account)
     )
 }
@@ -209,34 +211,35 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
         reasons.insert(0, "it is paused: it starts after `offload resume`".to_owned());
         return reasons;
     }
-    reasons.extend(when_it_starts(waiting));
+    reasons.extend(when_it_starts(waiting.expected));
     reasons
 }
 
 /// A sentence about the time at which a job will start; none if another one has said why nobody knows.
-fn when_it_starts(waiting: &Waiting) -> Option<String> {
-    Some(match waiting.expected {
+fn when_it_starts(expected: Result<Duration, WhyUnknown>) -> Option<String> {
+    Some(match expected {
         Ok(Duration::ZERO) => "it is expected to start at once".to_owned(),
         Ok(expected) => format!("it is expected to start within {}", human(expected.max(A_MOMENT))),
         Err(WhyUnknown::HeldUp) => return None,
         Err(WhyUnknown::OnProbation(None)) => {
-            "no worker has lived to start it: it waits while another such job is tried".to_owned()
+            "the last workers ended before they had started it: it waits while another such job is tried".to_owned()
         }
         Err(WhyUnknown::OnProbation(Some(Duration::ZERO))) => {
-            "no worker has lived to start it: it is tried as soon as a worker has nothing else to do"
+            "the last workers ended before they had started it: it is tried as soon as a worker has nothing else to do"
                 .to_owned()
         }
         Err(WhyUnknown::OnProbation(Some(pause))) => {
             let pause = human(pause.max(A_MOMENT));
-            format!("no worker has lived to start it: the next such job is tried in {pause}")
+            format!("the last workers ended before they had started it: the next such job is tried in {pause}")
         }
         Err(WhyUnknown::JobsBefore) => {
-            "when it will start is unknown: nothing like one of the jobs before it has ever run to its end"
+            "when it will start is unknown: nothing like one of the jobs that may come before it has ever run to its end"
                 .to_owned()
         }
         Err(WhyUnknown::Workers) => {
-            "when it will start is unknown: of no worker is it known when it will be free".to_owned()
+            "when it will start is unknown: of no worker that may take it is it known when it will be free".to_owned()
         }
+        Err(WhyUnknown::Threads) => return None,
     })
 }
 
@@ -275,5 +278,29 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
         progress: None,
         checkpoint_bytes: 0,
         lost: record.lost.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_on_probation_waits_for_is_its_probation() {
+        let told = |pause| when_it_starts(Err(WhyUnknown::OnProbation(pause))).unwrap_or_default();
+        assert!(told(Some(Duration::from_secs(2))).ends_with("the next such job is tried in 2 s"));
+        assert!(told(Some(Duration::ZERO)).ends_with("as soon as a worker has nothing else to do"));
+        assert!(told(None).ends_with("it waits while another such job is tried"));
+    }
+
+    #[test]
+    fn nothing_is_added_where_another_sentence_has_said_why() {
+        for why in [WhyUnknown::HeldUp, WhyUnknown::Threads] {
+            assert_eq!(when_it_starts(Err(why)), None);
+        }
+        let ever_run = when_it_starts(Err(WhyUnknown::JobsBefore)).unwrap_or_default();
+        assert!(ever_run.contains("has ever run"), "{ever_run}");
+        let workers = when_it_starts(Err(WhyUnknown::Workers)).unwrap_or_default();
+        assert!(workers.contains("no worker"), "{workers}");
     }
 }

@@ -4,7 +4,7 @@ use super::{Failure, Oracle, demand};
 use offload_core::Core;
 use offload_core::action::{Action, Ended, Keep, LetterKept, Released};
 use offload_core::event::{Event, JobRequest, Key};
-use offload_core::ids::{JobId, Mono};
+use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::jobs::JobState;
 use offload_core::kept::{Owner, Sum};
 use offload_core::limits::PROMISE_BYTES;
@@ -21,8 +21,11 @@ pub(super) struct PromiseBooks {
     letters_due: BTreeSet<JobId>,
     /// Jobs that were held back after the event before.
     held: BTreeSet<JobId>,
-    /// Jobs that were started by this event while their clients' outputs took up more than the lower mark.
-    started_over: BTreeSet<JobId>,
+    /// What is expected of jobs in flight at least: of those that were so all the while, and of those that this event has
+    /// started.
+    coming: BTreeMap<JobId, u64>,
+    /// What is expected of jobs in flight after this event. Taken from the core, which has learned it.
+    coming_then: BTreeMap<JobId, u64>,
 }
 
 #[derive(Debug)]
@@ -32,10 +35,6 @@ struct PromiseBook {
     key: Option<Key>,
     task: String,
     bytes: u64,
-    /// What is expected to be kept of it, while the job is in flight. Taken from the core, which has learned it.
-    coming: u64,
-    /// The same once this event has started the job.
-    coming_then: u64,
     /// Once the job has ended.
     until: Option<Mono>,
     /// Somebody waits for it, and there is no key.
@@ -69,10 +68,19 @@ impl PromiseBooks {
         sum_of(self.promises.values().filter(|book| book.client == client).map(|book| book.bytes))
     }
 
-    /// What is kept of jobs that have ended, and expected of jobs in flight.
-    fn taken_up(&self, client: Option<&str>) -> u64 {
-        let whose = self.promises.values().filter(|book| client.is_none_or(|client| book.client == client));
-        whose.map(|book| if book.until.is_some() { book.bytes } else { book.coming }).sum()
+    /// The same of jobs that have ended.
+    fn kept_of_ended(&self, client: Option<&str>) -> u64 {
+        let ended = self.promises.values().filter(|book| book.until.is_some());
+        let whose = ended.filter(|book| client.is_none_or(|client| book.client == client));
+        whose.map(|book| book.bytes).sum()
+    }
+
+    /// What is expected of jobs in flight.
+    fn coming(&self, client: Option<&str>) -> u64 {
+        let is_of = |job: &JobId| {
+            client.is_none_or(|client| self.promises.get(job).is_some_and(|book| book.client == client))
+        };
+        self.coming.iter().filter(|(job, _)| is_of(job)).map(|(_, bytes)| bytes).sum()
     }
 
     fn kept(&self) -> Sum {
@@ -136,8 +144,6 @@ impl Oracle {
             key: request.key.clone(),
             task: request.task.clone(),
             bytes: PROMISE_BYTES + request.tag_bytes,
-            coming: 0,
-            coming_then: 0,
             until: None,
             is_awaited: false,
         };
@@ -152,8 +158,20 @@ impl Oracle {
         actions: &[Action],
         core: &Core,
     ) {
-        self.note_coming(actions, core);
         let books = &mut self.promises;
+        let promised = core.jobs().iter().map(|(job, _)| job);
+        let expected = promised.filter_map(|job| Some((job, core.promises().expected_of(job)?)));
+        books.coming_then = expected.collect();
+        let was_started = |job: &JobId| {
+            let is_start = |action: &Action| match action {
+                Action::Run { job: started, .. }
+                | Action::RunHere { job: started, .. }
+                | Action::Prefetch { job: started, .. } => started == job,
+                _ => false,
+            };
+            actions.iter().any(is_start)
+        };
+        books.coming.retain(|job, _| books.coming_then.contains_key(job) && !was_started(job));
         let is_over = |until: Mono| until <= now;
         let over = books.promises.iter().filter(|(_, book)| book.until.is_some_and(is_over));
         books.due = over.map(|(job, _)| *job).collect();
@@ -179,20 +197,6 @@ impl Oracle {
             }
             _ => {}
         }
-    }
-
-    /// What is in flight before this event and after it was so all the while, if nothing has started it again.
-    fn note_coming(&mut self, actions: &[Action], core: &Core) {
-        let is_start = |job: &JobId| {
-            actions.iter().any(|action| {
-                matches!(action, Action::Run { job: started, .. } | Action::RunHere { job: started, .. } if started == job)
-            })
-        };
-        for (job, book) in &mut self.promises.promises {
-            book.coming_then = core.promises().expected_of(*job).unwrap_or(0);
-            book.coming = if is_start(job) { 0 } else { book.coming.min(book.coming_then) };
-        }
-        self.promises.started_over.clear();
     }
 
     pub(super) fn judge_release(
@@ -294,15 +298,34 @@ impl Oracle {
     }
 
     /// A job is given out: there must be room for what it returns, if that is to be kept.
-    pub(super) fn judge_room(&mut self, id: JobId) -> Result<(), Failure> {
+    pub(super) fn judge_room(&self, id: JobId) -> Result<(), Failure> {
         let is_over = self.is_over_its_room(id, 0) && !self.is_ending();
-        if self.is_over_its_share(id, 8) {
-            self.promises.started_over.insert(id);
-        }
-        if let Some(book) = self.promises.promises.get_mut(&id) {
-            book.coming = book.coming_then;
-        }
         demand(!is_over, "O16", || format!("{id} is given out and there is no room for its output"))
+    }
+
+    /// A job joins others at a worker: there must be room for what all in flight are expected to return.
+    fn judge_company(&mut self, worker: WorkerId, id: JobId) -> Result<(), Failure> {
+        let of_this = self.promises.coming_then.get(&id).copied();
+        let is_stepped = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.is_stepped());
+        let given = self.workers.get(&worker).map(|book| &book.given);
+        // One may run between the steps of another.
+        let has_company = given
+            .is_some_and(|given| given.iter().any(|other| *other != id) && !given.iter().any(is_stepped));
+        if let Some((book, of_this)) = self.promises.promises.get(&id).zip(of_this)
+            && has_company
+            && !self.is_ending()
+        {
+            let books = &self.promises;
+            let all = books.kept_of_ended(None) + books.coming(None) + of_this;
+            let own = books.kept_of_ended(Some(&book.client)) + books.coming(Some(&book.client)) + of_this;
+            let free = self.config.max_kept_bytes.checked_sub(all);
+            let fits = free.is_some_and(|free| book.is_awaited || own <= free);
+            demand(fits, "O16", || {
+                format!("{id} joins others at {worker}, and {own} of {all} bytes are expected")
+            })?;
+        }
+        self.promises.coming.extend(of_this.map(|bytes| (id, bytes)));
+        Ok(())
     }
 
     /// Whether the job's output is to be kept, and what is kept is over its limits less one part in so many.
@@ -314,14 +337,14 @@ impl Oracle {
         let Some(book) = self.promises.promises.get(&id).filter(|book| !book.is_awaited) else {
             return false;
         };
-        let all = self.promises.taken_up(None);
+        let all = self.promises.kept_of_ended(None);
         let free = self.config.max_kept_bytes.saturating_sub(all);
-        self.promises.taken_up(Some(&book.client)) > part(free, less)
+        self.promises.kept_of_ended(Some(&book.client)) > part(free, less)
     }
 
     fn is_over_all(&self, id: JobId, less: u64) -> bool {
         let is_kept = self.promises.promises.contains_key(&id);
-        is_kept && self.promises.taken_up(None) > part(self.config.max_kept_bytes, less)
+        is_kept && self.promises.kept_of_ended(None) > part(self.config.max_kept_bytes, less)
     }
 
     /// Who has jobs that were held back before this event and after it, for want of room in his share, has started none
@@ -346,24 +369,8 @@ impl Oracle {
             let Some(book) = self.promises.promises.get(job) else { continue };
             let is_passed =
                 |id: &&JobId| self.promises.promises.get(*id).is_some_and(|held| held.client == book.client);
-            let passed = waits.iter().find(is_passed).filter(|_| self.promises.started_over.contains(job));
+            let passed = waits.iter().find(is_passed).filter(|_| self.is_over_its_share(*job, 8));
             demand(passed.is_none(), "O9", || format!("{job} has passed {passed:?}, which is held back"))?;
-        }
-        Ok(())
-    }
-
-    /// From now on what the core expects counts.
-    fn compare_coming(&mut self, core: &Core) -> Result<(), Failure> {
-        for (job, book) in &mut self.promises.promises {
-            let expected = core.promises().expected_of(*job);
-            let is_out = self.live.contains(job) && self.jobs[job].is_out();
-            demand(expected.is_some() == is_out, "O17", || {
-                format!("{job}, of which {expected:?} is expected, is with a worker: {is_out}")
-            })?;
-            book.coming = expected.unwrap_or(0);
-            demand(book.coming <= book.bytes + self.memory.longest, "O17", || {
-                format!("{job}: more is expected than ever came")
-            })?;
         }
         Ok(())
     }
@@ -375,7 +382,14 @@ impl Oracle {
         core: &Core,
     ) -> Result<(), Failure> {
         self.demand_none_was_passed(event, actions, core)?;
-        self.compare_coming(core)?;
+        self.promises.coming = std::mem::take(&mut self.promises.coming_then);
+        for (job, bytes) in &self.promises.coming {
+            let at_least = self.promises.promises.get(job).map_or(0, |book| book.bytes);
+            let at_most = at_least + self.memory.longest;
+            demand((at_least..=at_most).contains(bytes), "O17", || {
+                format!("{bytes} bytes are expected of {job}, which are not {at_least} to {at_most}")
+            })?;
+        }
         let books = &self.promises;
         demand(books.due.is_empty(), "O17", || format!("kept beyond its time: {:?}", books.due))?;
         demand(books.letters_due.is_empty(), "O17", || "letters are kept beyond their time".to_owned())?;
@@ -413,7 +427,19 @@ impl Oracle {
                 self.judge_letter(now, ended)?;
                 self.judge_keeping(now, event, ended)
             }
-            Action::Run { job, .. } | Action::RunHere { job, .. } => self.judge_room(*job),
+            Action::Run { worker, job, .. } => {
+                self.judge_room(*job)?;
+                self.judge_company(*worker, *job)
+            }
+            Action::Prefetch { worker, job, .. } => {
+                self.judge_room(*job)?;
+                self.judge_company(*worker, *job)
+            }
+            Action::RunHere { job, .. } => {
+                let of_this = self.promises.coming_then.get(job).copied();
+                self.promises.coming.extend(of_this.map(|bytes| (*job, bytes)));
+                self.judge_room(*job)
+            }
             Action::Over => {
                 self.promises.clear();
                 Ok(())

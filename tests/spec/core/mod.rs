@@ -5,6 +5,7 @@ mod batches;
 mod behind;
 mod blame;
 mod corners;
+mod crowding;
 mod doubt;
 mod files;
 mod here;

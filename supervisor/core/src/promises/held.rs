@@ -61,6 +61,20 @@ impl Core {
         true
     }
 
+    /// Whether there is room for what this job is expected to return, beside what is kept and what the jobs in flight are
+    /// expected to return. If not, it starts only at an idle worker.
+    pub(crate) fn fits_beside_others(&self, id: JobId) -> bool {
+        let Some(promise) = self.promises.by_job.get(&id).filter(|_| !self.is_never_held_back()) else {
+            return true;
+        };
+        let sums = [&self.promises.kept_of_ended, &self.promises.coming];
+        let of_this = promise.bytes + self.jobs.get(id).map_or(0, |job| self.likely_output(job));
+        let all = of_this + sums.iter().map(|sum| sum.all().bytes).sum::<u64>();
+        let own = of_this + sums.iter().map(|sum| sum.of(&promise.account).bytes).sum::<u64>();
+        let free = self.config.max_kept_bytes.checked_sub(all);
+        free.is_some_and(|free| promise.is_awaited || own <= free)
+    }
+
     fn is_never_held_back(&self) -> bool {
         self.phase != Phase::Running
     }
