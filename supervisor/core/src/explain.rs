@@ -241,8 +241,9 @@ impl Core {
     /// How long until one slot is free, if the work ahead is spread over the slots as they become free. Slots whose
     /// time is unknown are left out; `None` if it is unknown for all.
     fn foresee_start(&self, now: Mono, program: ProgramIndex, ahead: Duration) -> Option<Duration> {
-        let mut free: Vec<Duration> =
-            self.slots_of(program).filter_map(|slot| self.free_in(now, program, slot)).collect();
+        // Of a worker that is stopped, nobody knows when it goes on.
+        let ready = self.slots_of(program).filter(|slot| self.slots[*slot].is_ready());
+        let mut free: Vec<Duration> = ready.filter_map(|slot| self.free_in(now, program, slot)).collect();
         free.sort_unstable();
         let mut busy = ahead;
         let mut start = None;

@@ -23,9 +23,11 @@
 //! While a client has jobs that are held back, its younger jobs do not overtake them: for all of them a slightly lower
 //! mark applies, and below it they go on, the oldest first.
 //!
-//! The output of a job that somebody waits for will soon be collected. Such a job starts even if its client's share
-//! is full; only the limit for all holds it back. Whether the waiting client is still there at the end makes no
-//! difference: the output is kept until somebody has been given all of it.
+//! The output of a job that somebody waits for will soon be collected. So such a job starts even if its client's share
+//! is full, or a client that waits for its last job before it collects the first would wait for ever. But whoever waits need
+//! not collect. So an account has one such job at a time: the next one starts when the output of that one has been
+//! collected, or its time is over. The limit for all holds back these jobs, too. Whether the waiting client is still there at
+//! the end makes no difference: the output is kept until somebody has been given all of it.
 //!
 //! Everything else that the shell remembers of ended jobs is a courtesy. The shell limits how much of it there is, and
 //! forgets it when that limit is reached; the core knows nothing of it.
@@ -63,8 +65,11 @@ pub struct Promises {
     ends_of: BTreeSet<(Arc<str>, Mono, JobId)>,
     /// Jobs held back until there is room for their outputs, both on their account and in total.
     held: BTreeMap<Arc<str>, BTreeSet<JobId>>,
-    /// Jobs that somebody waits for, held back until there is room in total.
-    held_awaited: BTreeSet<JobId>,
+    /// Jobs that somebody waits for, by account. They are held back until there is room in total, and until their account has
+    /// no other job beyond its share.
+    held_awaited: BTreeMap<Arc<str>, BTreeSet<JobId>>,
+    /// The job that an account has beyond its share, because somebody waited for it: in flight, or with an output that is kept.
+    beyond: BTreeMap<Arc<str>, JobId>,
     held_count: usize,
     /// Some jobs are held back only for lack of room in total.
     waits_for_all: bool,
@@ -196,6 +201,15 @@ impl Promises {
         }
     }
 
+    /// If it was the job that its account had beyond its share, another one may be that.
+    pub(super) fn is_not_beyond(&mut self, job: JobId) {
+        let Some(promise) = self.by_job.get(&job) else { return };
+        if self.beyond.get(&promise.account) == Some(&job) {
+            self.beyond.remove(&promise.account);
+            self.has_more_room = true;
+        }
+    }
+
     fn keep(&mut self, job: JobId, bytes: u64, until: Mono) {
         self.expect_nothing(job);
         let Some(promise) = self.by_job.get_mut(&job) else { return };
@@ -210,6 +224,7 @@ impl Promises {
 
     fn end(&mut self, job: JobId) {
         self.expect_nothing(job);
+        self.is_not_beyond(job);
         let Some(promise) = self.by_job.remove(&job) else { return };
         self.kept.release(&promise.account, promise.bytes);
         self.has_more_room = true;
@@ -257,25 +272,6 @@ impl Promises {
     /// Whether what is kept of all ended jobs is over the limit.
     fn is_over(&self, mark: Mark, limit: u64) -> bool {
         self.kept_of_ended.all().bytes > mark.of(limit)
-    }
-
-    /// Checks that each job that is held back has a reason under this limit. `is_moving`: jobs are being released a
-    /// few at a time, so some may still be held without a reason.
-    pub(super) fn check_held(&self, limit: u64, is_moving: bool) -> Result<(), String> {
-        let is_over = is_moving || self.is_over(Mark::Low, limit);
-        let without =
-            self.held.keys().find(|account| !is_over && !self.is_over_its_share(account, Mark::Low, limit));
-        let count: usize = self.held.values().map(BTreeSet::len).sum();
-        match without {
-            Some(account) => Err(format!("jobs of {account} are held back, and there is room")),
-            None if !is_over && !self.held_awaited.is_empty() => {
-                Err("a job that somebody waits for is held back".into())
-            }
-            None if count + self.held_awaited.len() != self.held_count => {
-                Err("held jobs do not add up".into())
-            }
-            None => Ok(()),
-        }
     }
 
     /// Checks the sums. `is_live` tells whether a job has not ended.

@@ -52,6 +52,7 @@ impl Core {
     /// looks into.
     pub(super) fn enqueue(&mut self, id: JobId) {
         self.expect_no_output(id);
+        self.promises.is_not_beyond(id);
         self.leave_worker(id);
         self.end_if_abandoned(id);
         let Some(job) = self.jobs.get(id) else { return };

@@ -161,8 +161,8 @@ fn why_held((account, kept, free): &(Arc<str>, u64, u64)) -> String {
         "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {} hold \
          {kept} bytes, {free} bytes are free, and one client may keep as much as it leaves free, and somewhat less while its \
          jobs wait for that; it goes on when \
-         results are collected, when their time is over, or, if anything is free and it has no key, when somebody waits \
-         for it",
+         results without a key are collected, when the time of others is over, or, if anything is free and it has no key, \
+         when somebody waits for it (of one client, one such job at a time)",
         whose(account)
     )
 }

@@ -21,6 +21,8 @@ pub(super) struct PromiseBooks {
     letters_due: BTreeSet<JobId>,
     /// Jobs that were held back after the event before.
     held: BTreeSet<JobId>,
+    /// The job that a client has beyond its share, because somebody waited for it.
+    beyond: BTreeMap<String, JobId>,
     /// What is expected of jobs in flight at least: of those that were so all the while, and of those that this event has
     /// started.
     coming: BTreeMap<JobId, u64>,
@@ -171,6 +173,13 @@ impl Oracle {
             };
             actions.iter().any(is_start)
         };
+        let has_ended = |job: &JobId| {
+            actions.iter().any(|action| matches!(action, Action::Finish(ended) if ended.job == *job))
+        };
+        books.beyond.retain(|_, job| {
+            let is_out = books.coming_then.contains_key(job) && !was_started(job);
+            is_out || has_ended(job) || books.promises.get(job).is_some_and(|book| book.until.is_some())
+        });
         books.coming.retain(|job, _| books.coming_then.contains_key(job) && !was_started(job));
         let is_over = |until: Mono| until <= now;
         let over = books.promises.iter().filter(|(_, book)| book.until.is_some_and(is_over));
@@ -207,6 +216,7 @@ impl Oracle {
         why: Released,
     ) -> Result<(), Failure> {
         let is_due = self.promises.due.remove(&job);
+        self.promises.beyond.retain(|_, beyond| *beyond != job);
         let book = self.promises.promises.remove(&job);
         let is_over = book.as_ref().and_then(|book| book.until).is_some_and(|until| until <= now);
         let was_collected = matches!(event, Some(Event::Collected { job: collected }) if *collected == job);
@@ -298,8 +308,13 @@ impl Oracle {
     }
 
     /// A job is given out: there must be room for what it returns, if that is to be kept.
-    pub(super) fn judge_room(&self, id: JobId) -> Result<(), Failure> {
+    pub(super) fn judge_room(&mut self, id: JobId) -> Result<(), Failure> {
         let is_over = self.is_over_its_room(id, 0) && !self.is_ending();
+        if self.is_beyond_its_share(id, 0)
+            && let Some(book) = self.promises.promises.get(&id).filter(|book| book.is_awaited)
+        {
+            self.promises.beyond.insert(book.client.clone(), id);
+        }
         demand(!is_over, "O16", || format!("{id} is given out and there is no room for its output"))
     }
 
@@ -319,7 +334,7 @@ impl Oracle {
             let all = books.kept_of_ended(None) + books.coming(None) + of_this;
             let own = books.kept_of_ended(Some(&book.client)) + books.coming(Some(&book.client)) + of_this;
             let free = self.config.max_kept_bytes.checked_sub(all);
-            let fits = free.is_some_and(|free| book.is_awaited || own <= free);
+            let fits = free.is_some_and(|free| own <= free);
             demand(fits, "O16", || {
                 format!("{id} joins others at {worker}, and {own} of {all} bytes are expected")
             })?;
@@ -333,10 +348,15 @@ impl Oracle {
         self.is_over_its_share(id, less) || self.is_over_all(id, less)
     }
 
+    /// One job at a time that somebody waits for may be beyond its client's share.
     fn is_over_its_share(&self, id: JobId, less: u64) -> bool {
-        let Some(book) = self.promises.promises.get(&id).filter(|book| !book.is_awaited) else {
-            return false;
-        };
+        let Some(book) = self.promises.promises.get(&id) else { return false };
+        let may_be = book.is_awaited && !self.promises.beyond.contains_key(&book.client);
+        !may_be && self.is_beyond_its_share(id, less)
+    }
+
+    fn is_beyond_its_share(&self, id: JobId, less: u64) -> bool {
+        let Some(book) = self.promises.promises.get(&id) else { return false };
         let all = self.promises.kept_of_ended(None);
         let free = self.config.max_kept_bytes.saturating_sub(all);
         self.promises.kept_of_ended(Some(&book.client)) > part(free, less)
@@ -369,7 +389,8 @@ impl Oracle {
             let Some(book) = self.promises.promises.get(job) else { continue };
             let is_passed =
                 |id: &&JobId| self.promises.promises.get(*id).is_some_and(|held| held.client == book.client);
-            let passed = waits.iter().find(is_passed).filter(|_| self.is_over_its_share(*job, 8));
+            let is_over = !book.is_awaited && self.is_over_its_share(*job, 8);
+            let passed = waits.iter().find(is_passed).filter(|_| is_over);
             demand(passed.is_none(), "O9", || format!("{job} has passed {passed:?}, which is held back"))?;
         }
         Ok(())

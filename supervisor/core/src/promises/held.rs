@@ -1,15 +1,37 @@
 //! Jobs that are held back until there is room for the outputs that were promised to be kept.
 
-use super::Mark;
+use super::{Mark, Promises};
 use crate::ids::JobId;
 use crate::jobs::JobState;
 use crate::limits::MOVED_MAX;
 use crate::{Core, Phase};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+impl Promises {
+    /// Checks that each job that is held back has a reason under this limit. `is_moving`: jobs are being released a
+    /// few at a time, so some may still be held without a reason.
+    pub(crate) fn check_held(&self, limit: u64, is_moving: bool) -> Result<(), String> {
+        let is_over = is_moving || self.is_over(Mark::Low, limit);
+        let has_room = |account: &str| !is_over && !self.is_over_its_share(account, Mark::Low, limit);
+        let without = self.held.keys().find(|account| has_room(account));
+        let awaited = self
+            .held_awaited
+            .keys()
+            .find(|account| has_room(account) || (!is_over && !self.beyond.contains_key(*account)));
+        let lists = self.held.values().chain(self.held_awaited.values());
+        let count: usize = lists.map(BTreeSet::len).sum();
+        match without.or(awaited) {
+            Some(account) => Err(format!("jobs of {account} are held back, and there is room")),
+            None if count != self.held_count => Err("held jobs do not add up".into()),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Core {
-    /// Somebody waits for the job. If it has no key, its output will soon be collected, so only the limit for all can
-    /// hold it back.
+    /// Somebody waits for the job. If it has no key, its output will soon be collected, so it may start beyond the share of its
+    /// account, if no other job of the account has.
     pub(crate) fn on_awaited(&mut self, job: JobId) {
         let Some(promise) = self.promises.by_job.get_mut(&job).filter(|promise| promise.key.is_none()) else {
             return;
@@ -43,8 +65,16 @@ impl Core {
         let mark_if = |waits| if waits { Mark::Low } else { Mark::High };
         let waits_for_its_share = self.promises.held.contains_key(&account);
         let (own, all) = (mark_if(waits_for_its_share), mark_if(self.promises.waits_for_all));
-        let is_over_its_share = !is_awaited && self.promises.is_over_its_share(&account, own, limit);
+        let is_over = |mark| self.promises.is_over_its_share(&account, mark, limit);
+        let is_beyond = is_awaited && is_over(Mark::High);
+        let is_over_its_share = match is_awaited {
+            true => is_beyond && self.promises.beyond.contains_key(&account),
+            false => is_over(own),
+        };
         if !is_over_its_share && !self.promises.is_over(all, limit) {
+            if is_beyond {
+                self.promises.beyond.insert(account, id);
+            }
             return false;
         }
         self.dequeue(id);
@@ -53,10 +83,8 @@ impl Core {
         // The job still waits, and counts among the waiting jobs of its client.
         self.clients.waits(job.client, Duration::ZERO);
         self.promises.waits_for_all |= !is_over_its_share;
-        match is_awaited {
-            true => self.promises.held_awaited.insert(id),
-            false => self.promises.held.entry(account).or_default().insert(id),
-        };
+        let held = if is_awaited { &mut self.promises.held_awaited } else { &mut self.promises.held };
+        held.entry(account).or_default().insert(id);
         self.promises.held_count += 1;
         true
     }
@@ -71,8 +99,7 @@ impl Core {
         let of_this = promise.bytes + self.jobs.get(id).map_or(0, |job| self.likely_output(job));
         let all = of_this + sums.iter().map(|sum| sum.all().bytes).sum::<u64>();
         let own = of_this + sums.iter().map(|sum| sum.of(&promise.account).bytes).sum::<u64>();
-        let free = self.config.max_kept_bytes.checked_sub(all);
-        free.is_some_and(|free| promise.is_awaited || own <= free)
+        self.config.max_kept_bytes.checked_sub(all).is_some_and(|free| own <= free)
     }
 
     fn is_never_held_back(&self) -> bool {
@@ -90,7 +117,11 @@ impl Core {
         let has_room = |account: &str| is_free || !promises.is_over_its_share(account, Mark::Low, limit);
         let with_room = promises.held.iter().filter(|(account, _)| has_room(account));
         let of_accounts = with_room.flat_map(|(_, jobs)| jobs.iter().copied());
-        let free = of_accounts.chain(promises.held_awaited.iter().copied());
+        let awaited = promises.held_awaited.iter().flat_map(|(account, jobs)| {
+            let one_may = !promises.beyond.contains_key(account);
+            jobs.iter().copied().take(if has_room(account) { usize::MAX } else { usize::from(one_may) })
+        });
+        let free = of_accounts.chain(awaited);
         let free: Vec<JobId> = free.take(MOVED_MAX + 1).collect();
         // These jobs lack only room among all. While the total is over the lower mark they stay held back, and no
         // other job may take the room.
@@ -117,12 +148,13 @@ impl Core {
     pub(crate) fn release_held(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id).filter(|job| job.state == JobState::Held) else { return false };
         self.clients.waits_no_more(job.client, Duration::ZERO);
-        self.promises.held_awaited.remove(&id);
         let account = self.clients.name_of(job.client).clone();
-        if let Some(jobs) = self.promises.held.get_mut(&account) {
-            jobs.remove(&id);
-            if jobs.is_empty() {
-                self.promises.held.remove(&account);
+        for held in [&mut self.promises.held, &mut self.promises.held_awaited] {
+            if let Some(jobs) = held.get_mut(&account) {
+                jobs.remove(&id);
+                if jobs.is_empty() {
+                    held.remove(&account);
+                }
             }
         }
         // If this was the last job that waited for the room, others may have it.
