@@ -27,6 +27,7 @@
 //! line of the log says it. If the adapter is killed, the kernel kills the program.
 
 mod channel;
+mod checked;
 mod lines;
 
 use crate::MediaType;
