@@ -177,12 +177,13 @@ fn a_job_whose_connection_is_refused_is_given_back_without_an_attempt() {
 fn who_breaks_the_rules_while_a_job_runs_is_told_to_its_client() {
     let jsonl = Script::jsonl("", "raw('what is this?\\n'); time.sleep(600)");
     let http = Script::http("connection.close(); time.sleep(600)");
-    for (script, kind, why) in
-        [(jsonl, Kind::Jsonl, "what is this?"), (http, Kind::Http, "before its answer was complete")]
-    {
+    for (script, kind, outcome, why) in [
+        (jsonl, Kind::Jsonl, "worker_protocol", "what is this?"),
+        (http, Kind::Http, "worker_crashed", "exit code 76"),
+    ] {
         let daemon = script.serve(kind, &[]);
         let job = daemon.submit(&["t", "1"]);
-        assert_eq!(job["outcome"], "worker_protocol", "{job}");
+        assert_eq!(job["outcome"], outcome, "{job}");
         assert!(message(&job).contains(why) && message(&job).contains("in attempt 1 of 1"), "{job}");
         let again = daemon.submit(&["again", "1"]);
         assert_eq!((&again["outcome"], &again["attempts"]), (&json!("poison"), &json!(3)), "{again}");

@@ -26,7 +26,7 @@
 //! | takes no connection for the job, or ends before it has accepted that | is killed; the job has not begun |
 //! | ends, or closes the connection, before it has answered a byte or read the whole request | is killed; nobody knows whether the job has begun, so nobody is blamed |
 //! | ends otherwise before its answer is complete | the adapter ends as it did, so `worker_crashed` |
-//! | closes the connection otherwise before its answer is complete, and goes on | is killed: it broke its rules, so `worker_protocol` |
+//! | closes the connection otherwise before its answer is complete, and goes on | is killed, and the adapter ends: `worker_crashed` |
 //!
 //! **Nothing is sent before the connection is accepted**: so a job that waits in the backlog of an application, while that ends because
 //! of the job before, was not begun.

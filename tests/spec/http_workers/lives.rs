@@ -19,7 +19,7 @@ fn a_connection_that_is_broken_is_a_crash_of_its_worker_and_of_nobody_else() {
             let ran = application.run_at(place, &["t", "1", "\"die\"", "2"]).code(125);
             let jobs = ran.json_lines();
             assert_eq!((&jobs[0]["output"], &jobs[2]["output"]), (&json!(1), &json!(2)), "{ran:?}");
-            assert_eq!(jobs[1]["outcome"], "worker_protocol", "{ran:?}");
+            assert_eq!(jobs[1]["outcome"], "worker_crashed", "{ran:?}");
             assert!(ran.stderr.contains("the connection before its answer was complete"), "{ran:?}");
         }
     }

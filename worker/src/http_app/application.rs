@@ -99,19 +99,17 @@ impl Application {
         let broken = match broken {
             // Its connections are closed a moment before it has ended.
             Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => Broken::Ended,
-            Broken::Closed(how) => Broken::Wrong(how),
             other => other,
         };
         match (&broken, begun) {
             (_, Begun::No) => self.program.tell_not_begun(job),
             // What it did may have to do with the job before, so this one is not blamed; nor is it run twice if it must not.
-            (Broken::Ended | Broken::Wrong(_), Begun::Perhaps) => {
+            (Broken::Ended | Broken::Closed(_), Begun::Perhaps) => {
                 self.program.tell_broken(
                     "it ended, or closed the connection, before it had read all of the request",
                     true,
                 );
             }
-            (Broken::Wrong(how), Begun::Yes) => self.program.tell_broken(&format!("it {how}"), false),
             _ => {}
         }
         self.end_as(broken)
