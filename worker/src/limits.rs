@@ -127,6 +127,9 @@ mod http_app {
     /// How long to wait at most for that.
     pub const HTTP_APP_ACCEPT_LOOK_MAX: Duration = Duration::from_millis(5);
 
+    /// How long to wait for the reset of a connection whose other end is gone. The kernel removes one before it sends the other.
+    pub const HTTP_APP_RESET_MAX: Duration = Duration::from_millis(50);
+
     /// How long an application that broke a connection may take to end, so that its own end is what is reported.
     pub const HTTP_APP_END_MAX: Duration = Duration::from_millis(500);
 

@@ -9,20 +9,27 @@
 //!   has no inode                   wait: it is not accepted yet, or closed again, which reading will tell
 //!   has an inode                   it is accepted: send
 //!   SYN_RECV                       send: with TCP_DEFER_ACCEPT it is accepted only when something was sent
+//!   is not there                   wait a moment: the listening socket is being closed, and the reset that tells it is under way
 //!   the kernel does not say        send
 //! ```
 
 use rustix::fs::fstat;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, getpeername, getsockname, netlink, recv,
     send, socket_with, sockopt,
 };
+use std::cell::Cell;
 use std::net::SocketAddrV4;
+use std::num::TryFromIntError;
 use std::os::fd::OwnedFd;
 
 // Of linux/netlink.h, sock_diag.h, unix_diag.h and inet_diag.h.
 const HEADER: usize = 16;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+/// The error for a socket that is not there.
+const NOT_THERE: i32 = -Errno::NOENT.raw_os_error();
 const NLM_F_REQUEST: u16 = 1;
 const UDIAG_SHOW_PEER: u32 = 4;
 const UNIX_DIAG_PEER: u16 = 2;
@@ -44,6 +51,21 @@ const TCP_INODE: usize = HEADER + 68;
 pub(super) struct Backlog {
     /// `None` where this cannot be asked, as in a sandbox that forbids netlink.
     kernel: Option<OwnedFd>,
+    /// It has known the other end of a connection over TCP. Where it knows none at all, it does not say that one is gone.
+    knows_tcp: Cell<bool>,
+}
+
+/// Where the other end of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OtherEnd {
+    /// Nobody has it: it was not accepted yet, or is closed.
+    Nobodys,
+    /// Somebody has it.
+    Accepted,
+    /// There is none any more. Reading will tell, in a moment.
+    Gone,
+    /// The kernel does not say.
+    Unknown,
 }
 
 impl Backlog {
@@ -51,23 +73,28 @@ impl Backlog {
         let protocol = Some(netlink::SOCK_DIAG);
         let kernel =
             socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol).ok();
-        Backlog { kernel }
+        Backlog { kernel, knows_tcp: Cell::new(false) }
     }
 
-    /// Whether nobody has this connection at its other end. False if that cannot be known.
-    pub(super) fn has(&self, stream: &OwnedFd) -> bool {
-        self.inode_of_other_end(stream) == Some(0)
+    /// Where the other end of this connection is.
+    pub(super) fn other_end(&self, stream: &OwnedFd) -> OtherEnd {
+        let is_unix = sockopt::socket_domain(stream) == Ok(AddressFamily::UNIX);
+        let inode = if is_unix { self.inode_over_unix(stream) } else { self.inode_over_tcp(stream) };
+        self.knows_tcp.set(self.knows_tcp.get() || (!is_unix && inode.is_ok()));
+        self.seen_as(inode)
     }
 
-    fn inode_of_other_end(&self, stream: &OwnedFd) -> Option<u32> {
-        match sockopt::socket_domain(stream).ok()? {
-            AddressFamily::UNIX => self.inode_over_unix(stream),
-            _ => self.inode_over_tcp(stream),
+    fn seen_as(&self, inode: Result<u32, Untold>) -> OtherEnd {
+        match inode {
+            Ok(0) => OtherEnd::Nobodys,
+            Ok(_) => OtherEnd::Accepted,
+            Err(Untold::NotThere) if self.knows_tcp.get() => OtherEnd::Gone,
+            Err(_) => OtherEnd::Unknown,
         }
     }
 
-    fn inode_over_unix(&self, stream: &OwnedFd) -> Option<u32> {
-        let ours = u32::try_from(fstat(stream).ok()?.st_ino).ok()?;
+    fn inode_over_unix(&self, stream: &OwnedFd) -> Result<u32, Untold> {
+        let ours = u32::try_from(fstat(stream)?.st_ino)?;
         let mut question = vec![FAMILY_UNIX, 0, 0, 0];
         question.extend(ALL_STATES);
         question.extend(ours.to_ne_bytes());
@@ -76,12 +103,15 @@ impl Backlog {
         let answer = self.ask(&question)?;
         let is_peer = u16::from_ne_bytes(bytes_at(&answer, UNIX_ATTRIBUTE + 2)?) == UNIX_DIAG_PEER;
         let inode = u32::from_ne_bytes(bytes_at(&answer, UNIX_ATTRIBUTE + 4)?);
-        is_peer.then_some(inode)
+        is_peer.then_some(inode).ok_or(Untold::Unknown)
     }
 
-    fn inode_over_tcp(&self, stream: &OwnedFd) -> Option<u32> {
-        let theirs = SocketAddrV4::try_from(getpeername(stream).ok()??).ok()?;
-        let ours = SocketAddrV4::try_from(getsockname(stream).ok()?).ok()?;
+    fn inode_over_tcp(&self, stream: &OwnedFd) -> Result<u32, Untold> {
+        let theirs = SocketAddrV4::try_from(getpeername(stream)?.ok_or(Untold::Unknown)?)?;
+        self.inode_at(theirs, SocketAddrV4::try_from(getsockname(stream)?)?)
+    }
+
+    fn inode_at(&self, theirs: SocketAddrV4, ours: SocketAddrV4) -> Result<u32, Untold> {
         let mut question = vec![FAMILY_INET, PROTOCOL_TCP, 0, 0];
         question.extend(ALL_STATES);
         // Seen from the other end.
@@ -96,28 +126,52 @@ impl Backlog {
         let answer = self.ask(&question)?;
         let [state] = bytes_at(&answer, TCP_STATE)?;
         let inode = u32::from_ne_bytes(bytes_at(&answer, TCP_INODE)?);
-        (state != TCP_SYN_RECV).then_some(inode)
+        (state != TCP_SYN_RECV).then_some(inode).ok_or(Untold::Unknown)
     }
 
     /// The answer to a question about one socket, with its header. The kernel has it ready when the question is sent.
-    fn ask(&self, question: &[u8]) -> Option<Vec<u8>> {
-        let kernel = self.kernel.as_ref()?;
-        let mut message = u32::try_from(HEADER + question.len()).ok()?.to_ne_bytes().to_vec();
+    fn ask(&self, question: &[u8]) -> Result<Vec<u8>, Untold> {
+        let kernel = self.kernel.as_ref().ok_or(Untold::Unknown)?;
+        let mut message = u32::try_from(HEADER + question.len())?.to_ne_bytes().to_vec();
         message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         message.extend(NLM_F_REQUEST.to_ne_bytes());
         message.extend([0; 8]);
         message.extend(question);
-        send(kernel, &message, SendFlags::empty()).ok()?;
+        send(kernel, &message, SendFlags::empty())?;
         let mut answer = vec![0; 512];
-        let (length, _) = recv(kernel, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
+        let (length, _) = recv(kernel, &mut answer[..], RecvFlags::DONTWAIT)?;
         answer.truncate(length);
-        // An error is of another type.
-        (u16::from_ne_bytes(bytes_at(&answer, 4)?) == SOCK_DIAG_BY_FAMILY).then_some(answer)
+        match u16::from_ne_bytes(bytes_at(&answer, 4)?) {
+            SOCK_DIAG_BY_FAMILY => Ok(answer),
+            NLMSG_ERROR if i32::from_ne_bytes(bytes_at(&answer, HEADER)?) == NOT_THERE => {
+                Err(Untold::NotThere)
+            }
+            _ => Err(Untold::Unknown),
+        }
     }
 }
 
-fn bytes_at<const N: usize>(bytes: &[u8], start: usize) -> Option<[u8; N]> {
-    bytes.get(start..start + N)?.try_into().ok()
+/// Why there is no inode.
+#[derive(Clone, Copy, Debug)]
+enum Untold {
+    NotThere,
+    Unknown,
+}
+
+impl From<Errno> for Untold {
+    fn from(_: Errno) -> Untold {
+        Untold::Unknown
+    }
+}
+
+impl From<TryFromIntError> for Untold {
+    fn from(_: TryFromIntError) -> Untold {
+        Untold::Unknown
+    }
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], start: usize) -> Result<[u8; N], Untold> {
+    bytes.get(start..start + N).and_then(|bytes| bytes.try_into().ok()).ok_or(Untold::Unknown)
 }
 
 #[cfg(test)]
@@ -133,11 +187,11 @@ mod tests {
         let ours: OwnedFd = UnixStream::connect(&path).unwrap().into();
         std::fs::remove_file(&path).unwrap();
         let backlog = Backlog::open();
-        assert!(backlog.has(&ours));
+        assert_eq!(backlog.other_end(&ours), OtherEnd::Nobodys);
         let theirs = listener.accept().unwrap();
-        assert!(!backlog.has(&ours));
+        assert_eq!(backlog.other_end(&ours), OtherEnd::Accepted);
         drop(theirs);
-        assert!(backlog.has(&ours), "nobody has it any more");
+        assert_eq!(backlog.other_end(&ours), OtherEnd::Nobodys, "nobody has it any more");
     }
 
     #[test]
@@ -147,16 +201,28 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let ours: OwnedFd = TcpStream::connect(("127.0.0.1", port)).unwrap().into();
             let backlog = Backlog::open();
-            assert!(backlog.has(&ours), "{place}");
+            assert_eq!(backlog.other_end(&ours), OtherEnd::Nobodys, "{place}");
             let theirs = listener.accept().unwrap();
-            assert!(!backlog.has(&ours), "{place}");
+            assert_eq!(backlog.other_end(&ours), OtherEnd::Accepted, "{place}");
             drop(theirs);
         }
+    }
+
+    /// Between the removal of the other end and the reset there is no time that a test could hit.
+    #[test]
+    fn that_the_other_end_is_gone_is_said_by_a_kernel_that_has_known_one() {
+        let nowhere = SocketAddrV4::new([127, 0, 0, 1].into(), 1);
+        let backlog = Backlog::open();
+        assert!(matches!(backlog.inode_at(nowhere, nowhere), Err(Untold::NotThere)));
+        assert_eq!(backlog.seen_as(Err(Untold::NotThere)), OtherEnd::Unknown);
+        backlog.knows_tcp.set(true);
+        assert_eq!(backlog.seen_as(Err(Untold::NotThere)), OtherEnd::Gone);
     }
 
     #[test]
     fn where_the_kernel_cannot_be_asked_nothing_is_waited_for() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        assert!(!Backlog { kernel: None }.has(&ours.into()));
+        let backlog = Backlog { kernel: None, knows_tcp: Cell::new(true) };
+        assert_eq!(backlog.other_end(&ours.into()), OtherEnd::Unknown);
     }
 }

@@ -12,11 +12,13 @@
 //! says that it had.
 
 use super::answer::{Answer, Event, Head};
-use super::backlog::Backlog;
+use super::backlog::{Backlog, OtherEnd};
 use super::request::Request;
 use crate::Bytes;
 use crate::foreign::Foreign;
-use crate::limits::{HTTP_APP_ACCEPT_LOOK_MAX, HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_READ_MAX};
+use crate::limits::{
+    HTTP_APP_ACCEPT_LOOK_MAX, HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_READ_MAX, HTTP_APP_RESET_MAX,
+};
 use bytes::Buf;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -55,6 +57,8 @@ pub(super) struct Exchange<'a> {
     unsent: [Bytes; 2],
     /// Since when it is waited for that the application accepts the connection. `None` if something may be sent.
     waiting_since: Option<Instant>,
+    /// Since when its other end is gone, if the reset that tells it has not come.
+    gone_since: Option<Instant>,
     has_sent: bool,
     has_received: bool,
     /// The connection was closed before all that was sent had been read.
@@ -79,6 +83,7 @@ impl<'a> Exchange<'a> {
             stream,
             unsent: [head, body],
             waiting_since: Some(Instant::now()),
+            gone_since: None,
             has_sent: false,
             has_received: false,
             was_reset: false,
@@ -132,7 +137,13 @@ impl<'a> Exchange<'a> {
     /// see that. What was accepted a moment ago may be closed before something is sent: then sending fails, or ends in a reset.
     fn pause(&mut self) -> Option<Timespec> {
         let waited = self.waiting_since?.elapsed();
-        if !self.backlog.has(&self.stream) {
+        let waits = match self.backlog.other_end(&self.stream) {
+            OtherEnd::Nobodys => true,
+            // A server under attack may know its clients only by what they send (SYN cookies).
+            OtherEnd::Gone => self.gone_since.get_or_insert_with(Instant::now).elapsed() < HTTP_APP_RESET_MAX,
+            OtherEnd::Accepted | OtherEnd::Unknown => false,
+        };
+        if !waits {
             self.waiting_since = None;
             return None;
         }
