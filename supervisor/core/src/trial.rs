@@ -106,17 +106,18 @@ impl Core {
         is_known || self.slots[slot].role == Role::Trial || !(0..self.slots.len()).any(is_one)
     }
 
-    /// An idle worker on trial, for a job. It comes before all others, so that it can prove itself. But a job whose
-    /// worker has ended before is not what it is judged by.
+    /// An idle worker on trial, for a job. It comes before all others, so that it can prove itself.
     pub(super) fn slot_on_trial(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
-        let is_suspect = self.jobs.get(job).is_none_or(|job| job.is_suspect);
-        self.unproven_slot(program, job).filter(|&slot| !is_suspect && self.slots[slot].role == Role::Trial)
+        self.unproven_slot(program, job).filter(|&slot| self.slots[slot].role == Role::Trial)
     }
 
-    /// An idle unproven worker that offers the task of this job. Of several, the one on trial.
+    /// An idle unproven worker that offers the task of this job. Of several, the one on trial, unless a worker has ended that had
+    /// this job: then the version is not judged by it, and the job waits for another worker, or for the end of the trial.
     pub(super) fn unproven_slot(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+        let is_suspect = self.jobs.get(job).is_none_or(|job| job.is_suspect);
         let open = self.programs[program].open_unproven.iter().map(|&(_, slot)| slot);
-        let offering = open.filter(|&slot| self.promise_to(slot, job).is_some());
+        let judging = open.filter(|&slot| !is_suspect || self.slots[slot].role != Role::Trial);
+        let offering = judging.filter(|&slot| self.promise_to(slot, job).is_some());
         offering.min_by_key(|&slot| (self.slots[slot].role != Role::Trial, slot))
     }
 

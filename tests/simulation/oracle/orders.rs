@@ -77,9 +77,12 @@ impl Oracle {
         demand(book.given.is_empty() || book.is_liar, "O20", || {
             format!("{worker} has to prove itself and gets {id} beside {:?}", book.given)
         })?;
-        let Some(job) = self.jobs.get(&id).filter(|_| !self.reloads.is_on_trial(book.version)) else {
-            return Ok(());
-        };
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        if self.reloads.is_on_trial(book.version) {
+            return demand(!job.is_suspect || book.is_liar, "O20", || {
+                format!("{worker} is on trial and gets {id}, which has ended another worker")
+            });
+        }
         let could = |(id, other): &(&WorkerId, &WorkerBook)| {
             let is_proven = !self.reloads.is_unproven(other.program, **id);
             is_proven && other.is_well() && other.given.is_empty() && other.can_take(job)

@@ -83,6 +83,27 @@ fn a_version_that_ends_with_its_first_job_costs_that_job_and_no_worker() {
     }
 }
 
+/// It would be judged by the job.
+#[test]
+fn a_job_whose_worker_has_ended_is_not_given_to_a_version_on_trial() {
+    for (workers, spares) in [(1, 0), (1, 1), (3, 1)] {
+        let mut pool = pool(workers, spares);
+        let guilty = pool.submit("sum");
+        let old = pool.start(guilty);
+        reload(&mut pool, 1);
+        let tried = tried(&pool);
+        pool.exit(old, Exit::Signal(9));
+        for _ in 0..1000 {
+            if pool.worker_with(guilty).is_none() {
+                pool.wait(MS);
+            }
+        }
+        assert_ne!(pool.worker_with(guilty), Some(tried), "{workers} workers, {spares} spares");
+        pool.crash_the_worker_running(guilty);
+        assert!(pool.workers.contains_key(&tried) && !pool.reloads.iter().any(is_old));
+    }
+}
+
 #[test]
 fn a_worker_on_trial_gets_the_next_job_and_one_at_a_time() {
     let mut pool = pool(2, 0);
