@@ -27,8 +27,8 @@
 //! line of the log says it. If the adapter is killed, the kernel kills the program.
 
 mod channel;
-mod checked;
 mod lines;
+mod readable;
 
 use crate::MediaType;
 use crate::limits::JSONL_OVERHEAD_MAX;

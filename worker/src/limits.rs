@@ -155,6 +155,12 @@ mod jsonl {
     /// The most that is read from a program before its input is looked at, in bytes.
     pub const JSONL_READ_MAX: u64 = 1 << 20;
 
+    /// How deep JSON for a program, or of one, is nested at most: as deep as the task `json` reads it.
+    pub const JSONL_DEPTH_MAX: usize = 127;
+
+    /// How many digits in a row a number there has at most: Python reads no longer one.
+    pub const JSONL_DIGITS_MAX: usize = 4300;
+
     /// How many bytes of a line are shown if it is wrong.
     pub const JSONL_BEGINNING_MAX: usize = 120;
 }

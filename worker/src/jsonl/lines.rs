@@ -1,6 +1,6 @@
 //! The lines, and what they say.
 
-use super::checked::check;
+use super::readable::is_readable;
 use crate::limits::JSONL_BEGINNING_MAX;
 use crate::task::{Output, Task, TaskError};
 use crate::{Bytes, Input, MediaType, TaskContext};
@@ -185,8 +185,10 @@ pub(super) fn job(
 }
 
 fn json_in(document: &[u8]) -> Result<&RawValue, String> {
-    let sound = check(document).and_then(|()| serde_json::from_slice(document));
-    sound.map_err(|error| format!("the input is not JSON: {error}"))
+    let value =
+        serde_json::from_slice(document).map_err(|error| format!("the input is not JSON: {error}"))?;
+    is_readable(value).map_err(|why| format!("the input {why}"))?;
+    Ok(value)
 }
 
 /// The same document in one line: between its values, where alone they may be, breaks of lines mean nothing.
@@ -242,8 +244,9 @@ pub(super) fn answer(line: &[u8], job: &str, produces: &MediaType) -> Result<Ans
         (None, None, None, Some((done, total))) => Ok(Answer::Progress(done, total)),
         (None, None, Some(why), None) => Ok(Answer::Failed(why)),
         (Some(value), None, None, None) => {
-            check(value.get().as_bytes())
-                .map_err(|error| format!("it sent an output that is not JSON: {error}"))?;
+            if let Err(why) = is_readable(value) {
+                return Ok(Answer::Failed(format!("its output {why}")));
+            }
             let is_text = !media_type.is_json() && !media_type.as_str().contains('*');
             let bytes = if is_text { text_in(value) } else { plain(value) };
             Ok(Answer::Finished(Output { bytes: Bytes::from(bytes), media_type }))
