@@ -5,9 +5,9 @@ use std::process::Command;
 use tests::harness::{private_folder, run_offload, workspace};
 
 /// Looks at a page with `tests/browser/report.py`; what that says of the plots.
-fn in_a_browser(page: &Path) -> String {
+fn in_a_browser(page: &Path, flags: &[&str]) -> String {
     let mut python = Command::new("python3");
-    let output = python.arg(workspace().join("tests/browser/report.py")).arg(page).output();
+    let output = python.arg(workspace().join("tests/browser/report.py")).arg(page).args(flags).output();
     let output = output.expect("python3 can be run");
     let (plots, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{plots}\n{said}");
@@ -27,7 +27,7 @@ fn a_page_has_the_plots_of_a_comparison_and_of_several_sizes() {
     let page = folder.path().join("page.html");
     let printed = compare(&["--size", "20000,200000", "--json"], &page);
     assert_eq!(printed.lines().count(), 2, "the report is printed all the same: {printed}");
-    let plots = in_a_browser(&page);
+    let plots = in_a_browser(&page, &["--other-figures"]);
     for plot in ["crossover", "throughput-average-20000", "latency-average-200000", "lag-average-20000"] {
         assert!(plots.contains(plot), "{plots}");
     }
@@ -41,7 +41,7 @@ fn a_page_of_work_of_ones_own_shows_the_strategies_that_are_possible() {
     let page = folder.path().join("page.html");
     let text = compare(&["--exec", "cat", "--input", "</script><script>alert(1)</script>"], &page);
     assert!(text.contains("one_worker"), "{text}");
-    assert!(in_a_browser(&page).contains("throughput-exec"), "a plot of it");
+    assert!(in_a_browser(&page, &[]).contains("throughput-exec"), "a plot of it");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_page_of_advice_shows_where_the_lines_cross() {
     let path = page.to_str().expect("a path");
     let verb = ["bench", "advise", "--workers", "2", "--seconds", "0.5", "--report", path];
     let text = run_offload(&verb).ok().text();
-    assert!(in_a_browser(&page).contains("crossover"), "the plot");
+    assert!(in_a_browser(&page, &[]).contains("crossover"), "the plot");
     let html = std::fs::read_to_string(&page).expect("a page");
     assert!(text.lines().all(|line| html.contains(&line.replace('>', "&gt;"))), "the text is in it, too");
 }

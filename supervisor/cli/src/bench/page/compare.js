@@ -14,7 +14,7 @@ const throughput = (rows, width) => {
   const bottom = rows.length * pitch + 4;
   const ticks = roundTicks(high, Math.max(2, width / 110)).map((value) => [
     svg('line', { class: 'grid', x1: x(value), x2: x(value), y1: 0, y2: bottom }),
-    label(x(value), bottom + 16, count(value), { class: 'quiet', 'text-anchor': value === 0 && isNarrow ? 'start' : 'middle' }),
+    under(x(value), bottom + 16, count(value), width),
   ]);
   const bars = rows.map((row, at) => {
     const middle = at * pitch + (isNarrow ? 28 : pitch / 2);
@@ -53,7 +53,7 @@ const latencies = (rows, width) => {
     .filter(([at]) => at <= most && (width > 520 || at !== 1))
     .map(([at, name]) => [
       svg('line', { class: 'grid', x1: x(at), x2: x(at), y1: top, y2: bottom }),
-      label(x(at), bottom + 16, name, { class: 'quiet', 'text-anchor': x(at) > width - 40 ? 'end' : 'middle' }),
+      under(x(at), bottom + 16, name, width),
     ]);
   const lines = shown.map((row) => svg('g', { class: kind(row.strategy) }, svg('path', {
     class: 'line', 'stroke-dasharray': dash(row.strategy),
@@ -82,8 +82,7 @@ const lags = (rows, seconds, width) => {
       isNarrow ? label(0, floor - tall - 6, `${row.strategy}  at most ${time(row.timer_lag_us.max)}`)
         : [label(left - 10, floor - 10, row.strategy, { 'text-anchor': 'end' }), label(width, floor - 10, time(row.timer_lag_us.max), { class: 'quiet', 'text-anchor': 'end' })]);
   });
-  const ticks = roundTicks(seconds, Math.max(2, width / 140)).map((value) =>
-    label(x(value), bottom + 12, `${Number(value.toPrecision(3))} s`, { class: 'quiet', 'text-anchor': value === 0 ? 'start' : 'middle' }));
+  const ticks = roundTicks(seconds, Math.max(2, width / 140)).map((value) => under(x(value), bottom + 12, `${Number(value.toPrecision(3))} s`, width));
   return [[strips, ticks], bottom + 20];
 };
 

@@ -17,7 +17,7 @@ const overSize = (lines, width, extras = () => []) => {
   const tens = powers(Math.min(...sizes), Math.max(...sizes), Math.max(2, width / 90));
   const down = (tens.length > 1 ? tens : [...new Set(sizes)]).map((size) => [
     svg('line', { class: 'grid', x1: x(size), x2: x(size), y1: top, y2: bottom }),
-    label(x(size), bottom + 16, count(size), { class: 'quiet', 'text-anchor': 'middle' }),
+    under(x(size), bottom + 16, count(size), width),
   ]);
   const drawn = lines.map(({ strategy, points: each }) => svg('g', { class: kind(strategy) },
     svg('path', { class: 'line', d: path(each.map(([size, value]) => [x(size), y(value)])), 'stroke-dasharray': dash(strategy) }),

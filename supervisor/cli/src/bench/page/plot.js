@@ -10,6 +10,11 @@ const fill = (element, attributes, children) => {
 const html = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
 const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 const label = (x, y, text, attributes = {}) => svg('text', { x, y, ...attributes }, text);
+/** The name of a place on the axis below: in the middle under it, or as near to that as the edges of the plot allow. */
+const under = (x, y, text, width) => {
+  const half = text.length * 3.6;
+  return label(Math.max(half, Math.min(x, width - half)), y, text, { class: 'quiet', 'text-anchor': 'middle' });
+};
 const path = (points) => points.map(([x, y], at) => `${at ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`).join('');
 
 /** From values between `low` and `high` to pixels between `from` and `to`. */
