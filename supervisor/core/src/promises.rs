@@ -24,10 +24,16 @@
 //! mark applies, and below it they go on, the oldest first.
 //!
 //! The output of a job that somebody waits for will soon be collected. So such a job starts even if its client's share
-//! is full, or a client that waits for its last job before it collects the first would wait for ever. But whoever waits need
-//! not collect. So an account has one such job at a time: the next one starts when the output of that one has been
-//! collected, or its time is over. The limit for all holds back these jobs, too. Whether the waiting client is still there at
-//! the end makes no difference: the output is kept until somebody has been given all of it.
+//! is full. But whoever waits need not collect. So an account has one such job at a time. It takes this place until
+//!
+//! - its output has been collected, or its time is over;
+//! - it has ended and left little: an error, or an output of no more than PROMISE_BYTES. A client has at most twice of what it was
+//!   admitted with in this way;
+//! - it has ended, and the account is within its share again.
+//!
+//! So a client that waits for all of its jobs before it collects the first has to collect as it goes, once its share is full. The limit
+//! for all holds back these jobs, too. Whether the waiting client is still there at the end makes no difference: the output is kept
+//! until somebody has been given all of it.
 //!
 //! Everything else that the shell remembers of ended jobs is a courtesy. The shell limits how much of it there is, and
 //! forgets it when that limit is reached; the core knows nothing of it.
@@ -201,18 +207,12 @@ impl Promises {
         }
     }
 
-    /// If it was the job that its account had beyond its share, another one may be that.
-    pub(super) fn is_not_beyond(&mut self, job: JobId) {
-        let Some(promise) = self.by_job.get(&job) else { return };
-        if self.beyond.get(&promise.account) == Some(&job) {
-            self.beyond.remove(&promise.account);
-            self.has_more_room = true;
-        }
-    }
-
     fn keep(&mut self, job: JobId, bytes: u64, until: Mono) {
         self.expect_nothing(job);
         let Some(promise) = self.by_job.get_mut(&job) else { return };
+        // A job that was in a queue until now may have been the one that was to go beyond the share.
+        self.has_more_room |= self.held_awaited.contains_key(&promise.account);
+        let added = bytes.saturating_sub(promise.bytes);
         self.kept.release(&promise.account, promise.bytes);
         promise.bytes = bytes;
         promise.stage = Stage::Kept { until };
@@ -220,9 +220,12 @@ impl Promises {
         self.kept_of_ended.hold(&promise.account, bytes);
         self.ends.insert((until, job));
         self.ends_of.insert((promise.account.clone(), until, job));
+        if added <= PROMISE_BYTES {
+            self.is_not_beyond(job);
+        }
     }
 
-    fn end(&mut self, job: JobId) {
+    fn end(&mut self, job: JobId, limit: u64) {
         self.expect_nothing(job);
         self.is_not_beyond(job);
         let Some(promise) = self.by_job.remove(&job) else { return };
@@ -231,7 +234,10 @@ impl Promises {
         if let Stage::Kept { until } = promise.stage {
             self.kept_of_ended.release(&promise.account, promise.bytes);
             self.ends.remove(&(until, job));
-            self.ends_of.remove(&(promise.account, until, job));
+            self.ends_of.remove(&(promise.account.clone(), until, job));
+        }
+        if !self.has_one_beyond(&promise.account, limit) {
+            self.beyond.remove(&promise.account);
         }
         if let Some(key) = promise.key {
             self.keys.expire(&key);
@@ -431,7 +437,7 @@ impl Core {
     /// Ends the promises whose time is over.
     pub(super) fn end_promises(&mut self, turn: &mut Turn<'_>) {
         while let Some(&(_, job)) = self.promises.ends.first().filter(|(when, _)| *when <= turn.now) {
-            self.promises.end(job);
+            self.promises.end(job, self.config.max_kept_bytes);
             turn.push(Action::Release { job, why: Released::TimeIsOver });
         }
     }
@@ -444,7 +450,7 @@ impl Core {
         if self.promises.is_keyed(job) {
             return self.promises.note_collected(job);
         }
-        self.promises.end(job);
+        self.promises.end(job, self.config.max_kept_bytes);
         turn.push(Action::Release { job, why: Released::Collected });
     }
 

@@ -1,5 +1,7 @@
 //! Records of what is kept beyond the end of a job (O17): keys, uncollected results, dead letters.
 
+mod room;
+
 use super::{Failure, Oracle, demand};
 use offload_core::Core;
 use offload_core::action::{Action, Ended, Keep, LetterKept, Released};
@@ -41,6 +43,8 @@ struct PromiseBook {
     until: Option<Mono>,
     /// Somebody waits for it, and there is no key.
     is_awaited: bool,
+    /// It has ended, with much more than was reserved for it.
+    has_left_much: bool,
 }
 
 #[derive(Debug)]
@@ -54,11 +58,6 @@ struct LetterBook {
 /// or anything where there is nothing.
 fn fits((own, all): (u64, u64), more: u64, limit: u64) -> bool {
     all + more <= limit && (all == 0 || own + more <= limit - all - more)
-}
-
-/// A limit, less one part in so many.
-fn part(limit: u64, less: u64) -> u64 {
-    limit - limit.checked_div(less).unwrap_or(0)
 }
 
 fn sum_of(bytes: impl Iterator<Item = u64>) -> Sum {
@@ -148,6 +147,7 @@ impl Oracle {
             bytes: PROMISE_BYTES + request.tag_bytes,
             until: None,
             is_awaited: false,
+            has_left_much: false,
         };
         self.promises.promises.insert(id, book);
     }
@@ -216,8 +216,12 @@ impl Oracle {
         why: Released,
     ) -> Result<(), Failure> {
         let is_due = self.promises.due.remove(&job);
-        self.promises.beyond.retain(|_, beyond| *beyond != job);
         let book = self.promises.promises.remove(&job);
+        if let Some(book) = &book
+            && !self.promises.beyond.get(&book.client).is_some_and(|beyond| self.takes_the_place(*beyond))
+        {
+            self.promises.beyond.remove(&book.client);
+        }
         let is_over = book.as_ref().and_then(|book| book.until).is_some_and(|until| until <= now);
         let was_collected = matches!(event, Some(Event::Collected { job: collected }) if *collected == job);
         let is_right = match why {
@@ -266,7 +270,9 @@ impl Oracle {
         let more = ended.text_bytes() - ended.tag_bytes + output;
         let lacks_room = !fits((own, kept), more, config.max_kept_bytes);
         let output = if ended.keep == Keep::Promised { output } else { 0 };
-        book.bytes = PROMISE_BYTES + ended.text_bytes() + output;
+        let bytes = PROMISE_BYTES + ended.text_bytes() + output;
+        book.has_left_much = bytes - book.bytes > PROMISE_BYTES;
+        book.bytes = bytes;
         let is_kept = match ended.keep {
             Keep::AsCourtesy => false,
             Keep::Promised => true,
@@ -343,30 +349,6 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether the job's output is to be kept, and what is kept is over its limits less one part in so many.
-    fn is_over_its_room(&self, id: JobId, less: u64) -> bool {
-        self.is_over_its_share(id, less) || self.is_over_all(id, less)
-    }
-
-    /// One job at a time that somebody waits for may be beyond its client's share.
-    fn is_over_its_share(&self, id: JobId, less: u64) -> bool {
-        let Some(book) = self.promises.promises.get(&id) else { return false };
-        let may_be = book.is_awaited && !self.promises.beyond.contains_key(&book.client);
-        !may_be && self.is_beyond_its_share(id, less)
-    }
-
-    fn is_beyond_its_share(&self, id: JobId, less: u64) -> bool {
-        let Some(book) = self.promises.promises.get(&id) else { return false };
-        let all = self.promises.kept_of_ended(None);
-        let free = self.config.max_kept_bytes.saturating_sub(all);
-        self.promises.kept_of_ended(Some(&book.client)) > part(free, less)
-    }
-
-    fn is_over_all(&self, id: JobId, less: u64) -> bool {
-        let is_kept = self.promises.promises.contains_key(&id);
-        is_kept && self.promises.kept_of_ended(None) > part(self.config.max_kept_bytes, less)
-    }
-
     /// Who has jobs that were held back before this event and after it, for want of room in his share, has started none
     /// that is kept as well, unless something was released or the limits have changed: then there may have been room
     /// meanwhile.
@@ -428,7 +410,9 @@ impl Oracle {
         demand(here == there, "O17", || format!("{here:?} of dead letters, not {there:?}"))?;
         for id in self.live.iter().filter(|_| core.is_settled()) {
             let is_held = core.jobs().get(*id).is_some_and(|job| job.state == JobState::Held);
-            let is_excused = || self.is_over_its_room(*id, 8) && !self.is_ending();
+            let is_full = || self.is_over_its_room(*id, 8);
+            let is_late = || self.is_beyond_its_share(*id, 8) && self.is_another_first(*id, core);
+            let is_excused = || (is_full() || is_late()) && !self.is_ending();
             demand(!is_held || is_excused(), "O9", || format!("{id} is held back and there is room"))?;
         }
         Ok(())

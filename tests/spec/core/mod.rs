@@ -3,6 +3,7 @@
 mod abandoned;
 mod batches;
 mod behind;
+mod beyond;
 mod blame;
 mod corners;
 mod crowding;

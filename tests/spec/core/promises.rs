@@ -212,35 +212,6 @@ fn a_job_that_somebody_waits_for_is_not_held_back() {
     assert_eq!(state(&pool, jobs[1]), Some(JobState::Held));
 }
 
-/// Whoever waits need not collect: a client could have had all the room by looking at its jobs.
-#[test]
-fn of_the_jobs_that_a_client_waits_for_one_at_a_time_is_beyond_its_share() {
-    let mut pool = pool(|config| config.max_kept_bytes = 64 << 10);
-    let jobs: Vec<JobId> = (0..8).map(|_| pool.submit_with("charge", detached("me"))).collect();
-    let run = |pool: &mut PoolUnderTest, job: JobId| {
-        pool.start(job);
-        pool.finish_with(job, MS, 9 << 10);
-    };
-    jobs[..4].iter().for_each(|job| run(&mut pool, *job));
-    jobs[4..].iter().for_each(|job| pool.event(Event::Awaited { job: *job }));
-    let held =
-        |pool: &PoolUnderTest| jobs.iter().filter(|job| state(pool, **job) == Some(JobState::Held)).count();
-    run(&mut pool, jobs[4]);
-    assert_eq!(held(&pool), 3, "one was started beyond the share, and nobody has collected it");
-    let other = run_one(&mut pool, detached("other"), 5 << 10);
-    assert_eq!(pool.outcome(other), Some(Ok));
-    for job in &jobs[..2] {
-        pool.event(Event::Collected { job: *job });
-    }
-    assert_eq!(held(&pool), 3, "36 KiB are kept, 30 of them for this client: no more than 28 are free");
-    pool.event(Event::Collected { job: jobs[4] });
-    run(&mut pool, jobs[5]);
-    run(&mut pool, jobs[6]);
-    assert_eq!(held(&pool), 1, "the first of these was within its share, the second was not");
-    pool.event(Event::Collected { job: jobs[6] });
-    run(&mut pool, jobs[7]);
-}
-
 #[test]
 fn a_client_that_waits_for_anothers_result_and_disconnects_does_not_use_up_the_result() {
     let (mut pool, jobs) = hoarding();

@@ -1,6 +1,6 @@
 //! Jobs that are held back until there is room for the outputs that were promised to be kept.
 
-use super::{Mark, Promises};
+use super::{Mark, Promises, Stage};
 use crate::ids::JobId;
 use crate::jobs::JobState;
 use crate::limits::MOVED_MAX;
@@ -9,16 +9,49 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Promises {
+    /// The job that an account has beyond its share: in flight, or with an output that is kept.
+    pub fn beyond(&self, account: &str) -> Option<JobId> {
+        self.beyond.get(account).copied()
+    }
+
+    /// Whether an account has a job beyond its share, so that it may have no other one. A job that has ended counts only while
+    /// the account is over its share.
+    pub(super) fn has_one_beyond(&self, account: &str, limit: u64) -> bool {
+        let stage = self.beyond(account).and_then(|job| self.by_job.get(&job)).map(|promise| promise.stage);
+        match stage {
+            None => false,
+            Some(Stage::Kept { .. }) => self.is_over_its_share(account, Mark::High, limit),
+            Some(Stage::Open | Stage::InFlight { .. }) => true,
+        }
+    }
+
+    /// If it was the job that its account had beyond its share, another one may be that.
+    pub(crate) fn is_not_beyond(&mut self, job: JobId) {
+        let Some(promise) = self.by_job.get(&job) else { return };
+        if self.beyond.get(&promise.account) == Some(&job) {
+            self.beyond.remove(&promise.account);
+            self.has_more_room = true;
+        }
+    }
+
+    /// While older jobs are held back, the lower mark applies. Otherwise younger jobs would use up the room between the two marks
+    /// again and again.
+    fn own_mark(&self, account: &str) -> Mark {
+        match self.held.contains_key(account) || self.held_awaited.contains_key(account) {
+            true => Mark::Low,
+            false => Mark::High,
+        }
+    }
+
     /// Checks that each job that is held back has a reason under this limit. `is_moving`: jobs are being released a
     /// few at a time, so some may still be held without a reason.
     pub(crate) fn check_held(&self, limit: u64, is_moving: bool) -> Result<(), String> {
         let is_over = is_moving || self.is_over(Mark::Low, limit);
         let has_room = |account: &str| !is_over && !self.is_over_its_share(account, Mark::Low, limit);
         let without = self.held.keys().find(|account| has_room(account));
-        let awaited = self
-            .held_awaited
-            .keys()
-            .find(|account| has_room(account) || (!is_over && !self.beyond.contains_key(*account)));
+        let may_have_one =
+            |account: &str| !is_over && !self.has_one_beyond(account, limit) && !self.has_one_queued(account);
+        let awaited = self.held_awaited.keys().find(|account| has_room(account) || may_have_one(account));
         let lists = self.held.values().chain(self.held_awaited.values());
         let count: usize = lists.map(BTreeSet::len).sum();
         match without.or(awaited) {
@@ -26,6 +59,15 @@ impl Promises {
             None if count != self.held_count => Err("held jobs do not add up".into()),
             None => Ok(()),
         }
+    }
+
+    /// Whether a job of this account that somebody waits for is in a queue. It may go beyond the share when it is its turn.
+    fn has_one_queued(&self, account: &str) -> bool {
+        let held = self.held_awaited.get(account);
+        self.by_job.iter().any(|(job, promise)| {
+            let is_open = promise.is_awaited && promise.stage == Stage::Open && *promise.account == *account;
+            is_open && !held.is_some_and(|jobs| jobs.contains(job))
+        })
     }
 }
 
@@ -46,8 +88,13 @@ impl Core {
     pub(crate) fn on_unawaited(&mut self, job: JobId) {
         let promise = self.promises.by_job.get_mut(&job);
         let was_awaited = promise.is_some_and(|promise| std::mem::take(&mut promise.is_awaited));
-        if was_awaited && self.release_held(job) {
-            self.wait_again(job);
+        if !was_awaited {
+            return;
+        }
+        match self.release_held(job) {
+            true => self.wait_again(job),
+            // It may have been the one that was to go beyond the share.
+            false => self.promises.has_more_room = true,
         }
     }
 
@@ -60,17 +107,11 @@ impl Core {
         let Some(promise) = self.promises.by_job.get(&id) else { return false };
         let (account, is_awaited) = (promise.account.clone(), promise.is_awaited);
         let limit = self.config.max_kept_bytes;
-        // While older jobs are held back, the lower mark applies. Otherwise younger jobs would use up the room
-        // between the two marks again and again.
-        let mark_if = |waits| if waits { Mark::Low } else { Mark::High };
-        let waits_for_its_share = self.promises.held.contains_key(&account);
-        let (own, all) = (mark_if(waits_for_its_share), mark_if(self.promises.waits_for_all));
-        let is_over = |mark| self.promises.is_over_its_share(&account, mark, limit);
-        let is_beyond = is_awaited && is_over(Mark::High);
-        let is_over_its_share = match is_awaited {
-            true => is_beyond && self.promises.beyond.contains_key(&account),
-            false => is_over(own),
-        };
+        let own = self.promises.own_mark(&account);
+        let all = if self.promises.waits_for_all { Mark::Low } else { Mark::High };
+        let is_beyond = self.promises.is_over_its_share(&account, own, limit);
+        let may_be_beyond = is_awaited && !self.promises.has_one_beyond(&account, limit);
+        let is_over_its_share = is_beyond && !may_be_beyond;
         if !is_over_its_share && !self.promises.is_over(all, limit) {
             if is_beyond {
                 self.promises.beyond.insert(account, id);
@@ -118,8 +159,10 @@ impl Core {
         let with_room = promises.held.iter().filter(|(account, _)| has_room(account));
         let of_accounts = with_room.flat_map(|(_, jobs)| jobs.iter().copied());
         let awaited = promises.held_awaited.iter().flat_map(|(account, jobs)| {
-            let one_may = !promises.beyond.contains_key(account);
-            jobs.iter().copied().take(if has_room(account) { usize::MAX } else { usize::from(one_may) })
+            if has_room(account) {
+                return jobs.iter().copied().take(MOVED_MAX + 1).collect();
+            }
+            if promises.has_one_beyond(account, limit) { Vec::new() } else { self.first_of_each_task(jobs) }
         });
         let free = of_accounts.chain(awaited);
         let free: Vec<JobId> = free.take(MOVED_MAX + 1).collect();
@@ -135,6 +178,14 @@ impl Core {
             self.release_held(id);
             self.wait_again(id);
         }
+    }
+
+    /// Any of these jobs may be the one beyond the share, so one for each task goes to its queue: what the first one waits for, another
+    /// need not. If there are many, only the oldest are looked at.
+    fn first_of_each_task(&self, jobs: &BTreeSet<JobId>) -> Vec<JobId> {
+        let mut tasks = BTreeSet::new();
+        let is_first = |id: &JobId| self.jobs.get(*id).is_some_and(|job| tasks.insert(job.task));
+        jobs.iter().copied().take(MOVED_MAX).filter(is_first).collect()
     }
 
     /// A job that was held back goes into its queue again. In the meantime its task may have become unavailable,
