@@ -1,7 +1,7 @@
 //! The script of a run: how the core is configured, and what its clients ask for and when.
 
 use crate::choices::{Choices, Tape};
-use crowds::{crowd, crowd_guilt, few_workers, hoard};
+use crowds::{crowd, crowd_guilt, few_workers, hoard, watch};
 use offload_core::config::CoreConfig;
 use offload_core::event::{JobRequest, Key};
 use offload_core::here::TasksHere;
@@ -204,6 +204,7 @@ impl Script {
         }
         if choices.chance(tape, 80) {
             hoard(choices, tape, &mut config, &mut wishes);
+            watch(choices, &mut wishes);
         }
         pauses::add(choices, &mut wishes);
         let speeds = [MS, MS, 50 * MS, Duration::from_secs(2), SILENCE_MAX];

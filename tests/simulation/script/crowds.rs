@@ -72,6 +72,29 @@ pub(super) fn hoard(
     }
 }
 
+/// Somebody waits for many of the jobs whose results are kept, and few of these are collected. The wishes are drawn from a tape of
+/// their own, so that nothing else of a script changes with them.
+pub(super) fn watch(choices: &mut Choices, wishes: &mut Vec<(Mono, Wish)>) {
+    let mut tape = Tape::new(5);
+    if !choices.chance(&mut tape, 500) {
+        return;
+    }
+    let submitted = wishes.iter().enumerate().filter(|(_, (_, wish))| matches!(wish, Wish::Submit(_)));
+    let submitted: Vec<(usize, Mono)> = submitted.map(|(index, (at, _))| (index, *at)).collect();
+    for (index, at) in submitted {
+        if choices.chance(&mut tape, 600) {
+            let from = at + choices.delay(&mut tape, 20 * MS);
+            wishes.push((from, Wish::AwaitOf(index)));
+            if choices.chance(&mut tape, 150) {
+                wishes.push((from + choices.delay(&mut tape, 50 * MS), Wish::AbandonOf(index)));
+            }
+        }
+        if choices.chance(&mut tape, 300) {
+            wishes.push((at + choices.delay(&mut tape, 300 * MS), Wish::CollectOf(index)));
+        }
+    }
+}
+
 /// In half of the crowds some short jobs end their workers, and do so also between the steps of a job that does nothing
 /// wrong: few other things end a worker just then. They are drawn from a tape of their own, so that nothing else of a
 /// script changes with them.
