@@ -204,7 +204,7 @@ impl Script {
         }
         if choices.chance(tape, 80) {
             hoard(choices, tape, &mut config, &mut wishes);
-            watch(choices, &mut wishes);
+            watch(choices, &mut config, &mut wishes);
         }
         pauses::add(choices, &mut wishes);
         let speeds = [MS, MS, 50 * MS, Duration::from_secs(2), SILENCE_MAX];

@@ -4,6 +4,7 @@ use super::{FIRST_GOOD, FakeTask, Guilt, MS, Wish};
 use crate::choices::{Choices, Tape};
 use offload_core::config::CoreConfig;
 use offload_core::ids::Mono;
+use offload_core::kept::Owner;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -72,15 +73,31 @@ pub(super) fn hoard(
     }
 }
 
-/// Somebody waits for many of the jobs whose results are kept, and few of these are collected. The wishes are drawn from a tape of
-/// their own, so that nothing else of a script changes with them.
-pub(super) fn watch(choices: &mut Choices, wishes: &mut Vec<(Mono, Wish)>) {
+/// Somebody waits for many of the jobs whose results are kept, and few of these are collected. In half of these scripts the jobs come
+/// before there is any result, most of them from one client, and results are kept for long: then there are many that wait for room. All of it is drawn from a tape
+/// of its own, so that nothing else of a script changes with it.
+pub(super) fn watch(choices: &mut Choices, config: &mut CoreConfig, wishes: &mut Vec<(Mono, Wish)>) {
     let mut tape = Tape::new(5);
-    if !choices.chance(&mut tape, 500) {
+    if !choices.chance(&mut tape, 600) {
         return;
     }
-    let submitted = wishes.iter().enumerate().filter(|(_, (_, wish))| matches!(wish, Wish::Submit(_)));
-    let submitted: Vec<(usize, Mono)> = submitted.map(|(index, (at, _))| (index, *at)).collect();
+    let is_burst = choices.chance(&mut tape, 500);
+    if is_burst {
+        config.keep_results = 1000 * MS;
+        config.max_kept_bytes = choices.pick(&mut tape, &[40 << 10, 80 << 10, 160 << 10]);
+    }
+    let mut submitted = Vec::new();
+    for (index, (at, wish)) in wishes.iter_mut().enumerate() {
+        let Wish::Submit(request) = wish else { continue };
+        if is_burst {
+            *at = Mono::default() + Duration::from_micros(10) * index as u32;
+            (request.key, request.deadline) = (None, None);
+            if choices.chance(&mut tape, 800) {
+                (request.client, request.owner) = ("ann".into(), Owner::of("ann"));
+            }
+        }
+        submitted.push((index, *at));
+    }
     for (index, at) in submitted {
         if choices.chance(&mut tape, 600) {
             let from = at + choices.delay(&mut tape, 20 * MS);
