@@ -7,7 +7,8 @@ Needs wrk; the peers are installed into a folder of their own (--folder) by carg
 left out, and said to be.
 
     hello         a constant answer: what the server itself costs
-    echo          64 bytes go through a worker process
+    echo          64 bytes go through a worker process. With hyper, through one of two children, as one would write it by hand:
+                  nothing is bounded, timed, measured, authorized or started again
     primes        a job of about 1 ms: POST 200000
 
 CPU is that of the server and all its children, per request; "loop" is the process that answers alone.
@@ -131,7 +132,7 @@ def hyper_tokio(folder):
     package, target = os.path.join(HERE, "peers/hyper_tokio"), os.path.join(folder, "target")
     subprocess.run(["cargo", "build", "-q", "--release", "--manifest-path", f"{package}/Cargo.toml", "--target-dir", target], check=True)
     port = free_port()
-    return Server("hyper on tokio", [f"{target}/release/hyper_tokio", str(port)], {"hello": "/"}, port=port)
+    return Server("hyper on tokio", [f"{target}/release/hyper_tokio", str(port)], {"hello": "/", "echo": "/echo"}, port=port)
 
 
 def node(folder):
