@@ -155,8 +155,9 @@ mod jsonl {
     /// The most that is read from a program before its input is looked at, in bytes.
     pub const JSONL_READ_MAX: u64 = 1 << 20;
 
-    /// How deep JSON for a program, or of one, is nested at most: as deep as the task `json` reads it.
-    pub const JSONL_DEPTH_MAX: usize = 127;
+    /// How deep JSON for a program, or of one, is nested at most. Its line is an object around it, so that is 127 deep: serde_json
+    /// reads no deeper one. Python's parser reads about a thousand levels.
+    pub const JSONL_DEPTH_MAX: usize = 126;
 
     /// How many digits in a row a number there has at most: Python reads no longer one.
     pub const JSONL_DIGITS_MAX: usize = 4300;

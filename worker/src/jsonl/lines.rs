@@ -1,6 +1,6 @@
 //! The lines, and what they say.
 
-use super::readable::is_readable;
+use super::readable::check_readable;
 use crate::limits::JSONL_BEGINNING_MAX;
 use crate::task::{Output, Task, TaskError};
 use crate::{Bytes, Input, MediaType, TaskContext};
@@ -187,7 +187,7 @@ pub(super) fn job(
 fn json_in(document: &[u8]) -> Result<&RawValue, String> {
     let value =
         serde_json::from_slice(document).map_err(|error| format!("the input is not JSON: {error}"))?;
-    is_readable(value).map_err(|why| format!("the input {why}"))?;
+    check_readable(value).map_err(|why| format!("the input {why}"))?;
     Ok(value)
 }
 
@@ -244,7 +244,7 @@ pub(super) fn answer(line: &[u8], job: &str, produces: &MediaType) -> Result<Ans
         (None, None, None, Some((done, total))) => Ok(Answer::Progress(done, total)),
         (None, None, Some(why), None) => Ok(Answer::Failed(why)),
         (Some(value), None, None, None) => {
-            if let Err(why) = is_readable(value) {
+            if let Err(why) = check_readable(value) {
                 return Ok(Answer::Failed(format!("its output {why}")));
             }
             let is_text = !media_type.is_json() && !media_type.as_str().contains('*');
@@ -281,6 +281,7 @@ pub(super) fn beginning(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::JSONL_DEPTH_MAX;
 
     fn line_of(bytes: &str, media_type: &str, accepts: &str) -> Result<String, String> {
         let input = Input {
@@ -312,6 +313,16 @@ mod tests {
         for broken in ["", "{", "1 2", "\"a\nb", "{\"a\":1}}"] {
             assert!(line_of(broken, "application/json", "*/*").unwrap_err().contains("not JSON"), "{broken}");
         }
+    }
+
+    /// The program parses the line, which is one object deeper than the input in it.
+    #[test]
+    fn the_line_of_the_deepest_input_is_read_by_serde_json() {
+        let deep = |levels| ["[".repeat(levels), "]".repeat(levels)].concat();
+        let line = line_of(&deep(JSONL_DEPTH_MAX), "application/json", "*/*").unwrap();
+        serde_json::from_slice::<serde_json::Value>(line.as_bytes()).unwrap();
+        let why = line_of(&deep(JSONL_DEPTH_MAX + 1), "application/json", "*/*").unwrap_err();
+        assert_eq!(why, "the input is nested deeper than 126");
     }
 
     #[test]

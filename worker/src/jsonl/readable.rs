@@ -1,14 +1,14 @@
-//! JSON of which parsers die. There is no bound on nesting or digits in the format, but there is one in most parsers: Python's
-//! gives up at about a thousand levels and at 4,300 digits, and who reads by recursion runs out of stack.
+//! JSON that many parsers refuse. The format has no bound on nesting or digits, but most parsers have one: serde_json reads 127
+//! levels, Python's parser about a thousand, and numbers of up to 4,300 digits. Others have none, and run out of stack.
 
 use crate::limits::{JSONL_DEPTH_MAX, JSONL_DIGITS_MAX};
 use serde_json::value::RawValue;
 
-/// Whether every program can be expected to read this.
+/// Whether this is within the bounds of serde_json and of Python's parser, as a part of a line.
 ///
 /// # Errors
 /// A sentence without its subject.
-pub(super) fn is_readable(document: &RawValue) -> Result<(), String> {
+pub(super) fn check_readable(document: &RawValue) -> Result<(), String> {
     let (mut depth, mut digits, mut is_text, mut is_escaped) = (0, 0, false, false);
     for byte in document.get().bytes() {
         if is_text {
@@ -38,19 +38,19 @@ mod tests {
     use super::*;
 
     fn verdict(document: &str) -> Result<(), String> {
-        is_readable(serde_json::from_str(document).unwrap())
+        check_readable(serde_json::from_str(document).unwrap())
     }
 
     #[test]
-    fn what_parsers_die_of_is_named_and_nothing_else_is_refused() {
+    fn what_many_parsers_refuse_is_named_and_nothing_else_is_refused() {
         let deep = |levels| ["[".repeat(levels), "]".repeat(levels)].concat();
         let many = ["[", &"{\"a\":[]},".repeat(1000), "1]"].concat();
         let text = ["\"", &"[".repeat(999), "\\\"\\\\\",7"].concat();
-        let sound = [deep(127), many, ["[", &text, "]"].concat(), "7".repeat(4300), "1e400".to_owned()];
+        let sound = [deep(126), many, ["[", &text, "]"].concat(), "7".repeat(4300), "1e400".to_owned()];
         for document in sound {
             verdict(&document).unwrap();
         }
-        assert_eq!(verdict(&deep(128)).unwrap_err(), "is nested deeper than 127");
+        assert_eq!(verdict(&deep(127)).unwrap_err(), "is nested deeper than 126");
         assert!(verdict(&deep(100_000)).is_err());
         let digits = ["[-1.5,", &"7".repeat(4301), "]"].concat();
         assert_eq!(verdict(&digits).unwrap_err(), "has a number of more than 4300 digits");
