@@ -9,7 +9,8 @@
 //!   has no inode                   wait: it is not accepted yet, or closed again, which reading will tell
 //!   has an inode                   it is accepted: send
 //!   SYN_RECV                       send: with TCP_DEFER_ACCEPT it is accepted only when something was sent
-//!   is not there                   wait a moment: the listening socket is being closed, and the reset that tells it is under way
+//!   is not there                   wait a moment: the listening socket is being closed, and the reset that tells it is under way.
+//!                                  Another socket may listen at that port by now
 //!   the kernel does not say        send
 //! ```
 
@@ -37,6 +38,7 @@ const FAMILY_UNIX: u8 = 1;
 const FAMILY_INET: u8 = 2;
 const PROTOCOL_TCP: u8 = 6;
 const TCP_SYN_RECV: u8 = 3;
+const TCP_LISTEN: u8 = 10;
 const ALL_STATES: [u8; 4] = [0xff; 4];
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 
@@ -51,7 +53,8 @@ const TCP_INODE: usize = HEADER + 68;
 pub(super) struct Backlog {
     /// `None` where this cannot be asked, as in a sandbox that forbids netlink.
     kernel: Option<OwnedFd>,
-    /// It has known the other end of a connection over TCP. Where it knows none at all, it does not say that one is gone.
+    /// It has found the other end of a connection over TCP. Only a kernel that has found a connection before is believed when it
+    /// finds none.
     knows_tcp: Cell<bool>,
 }
 
@@ -59,7 +62,7 @@ pub(super) struct Backlog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OtherEnd {
     /// Nobody has it: it was not accepted yet, or is closed.
-    Nobodys,
+    Unowned,
     /// Somebody has it.
     Accepted,
     /// There is none any more. Reading will tell, in a moment.
@@ -86,7 +89,7 @@ impl Backlog {
 
     fn seen_as(&self, inode: Result<u32, Untold>) -> OtherEnd {
         match inode {
-            Ok(0) => OtherEnd::Nobodys,
+            Ok(0) => OtherEnd::Unowned,
             Ok(_) => OtherEnd::Accepted,
             Err(Untold::NotThere) if self.knows_tcp.get() => OtherEnd::Gone,
             Err(_) => OtherEnd::Unknown,
@@ -126,7 +129,12 @@ impl Backlog {
         let answer = self.ask(&question)?;
         let [state] = bytes_at(&answer, TCP_STATE)?;
         let inode = u32::from_ne_bytes(bytes_at(&answer, TCP_INODE)?);
-        (state != TCP_SYN_RECV).then_some(inode).ok_or(Untold::Unknown)
+        match state {
+            TCP_SYN_RECV => Err(Untold::Unknown),
+            // Where there is no such connection, but a listener at its port, the kernel names the listener.
+            TCP_LISTEN => Err(Untold::NotThere),
+            _ => Ok(inode),
+        }
     }
 
     /// The answer to a question about one socket, with its header. The kernel has it ready when the question is sent.
@@ -187,11 +195,11 @@ mod tests {
         let ours: OwnedFd = UnixStream::connect(&path).unwrap().into();
         std::fs::remove_file(&path).unwrap();
         let backlog = Backlog::open();
-        assert_eq!(backlog.other_end(&ours), OtherEnd::Nobodys);
+        assert_eq!(backlog.other_end(&ours), OtherEnd::Unowned);
         let theirs = listener.accept().unwrap();
         assert_eq!(backlog.other_end(&ours), OtherEnd::Accepted);
         drop(theirs);
-        assert_eq!(backlog.other_end(&ours), OtherEnd::Nobodys, "nobody has it any more");
+        assert_eq!(backlog.other_end(&ours), OtherEnd::Unowned, "nobody has it any more");
     }
 
     #[test]
@@ -201,7 +209,8 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let ours: OwnedFd = TcpStream::connect(("127.0.0.1", port)).unwrap().into();
             let backlog = Backlog::open();
-            assert_eq!(backlog.other_end(&ours), OtherEnd::Nobodys, "{place}");
+            assert_eq!(backlog.other_end(&ours), OtherEnd::Unowned, "{place}");
+            assert!(backlog.knows_tcp.get(), "{place}");
             let theirs = listener.accept().unwrap();
             assert_eq!(backlog.other_end(&ours), OtherEnd::Accepted, "{place}");
             drop(theirs);
@@ -217,6 +226,20 @@ mod tests {
         assert_eq!(backlog.seen_as(Err(Untold::NotThere)), OtherEnd::Unknown);
         backlog.knows_tcp.set(true);
         assert_eq!(backlog.seen_as(Err(Untold::NotThere)), OtherEnd::Gone);
+    }
+
+    /// The kernel names the listener, which is not the other end of anything.
+    #[test]
+    fn a_connection_that_is_gone_is_not_taken_for_the_socket_that_listens_at_its_port() {
+        for place in ["127.0.0.1:0", "[::]:0"] {
+            let listener = TcpListener::bind(place).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let [theirs, ours] = [port, 1].map(|port| SocketAddrV4::new([127, 0, 0, 1].into(), port));
+            let backlog = Backlog::open();
+            let found = backlog.inode_at(theirs, ours);
+            assert!(matches!(found, Err(Untold::NotThere)), "{place}: {found:?}");
+            drop(listener);
+        }
     }
 
     #[test]

@@ -138,8 +138,9 @@ impl<'a> Exchange<'a> {
     fn pause(&mut self) -> Option<Timespec> {
         let waited = self.waiting_since?.elapsed();
         let waits = match self.backlog.other_end(&self.stream) {
-            OtherEnd::Nobodys => true,
-            // A server under attack may know its clients only by what they send (SYN cookies).
+            OtherEnd::Unowned => true,
+            // Without a reset, the connection may exist all the same: a listener that answers with SYN cookies, and whose backlog is
+            // full, knows nothing of a connection until something is sent on it.
             OtherEnd::Gone => self.gone_since.get_or_insert_with(Instant::now).elapsed() < HTTP_APP_RESET_MAX,
             OtherEnd::Accepted | OtherEnd::Unknown => false,
         };
