@@ -53,8 +53,9 @@ def multiplied(value, factor, key=""):
     return value * factor if is_number and (key in RATES or key.endswith("_us")) else value
 
 
-def holds_other_figures(browser, file):
-    """The page's own script, with other figures."""
+def holds_other_figures(browser, file, plots):
+    """The page's own script, with other figures, which draws as many plots as before."""
+    drawn = f"document.querySelectorAll('svg[data-plot]').length === {plots} && {DRAWN}"
     with open(file, encoding="utf-8") as page:
         page = page.read()
     script = re.search(r"<script>(.*?)</script>", page, re.S).group(1)
@@ -65,7 +66,7 @@ def holds_other_figures(browser, file):
             other = json.dumps(json.dumps(multiplied(data, factor)))
             browser.value(f"document.querySelector('#data').textContent = {other}; document.querySelector('#report').replaceChildren();\n{script}")
             browser.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-            browser.until("the plots are drawn", DRAWN)
+            browser.until(f"the {plots} plots are drawn", drawn)
             outside = browser.value(OUTSIDE)
             expect(not outside, f"{name}, all figures times {factor:.2f}: outside of the plot: {outside}")
             expect(browser.value(BROKEN) == 0, f"{name}, all figures times {factor:.2f}: a mark has no place")
@@ -108,7 +109,7 @@ def main(file, picture=None, others=False):
             with open(picture, "w") as out:
                 out.write(kept + "\n")
         if others:
-            holds_other_figures(browser, file)
+            holds_other_figures(browser, file, len(plots))
         expect(not browser.complaints, f"the browser complains: {browser.complaints}")
 
 
