@@ -96,11 +96,7 @@ impl Application {
 
     /// Ends this process, for this reason, while a job runs. The supervisor is told what an exit cannot say.
     pub(super) fn end_during(&mut self, broken: Broken, job: (u64, u32), begun: Begun) -> ! {
-        let broken = match broken {
-            // Its connections are closed a moment before it has ended.
-            Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => Broken::Ended,
-            other => other,
-        };
+        let broken = self.or_its_end(broken);
         match (&broken, begun) {
             (_, Begun::No) => self.program.tell_not_begun(job),
             // What it did may have to do with the job before, so this one is not blamed; nor is it run twice if it must not.
@@ -112,16 +108,27 @@ impl Application {
             }
             _ => {}
         }
-        self.end_as(broken)
+        self.end_now(broken)
     }
 
     /// Ends this process, for this reason.
     pub(super) fn end_as(&mut self, broken: Broken) -> ! {
+        let broken = self.or_its_end(broken);
+        self.end_now(broken)
+    }
+
+    /// The connections of an application that ends are closed a moment before it has ended. Then its end is the reason.
+    fn or_its_end(&self, broken: Broken) -> Broken {
+        match broken {
+            Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => Broken::Ended,
+            other => other,
+        }
+    }
+
+    fn end_now(&mut self, broken: Broken) -> ! {
         match broken {
             Broken::Ended => self.program.end_as_it_did(),
             Broken::Unwanted => self.program.end_unwanted(),
-            // Its connections are closed a moment before it has ended.
-            Broken::Closed(_) if self.program.ends_within(HTTP_APP_END_MAX) => self.program.end_as_it_did(),
             Broken::Closed(why) | Broken::Wrong(why) => self.program.end_broken(&format!("it {why}")),
         }
     }
