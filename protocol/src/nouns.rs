@@ -59,6 +59,12 @@ pub enum FailureKind {
     OutOfMemory,
 }
 
+/// The exit code of a worker whose program broke its promises (`EX_PROTOCOL` of sysexits.h). It says how in its last lines.
+pub const EXIT_BROKEN_PROMISE: i32 = 76;
+
+/// What stands before that in the line that says it.
+pub const BROKEN_PROMISE: &str = "the program broke its promises: ";
+
 /// What has become of the program that a worker stands in front of ([`PROGRAMS`](crate::messages::PROGRAMS)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProgramNews<'a> {

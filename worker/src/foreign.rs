@@ -20,7 +20,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal as SignalName;
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::messages::FromWorker;
-use offload_protocol::nouns::{ProgramNews, cut};
+use offload_protocol::nouns::{BROKEN_PROMISE, EXIT_BROKEN_PROMISE, ProgramNews, cut};
 use offload_protocol::outbox::Outbox;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
@@ -40,9 +40,6 @@ use std::time::{Duration, Instant};
 
 /// Variables of a worker that are not for the program behind it.
 const OWN_VARIABLES: &str = "OFFLOAD_";
-
-/// The exit code of an adapter whose program broke its promises (`EX_PROTOCOL` of sysexits.h).
-const EXIT_BROKEN_PROMISE: i32 = 76;
 
 /// What shells make of a signal, if it cannot be repeated.
 const EXIT_BY_SIGNAL: i32 = 128;
@@ -265,7 +262,7 @@ impl Foreign {
     /// Kills the program, which has broken its promises, and ends this process.
     pub(crate) fn end_broken(&mut self, why: &str) -> ! {
         self.kill();
-        complain(format_args!("the program broke its promises: {why}"));
+        complain(format_args!("{BROKEN_PROMISE}{why}"));
         std::process::exit(EXIT_BROKEN_PROMISE);
     }
 

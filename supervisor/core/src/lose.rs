@@ -30,7 +30,8 @@ use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{EXCUSED_MAX, LAST_LINES_KEPT, LATE_TESTS_MAX, LOST_ATTEMPTS_KEPT, UNSTARTED_MAX};
-use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
+use offload_protocol::limits::MESSAGE_MAX;
+use offload_protocol::nouns::{BROKEN_PROMISE, EXIT_BROKEN_PROMISE, ErrorDetail, OutcomeCode, Usage, cut};
 use std::time::Duration;
 
 /// What is known of the end of a worker.
@@ -283,9 +284,20 @@ fn remember_lost(job: &mut Job, lost: LostAttempt) {
 
 /// The error of a job that is given up after this many attempts that ended their workers.
 fn blame_error(lost: &LostAttempt, attempts: u32, allowed: u32) -> ErrorDetail {
-    let message = format!("{} in attempt {attempts} of {}", lost.what, allowed.max(attempts));
+    let mut message = format!("{} in attempt {attempts} of {}", lost.what, allowed.max(attempts));
+    if let Some(how) = broken_promise(lost) {
+        message = format!("{message}; its worker printed: {BROKEN_PROMISE}{how}");
+    }
     let (signal, exit_code) = (lost.exit.signal(), lost.exit.code());
-    ErrorDetail { signal, exit_code, ..outcome::error(lost.code, message) }
+    ErrorDetail { signal, exit_code, ..outcome::error(lost.code, cut(&message, MESSAGE_MAX)) }
+}
+
+/// How the program broke its promises, if the worker that stood in front of it ended for that and said so. The exit code alone
+/// tells nobody, and a program may have the same one.
+fn broken_promise(lost: &LostAttempt) -> Option<&str> {
+    let is_why = lost.code == OutcomeCode::WorkerCrashed && lost.exit == Exit::Code(EXIT_BROKEN_PROMISE);
+    let mut said = lost.last_lines.iter().rev().filter(|_| is_why);
+    said.find_map(|line| line.split_once(BROKEN_PROMISE)).map(|(_, how)| how)
 }
 
 /// The error of a job that ran, is innocent, and must not run again.

@@ -1,6 +1,6 @@
 //! How applications start and end, and who is told of it.
 
-use super::{Application, PREFACE};
+use super::{Application, PREFACE, message};
 use serde_json::{Value, json};
 use std::path::Path;
 use tests::harness::{children_of, command, processes_with, run, signal, until};
@@ -21,6 +21,11 @@ fn a_connection_that_is_broken_is_a_crash_of_its_worker_and_of_nobody_else() {
             assert_eq!((&jobs[0]["output"], &jobs[2]["output"]), (&json!(1), &json!(2)), "{ran:?}");
             assert_eq!(jobs[1]["outcome"], "worker_crashed", "{ran:?}");
             assert!(ran.stderr.contains("the connection before its answer was complete"), "{ran:?}");
+            assert_eq!(jobs[1]["error"]["exit_code"], 76, "{ran:?}");
+            let told =
+                "exit code 76 in attempt 1 of 1; its worker printed: the program broke its promises: it ";
+            assert!(message(&jobs[1]).starts_with(told), "{ran:?}");
+            assert!(message(&jobs[1]).contains("the connection before its answer was complete"), "{ran:?}");
         }
     }
 }
