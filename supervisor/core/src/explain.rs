@@ -190,6 +190,8 @@ impl Core {
         let own_backlog = planned(job.expected()).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
         let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
         let is_paused = self.pauses.holds(task);
+        let places: Vec<SlotIndex> =
+            self.slots_of(program).filter(|slot| self.may_ever_take(*slot, job.is_suspect)).collect();
         let expected = if is_paused || !self.fits_into_share(job) {
             Err(WhyUnknown::HeldUp)
         } else if job.line().standing == Standing::OnProbation {
@@ -199,10 +201,10 @@ impl Core {
         } else if self.program_here() == Some(program) {
             Err(WhyUnknown::Threads)
         } else {
-            self.foresee_start(now, program, queues.backlog.min(turns)).ok_or(WhyUnknown::Workers)
+            self.foresee_start(now, program, &places, queues.backlog.min(turns)).ok_or(WhyUnknown::Workers)
         };
         let slots: Vec<_> =
-            self.slots_of(program).map(|slot| &self.slots[slot]).filter(|slot| slot.is_there()).collect();
+            places.iter().map(|slot| &self.slots[*slot]).filter(|slot| slot.is_there()).collect();
         let ready = slots.iter().filter(|slot| slot.is_ready()).count();
         let busy = slots.iter().filter(|slot| slot.load().is_some()).count();
         Some(Waiting {
@@ -238,11 +240,17 @@ impl Core {
             .all(|(other_id, other)| !is_before(other_id, other) || other.expected_run.duration().is_some())
     }
 
-    /// How long until one slot is free, if the work ahead is spread over the slots as they become free. Slots whose
+    /// How long until one of these slots is free, if the work ahead is spread over them as they become free. Slots whose
     /// time is unknown are left out; `None` if it is unknown for all.
-    fn foresee_start(&self, now: Mono, program: ProgramIndex, ahead: Duration) -> Option<Duration> {
+    fn foresee_start(
+        &self,
+        now: Mono,
+        program: ProgramIndex,
+        places: &[SlotIndex],
+        ahead: Duration,
+    ) -> Option<Duration> {
         // Of a worker that is stopped, nobody knows when it goes on.
-        let ready = self.slots_of(program).filter(|slot| self.slots[*slot].is_ready());
+        let ready = places.iter().copied().filter(|slot| self.slots[*slot].is_ready());
         let mut free: Vec<Duration> = ready.filter_map(|slot| self.free_in(now, program, slot)).collect();
         free.sort_unstable();
         let mut busy = ahead;

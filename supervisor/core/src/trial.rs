@@ -116,9 +116,14 @@ impl Core {
     pub(super) fn unproven_slot(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
         let is_suspect = self.jobs.get(job).is_none_or(|job| job.is_suspect);
         let open = self.programs[program].open_unproven.iter().map(|&(_, slot)| slot);
-        let judging = open.filter(|&slot| !is_suspect || self.slots[slot].role != Role::Trial);
+        let judging = open.filter(|&slot| self.may_ever_take(slot, is_suspect));
         let offering = judging.filter(|&slot| self.promise_to(slot, job).is_some());
         offering.min_by_key(|&slot| (self.slots[slot].role != Role::Trial, slot))
+    }
+
+    /// Whether the worker in this place may be given such a job at all: the one on trial is given no suspects.
+    pub(super) fn may_ever_take(&self, slot: SlotIndex, is_suspect: bool) -> bool {
+        !is_suspect || self.slots[slot].role != Role::Trial
     }
 
     /// The version on trial.

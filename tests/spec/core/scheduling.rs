@@ -370,6 +370,24 @@ fn nobody_is_told_when_a_job_starts_while_nothing_is_known_of_what_runs() {
     assert_eq!(why(other), Err(WhyUnknown::JobsBefore));
 }
 
+/// Nobody knows when it goes on.
+#[test]
+fn no_start_is_foreseen_from_a_worker_that_is_stopped() {
+    let mut pool = slots(1, |config| config.spares = 0);
+    let known = pool.submit("sum");
+    pool.start(known);
+    pool.finish_after(known, 100 * MS);
+    let runs = pool.submit("sum");
+    let worker = pool.start(runs);
+    let waits = pool.submit("sum");
+    assert!(foretold(&pool, waits).is_some());
+    pool.event(Event::Stopped { worker });
+    let waiting = pool.core.explain(pool.now, waits).unwrap().waiting.unwrap();
+    assert_eq!((waiting.slots, waiting.expected), ((1, 0, 1), Err(WhyUnknown::Workers)));
+    pool.event(Event::Continued { worker });
+    assert!(foretold(&pool, waits).is_some());
+}
+
 #[test]
 fn an_expected_wait_includes_what_is_left_of_the_running_jobs() {
     let mut pool = slots(1, |config| config.spares = 0);

@@ -1,5 +1,6 @@
 //! A new version on trial beside the old workers, and what is started after it was taken back.
 
+use offload_core::WhyUnknown;
 use offload_core::action::{Notice, ReloadEnd};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
@@ -102,6 +103,28 @@ fn a_job_whose_worker_has_ended_is_not_given_to_a_version_on_trial() {
         pool.crash_the_worker_running(guilty);
         assert!(pool.workers.contains_key(&tried) && !pool.reloads.iter().any(is_old));
     }
+}
+
+#[test]
+fn a_version_on_trial_is_not_among_the_workers_that_a_job_whose_worker_has_ended_waits_for() {
+    let mut pool = pool(1, 0);
+    for task in ["charge", "sum"] {
+        let job = pool.submit(task);
+        pool.start(job);
+        pool.finish_after(job, 100 * MS);
+    }
+    let suspect = pool.submit("sum");
+    let old = pool.start(suspect);
+    reload(&mut pool, 1);
+    let tried = tried(&pool);
+    pool.workers_start_with(Start::Wait);
+    pool.exit(old, Exit::Signal(9));
+    let [runs, waits] = [0; 2].map(|_| pool.submit("charge"));
+    assert_eq!(pool.start(runs), tried);
+    let waiting = |job| pool.core.explain(pool.now, job).unwrap().waiting.unwrap();
+    let (of_suspect, of_other) = (waiting(suspect), waiting(waits));
+    assert_eq!((of_suspect.slots, of_suspect.expected), ((1, 0, 0), Err(WhyUnknown::Workers)));
+    assert!(of_other.slots == (2, 1, 1) && of_other.expected.is_ok(), "{of_other:?}");
 }
 
 #[test]
