@@ -54,11 +54,25 @@ pub struct Explanation {
     pub behind: Option<JobId>,
     /// For a queued job: why it waits.
     pub waiting: Option<Waiting>,
-    /// For a job that is held back: its client's account, how many bytes are kept on that account, and how many are
-    /// free.
-    pub held: Option<(Arc<str>, u64, u64)>,
+    /// For a job that is held back: why.
+    pub held: Option<Held>,
     /// The job that its key stood for before the key expired.
     pub key_before: Option<JobId>,
+}
+
+/// Why a job is held back until there is room to keep its output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its client's account.
+    pub account: Arc<str>,
+    /// How many bytes are kept of that account's jobs that have ended.
+    pub kept_bytes: u64,
+    /// How many bytes are free in total.
+    pub free_bytes: u64,
+    /// It has a key, so it does not count whether somebody waits for it.
+    pub has_key: bool,
+    /// If somebody waits for it: the job that its account has beyond its share already.
+    pub beyond: Option<JobId>,
 }
 
 /// Why a job waits.
@@ -162,13 +176,21 @@ impl Core {
             },
             behind: self.runs_before(id, job.state),
             waiting: self.explain_waiting(now, id),
-            held: (job.state == JobState::Held).then(|| {
-                let ended = self.promises.kept_of_ended();
-                let free = self.config.max_kept_bytes.saturating_sub(ended.all().bytes);
-                (self.account_of(job).clone(), ended.of(self.account_of(job)).bytes, free)
-            }),
+            held: (job.state == JobState::Held).then(|| self.explain_held(id, job)),
             key_before: job.past.key_before,
         })
+    }
+
+    fn explain_held(&self, id: JobId, job: &Job) -> Held {
+        let (account, ended) = (self.account_of(job), self.promises.kept_of_ended());
+        let limit = self.config.max_kept_bytes;
+        Held {
+            account: account.clone(),
+            kept_bytes: ended.of(account).bytes,
+            free_bytes: limit.saturating_sub(ended.all().bytes),
+            has_key: self.promises.is_keyed(id),
+            beyond: self.promises.held_by_one_beyond(id, account, limit),
+        }
     }
 
     /// The job that runs where this one lies in the tray.

@@ -180,7 +180,7 @@ impl Promises {
     }
 
     /// Whether the promise is to remember a key.
-    fn is_keyed(&self, job: JobId) -> bool {
+    pub(super) fn is_keyed(&self, job: JobId) -> bool {
         self.by_job.get(&job).is_some_and(|promise| promise.key.is_some())
     }
 

@@ -9,8 +9,7 @@ use offload_core::jobs::JobState;
 use offload_core::kept::whose;
 use offload_core::outcome::human;
 use offload_core::registry::Class;
-use offload_core::{Explanation, Waiting, WhyUnknown};
-use std::sync::Arc;
+use offload_core::{Explanation, Held, Waiting, WhyUnknown};
 use std::time::Duration;
 
 /// The shortest expected wait that is shown: forecasts are not more exact than this.
@@ -57,7 +56,10 @@ impl Hub {
             JobState::Queued | JobState::Paused => {
                 job.waiting.as_ref().map_or_else(Vec::new, |waiting| why_waiting(job, waiting))
             }
-            JobState::Held => job.held.iter().map(why_held).collect(),
+            JobState::Held => {
+                let beyond = |held: &Held| held.beyond.map(|beyond| self.name(beyond));
+                job.held.iter().flat_map(|held| why_held(held, beyond(held))).collect()
+            }
             JobState::Assigned { .. } => vec![self.why_given(job)],
             JobState::Running { .. } => self.why_running(job),
             JobState::Here { .. } => job.here.iter().map(|ran| why_here(*ran)).collect(),
@@ -156,15 +158,31 @@ fn class(class: Class) -> &'static str {
     }
 }
 
-fn why_held((account, kept, free): &(Arc<str>, u64, u64)) -> String {
-    format!(
-        "it is its turn, but its output is to be kept and there is no room: results and keys that are kept for {} hold \
-         {kept} bytes, {free} bytes are free, and one client may keep as much as it leaves free, and somewhat less while its \
-         jobs wait for that; it goes on when \
-         results without a key are collected, when the time of others is over, or, if anything is free and it has no key, \
-         when somebody waits for it (of one client, one such job at a time)",
-        whose(account)
-    )
+/// `beyond` is the name of the job that its account has beyond its share.
+fn why_held(held: &Held, beyond: Option<String>) -> Vec<String> {
+    let Held { account, kept_bytes, free_bytes, .. } = held;
+    let of_waiters = match beyond {
+        Some(job) => format!(
+            "somebody waits for it, and of such jobs a client has one at a time beyond its share: now that is job {job}, whose \
+             output has to be collected first"
+        ),
+        None if held.has_key => {
+            "whether somebody waits for it does not count, because it has a key".to_owned()
+        }
+        None => "if anything is free, a client may have one job that somebody waits for beyond its share"
+            .to_owned(),
+    };
+    vec![
+        format!(
+            "it is its turn, but there is no room to keep its output: {kept_bytes} bytes are kept for {} and {free_bytes} are \
+             free, and a client may keep as much as it leaves free",
+            whose(account)
+        ),
+        "it goes on when somewhat more than that is free: when results without a key are collected, or the time of others \
+         is over"
+            .to_owned(),
+        of_waiters,
+    ]
 }
 
 fn why_here(ran: Duration) -> String {
@@ -291,6 +309,18 @@ mod tests {
         assert!(told(Some(Duration::from_secs(2))).ends_with("the next such job is tried in 2 s"));
         assert!(told(Some(Duration::ZERO)).ends_with("as soon as a worker has nothing else to do"));
         assert!(told(None).ends_with("it waits while another such job is tried"));
+    }
+
+    #[test]
+    fn a_held_job_is_told_what_is_full_what_makes_room_and_what_a_waiter_changes() {
+        let held =
+            |has_key| Held { account: "me".into(), kept_bytes: 70, free_bytes: 58, has_key, beyond: None };
+        let told = why_held(&held(false), Some("01J".to_owned()));
+        assert!(told[0].contains("70 bytes are kept for client me and 58 are free"), "{told:?}");
+        assert!(told[1].contains("results without a key are collected"), "{told:?}");
+        assert!(told[2].ends_with("now that is job 01J, whose output has to be collected first"), "{told:?}");
+        assert!(why_held(&held(false), None)[2].contains("if anything is free"));
+        assert!(why_held(&held(true), None)[2].contains("it has a key"));
     }
 
     #[test]

@@ -113,6 +113,19 @@ fn a_job_that_nobody_waits_for_any_more_does_not_keep_the_place_for_itself() {
     assert!(is_held(&pool, first), "the share counts for it");
 }
 
+#[test]
+fn a_held_job_that_somebody_waits_for_names_the_one_whose_output_has_to_be_collected() {
+    let (mut pool, _, [beyond, next, last, of_nobody]) = over_its_share(["charge"; 4]);
+    pool.event(Event::Abandoned { job: of_nobody });
+    let named = |pool: &PoolUnderTest, job| pool.core.explain(pool.now, job).and_then(|job| job.held?.beyond);
+    run(&mut pool, beyond, 9 * KIB);
+    assert_eq!([next, last].map(|job| named(&pool, job)), [Some(beyond); 2]);
+    assert!(is_held(&pool, of_nobody) && named(&pool, of_nobody).is_none());
+    collect(&mut pool, beyond);
+    run(&mut pool, next, 9 * KIB);
+    assert_eq!(named(&pool, last), Some(next));
+}
+
 /// Nobody has a reason to collect what is not there.
 #[test]
 fn a_job_that_leaves_little_does_not_keep_the_place_beyond_the_share() {

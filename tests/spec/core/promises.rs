@@ -1,5 +1,6 @@
 //! What is kept after the end of a job, for how long, and what happens when there is no room for it.
 
+use offload_core::Held;
 use offload_core::action::{Keep, LetterKept, Notice, Released};
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest, Key};
@@ -189,7 +190,9 @@ fn a_job_for_whose_output_there_is_no_room_waits_until_one_is_collected() {
     let (mut pool, jobs) = hoarding();
     assert_eq!(state(&pool, jobs[1]), Some(JobState::Held));
     let held = pool.core.explain(pool.now, jobs[1]).unwrap().held;
-    assert_eq!(held, Some(("me".into(), 10 << 10, 6 << 10)));
+    let (kept_bytes, free_bytes) = (10 << 10, 6 << 10);
+    let expected = Held { account: "me".into(), kept_bytes, free_bytes, has_key: false, beyond: None };
+    assert_eq!(held, Some(expected));
     let other = pool.submit_with("charge", by("me"));
     pool.run(other);
     pool.event(Event::Collected { job: jobs[0] });

@@ -25,6 +25,12 @@ impl Promises {
         }
     }
 
+    /// The job that its account has beyond its share, if this one is held back although somebody waits for it.
+    pub(crate) fn held_by_one_beyond(&self, job: JobId, account: &str, limit: u64) -> Option<JobId> {
+        let is_awaited = self.held_awaited.get(account).is_some_and(|jobs| jobs.contains(&job));
+        self.beyond(account).filter(|_| is_awaited && self.has_one_beyond(account, limit))
+    }
+
     /// If it was the job that its account had beyond its share, another one may be that.
     pub(crate) fn is_not_beyond(&mut self, job: JobId) {
         let Some(promise) = self.by_job.get(&job) else { return };
