@@ -81,6 +81,23 @@ fn a_job_is_given_back_although_worker_after_worker_ends_before_it_has_started_i
     assert!(pool.ended[&job].lost.iter().all(|lost| !lost.is_blamed));
 }
 
+/// Of a program that has never done a job, such deaths are failed starts, and five of them are the limit. Of one that has, they are
+/// excused until the job is on probation, and so are its tests: twelve of them at the longest pause are the limit. The worker that
+/// had done other jobs is not held against it.
+#[test]
+fn a_job_that_no_worker_lives_to_start_is_given_up_earlier_if_its_program_has_never_done_a_job() {
+    for (mut pool, most) in [(PoolUnderTest::slots(1), 5), (tiny(1), 1 + 1 + 6 + 12)] {
+        let job = pool.submit("charge");
+        let mut deaths = 0;
+        while pool.outcome(job).is_none() {
+            let worker = worker_with(&mut pool, job);
+            pool.exit(worker, Exit::Signal(11));
+            deaths += 1;
+        }
+        assert_eq!((pool.outcome(job), deaths), (Some(Unavailable), most), "{}", pool.message(job));
+    }
+}
+
 #[test]
 fn a_job_that_no_worker_lives_to_start_is_tried_ever_more_slowly_and_keeps_no_other_waiting() {
     let mut pool = tiny(1);
