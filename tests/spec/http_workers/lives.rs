@@ -30,27 +30,6 @@ fn a_connection_that_is_broken_is_a_crash_of_its_worker_and_of_nobody_else() {
     }
 }
 
-/// The application writes down how long it lives on. Whatever else the machine does, the shortest of three lives is no longer than
-/// the one wait of half a second, and a bit.
-#[test]
-fn an_application_that_closes_its_connection_and_goes_on_is_waited_for_once() {
-    let application = Application::new(
-        "whole()\n\
-         begun = time.monotonic()\n\
-         connection.close()\n\
-         while True: open(f'{sys.argv[0]}.{os.getpid()}.life', 'w').write(str(time.monotonic() - begun)); time.sleep(0.01)",
-    );
-    let job = application.run(&["again", "1"]).code(125).json();
-    assert_eq!(job["attempts"], 3, "{job}");
-    let files = std::fs::read_dir(application.folder.path()).expect("its folder");
-    let files = files.map(|file| file.expect("a file").path());
-    let lives = files.filter(|file| file.extension().is_some_and(|ending| ending == "life"));
-    let seconds = |file| std::fs::read_to_string(file).ok()?.parse::<f64>().ok();
-    let lives: Vec<f64> = lives.filter_map(seconds).collect();
-    let shortest = lives.iter().copied().fold(f64::INFINITY, f64::min);
-    assert!((0.4..0.9).contains(&shortest), "{lives:?}");
-}
-
 #[test]
 fn the_end_of_the_application_is_what_is_reported() {
     let application = Application::new(
