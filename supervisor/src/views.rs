@@ -52,6 +52,9 @@ pub struct Status {
     pub dead_letters: DeadCounts,
     /// `accepted`, `rejected`, `queued`, `running`, and one counter for each outcome.
     pub jobs: BTreeMap<String, u64>,
+    /// How many jobs were rejected, by the reason. The counters in `jobs` are of jobs that were accepted.
+    #[serde(default)]
+    pub rejections: BTreeMap<String, u64>,
     /// Whether the counts of jobs balance.
     pub ledger: LedgerView,
     /// Measurements of the event loop.

@@ -150,3 +150,21 @@ fn status_answers_at_once_while_a_large_document_is_worked_on() {
     let ran = job.join().unwrap().ok();
     assert_eq!(ran.json()["values"], 4_000_002);
 }
+
+#[test]
+fn the_status_counts_what_was_rejected_by_the_reason() {
+    let daemon = Daemon::start(&["--workers", "1", "--max-jobs", "1"]);
+    for _ in 0..2 {
+        daemon.run(&["submit", "no-such-task", "x"]).code(4);
+    }
+    let sleep = ["submit", "--detach", "sleep", "600000"];
+    daemon.run(&sleep).ok();
+    daemon.worker_running("sleep");
+    daemon.run(&sleep).ok();
+    daemon.run(&sleep).code(4);
+    let status = daemon.status();
+    assert_eq!(status["jobs"]["rejected"], 3);
+    assert_eq!(status["rejections"], json!({ "overloaded": 1, "unknown_task": 2 }));
+    let text = daemon.run(&["status"]).ok().text();
+    assert!(text.contains("3 rejected (1 overloaded, 2 unknown_task)"), "{text}");
+}

@@ -90,7 +90,10 @@ fn queue(queue: &views::QueueCounts) -> String {
 
 fn jobs(status: &views::Status) -> String {
     let counted = |name: &str| format!("{} {name}", status.jobs.get(name).copied().unwrap_or(0));
-    NOT_OUTCOMES.map(counted).join(", ")
+    let rejections = status.rejections.iter().map(|(code, count)| format!("{count} {code}"));
+    let why = rejections.collect::<Vec<_>>().join(", ");
+    let why = if why.is_empty() { why } else { format!(" ({why})") };
+    NOT_OUTCOMES.map(|name| counted(name) + if name == "rejected" { &why } else { "" }).join(", ")
 }
 
 fn outcomes(status: &views::Status) -> String {
@@ -141,8 +144,9 @@ I/O pool    4 threads, 0 busy, 0 queued, 0 stuck
         let status: views::Status = serde_json::from_str(document).unwrap();
         assert_eq!(render(&status), expected);
         let paused = views::PausedView { all: false, tasks: vec!["echo".to_owned()] };
-        assert!(
-            render(&views::Status { paused, ..status }).ends_with("paused      the task echo is paused\n")
-        );
+        let rejections = [("overloaded".to_owned(), 2), ("quota".to_owned(), 1)].into();
+        let rendered = render(&views::Status { paused, rejections, ..status });
+        assert!(rendered.contains("10 accepted, 0 rejected (2 overloaded, 1 quota), 0 queued"), "{rendered}");
+        assert!(rendered.ends_with("paused      the task echo is paused\n"), "{rendered}");
     }
 }

@@ -46,6 +46,7 @@ impl Hub {
             kept: self.kept_counts(),
             dead_letters: self.dead_counts(),
             jobs: self.job_counts(),
+            rejections: self.rejections(),
             ledger: LedgerView { balanced: self.core.is_balanced() },
             event_loop: self.loop_view(),
             io_pool,
@@ -144,6 +145,14 @@ impl Hub {
         counts.insert("queued".to_owned(), waiting as u64);
         counts.insert("running".to_owned(), running as u64);
         counts
+    }
+
+    fn rejections(&self) -> BTreeMap<String, u64> {
+        let counted = OutcomeCode::ALL.iter().map(|code| (code, self.core.tally().rejected_as(*code)));
+        counted
+            .filter(|(_, count)| *count > 0)
+            .map(|(code, count)| (code.as_str().to_owned(), count))
+            .collect()
     }
 
     fn kept_counts(&self) -> KeptCounts {
