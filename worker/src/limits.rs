@@ -120,6 +120,10 @@ mod http_app {
     /// How long a connection to a port may take to be made. What listens on this machine takes it at once.
     pub const HTTP_APP_CONNECT_MAX: Duration = Duration::from_secs(5);
 
+    /// How long an application may take until it accepts the connection of the next job. It may still do something after its last
+    /// answer.
+    pub const HTTP_APP_ACCEPT_MAX: Duration = Duration::from_secs(5);
+
     /// How long to wait at least before it is looked again whether an application has accepted a connection. After a while it is half the
     /// time that has passed.
     pub const HTTP_APP_ACCEPT_LOOK_MIN: Duration = Duration::from_micros(50);

@@ -42,6 +42,25 @@ fn an_application_that_closes_its_listener_after_its_answer_costs_the_next_job_n
     ));
 }
 
+/// The time of a job that has not begun does not count: it would be blamed for what the application does after the job before.
+#[test]
+fn a_job_that_an_application_never_accepts_is_given_back_whatever_its_time_limit() {
+    let application = Application::new(
+        "x = json.loads(whole()); answer(json.dumps(x)); connection.close()\n\
+         if x == 0: time.sleep(600)",
+    );
+    std::thread::scope(|scope| {
+        for (place, task) in [("{socket}", "t"), ("{port}", "t"), ("{port}", "again")] {
+            let application = &application;
+            scope.spawn(move || {
+                let words = ["--timeout", "4s", task, "0", "1"];
+                let jobs = application.run_at(place, &words).ok().json_lines();
+                assert_eq!((&jobs[1]["output"], &jobs[1]["attempts"]), (&json!(1), &json!(1)), "{jobs:?}");
+            });
+        }
+    });
+}
+
 /// It waits until the next job is in its backlog, for sure.
 #[test]
 fn a_job_in_the_backlog_of_an_application_that_dies_is_given_back() {

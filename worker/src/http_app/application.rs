@@ -1,12 +1,12 @@
 //! An application: its process, and where it listens.
 
-use super::backlog::Backlog;
-use super::exchange::{Begun, Broken, Exchange};
+use super::backlog::{Backlog, OtherEnd};
+use super::exchange::{Begun, Broken, Exchange, until_next_look};
 use super::place::Place;
 use super::request::Request;
 use crate::behind::Behind;
 use crate::foreign::Foreign;
-use crate::limits::{HTTP_APP_END_MAX, HTTP_APP_LOOK, HTTP_APP_TOLD_AFTER};
+use crate::limits::{HTTP_APP_ACCEPT_MAX, HTTP_APP_END_MAX, HTTP_APP_LOOK, HTTP_APP_TOLD_AFTER};
 use crate::task::complain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cell::RefCell;
@@ -23,8 +23,9 @@ pub(super) struct Application {
     program: Foreign,
     place: Place,
     backlog: Backlog,
-    /// For the next job. It is made before the supervisor is told that the job begins, which cannot begin without.
-    connection: Option<OwnedFd>,
+    /// For the next job, and whether the application has accepted it, as far as that can be seen. It is made before the supervisor is
+    /// told that the job begins, which cannot begin without.
+    connection: Option<(OwnedFd, bool)>,
     /// Why it has to end, found out while no job ran.
     end: Option<Broken>,
 }
@@ -68,11 +69,11 @@ impl Application {
 
     /// Sends it a request.
     pub(super) fn ask(&mut self, request: Request) -> Result<Exchange<'_>, Broken> {
-        let stream = match self.connection.take() {
-            Some(stream) => stream,
-            None => self.connect()?,
+        let (stream, is_accepted) = match self.connection.take() {
+            Some(connection) => connection,
+            None => (self.connect()?, false),
         };
-        Ok(Exchange::new(&self.program, &self.backlog, stream, request))
+        Ok(Exchange::new(&self.program, &self.backlog, (stream, is_accepted), request))
     }
 
     fn connect(&self) -> Result<OwnedFd, Broken> {
@@ -90,8 +91,31 @@ impl Application {
                 "sent something, or closed the connection, before it was asked".to_owned(),
             ));
         }
-        self.connection = Some(stream);
+        let is_accepted = self.wait_until_it_accepts(&stream)?;
+        self.connection = Some((stream, is_accepted));
         Ok(())
+    }
+
+    /// Waits until the application has accepted the connection: a job that is not accepted has not begun, and its time does not count.
+    /// False if the other end is gone, so that a reset is to be waited for.
+    fn wait_until_it_accepts(&self, stream: &OwnedFd) -> Result<bool, Broken> {
+        let since = Instant::now();
+        loop {
+            match self.backlog.other_end(stream) {
+                OtherEnd::Accepted | OtherEnd::Unknown => return Ok(true),
+                OtherEnd::Gone => return Ok(false),
+                OtherEnd::Unowned => {}
+            }
+            let waited = since.elapsed();
+            if waited > HTTP_APP_ACCEPT_MAX {
+                let longest = HTTP_APP_ACCEPT_MAX.as_secs();
+                return Err(Broken::Closed(format!("has accepted no connection for {longest} s")));
+            }
+            self.program.heed_signals();
+            if self.program.ends_within(until_next_look(waited)) {
+                return Err(Broken::Ended);
+            }
+        }
     }
 
     /// Ends this process, for this reason, while a job runs. The supervisor is told what an exit cannot say.

@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, writev};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl<'a> Exchange<'a> {
     pub(super) fn new(
         program: &'a Foreign,
         backlog: &'a Backlog,
-        stream: OwnedFd,
+        (stream, is_accepted): (OwnedFd, bool),
         request: Request,
     ) -> Exchange<'a> {
         let Request { head, body, answer } = request;
@@ -82,7 +82,7 @@ impl<'a> Exchange<'a> {
             backlog,
             stream,
             unsent: [head, body],
-            waiting_since: Some(Instant::now()),
+            waiting_since: (!is_accepted).then(Instant::now),
             gone_since: None,
             has_sent: false,
             has_received: false,
@@ -148,7 +148,7 @@ impl<'a> Exchange<'a> {
             self.waiting_since = None;
             return None;
         }
-        Timespec::try_from((waited / 2).clamp(HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_ACCEPT_LOOK_MAX)).ok()
+        Timespec::try_from(until_next_look(waited)).ok()
     }
 
     /// Waits until something can be sent or was received, or the application has ended, or a little while if it has not accepted the
@@ -213,6 +213,11 @@ impl<'a> Exchange<'a> {
         }
         Ok(true)
     }
+}
+
+/// After which time it is looked again whether a connection has been accepted, if that was waited for so long.
+pub(super) fn until_next_look(waited: Duration) -> Duration {
+    (waited / 2).clamp(HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_ACCEPT_LOOK_MAX)
 }
 
 fn failed(errno: Errno) -> Broken {

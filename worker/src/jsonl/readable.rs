@@ -1,8 +1,11 @@
 //! JSON that many parsers refuse. The format has no bound on nesting or digits, but most parsers have one: serde_json reads 127
-//! levels, Python's parser about a thousand, and numbers of up to 4,300 digits. Others have none, and run out of stack.
+//! levels, Python's parser about a thousand, and numbers of up to 4,300 digits. Others have none, and run out of stack. A number beyond
+//! all doubles is read as infinite by many, which JSON has no word for.
 
 use crate::limits::{JSONL_DEPTH_MAX, JSONL_DIGITS_MAX};
 use serde_json::value::RawValue;
+
+const ENDLESS: &str = "has a number that is too large for a double";
 
 /// Whether this is within the bounds of serde_json and of Python's parser, as a part of a line.
 ///
@@ -10,17 +13,26 @@ use serde_json::value::RawValue;
 /// A sentence without its subject.
 pub(super) fn check_readable(document: &RawValue) -> Result<(), String> {
     let (mut depth, mut digits, mut is_text, mut is_escaped) = (0, 0, false, false);
-    for byte in document.get().bytes() {
+    let text = document.get();
+    for (index, byte) in text.bytes().enumerate() {
         if is_text {
             is_text = is_escaped || byte != b'"';
             is_escaped = byte == b'\\' && !is_escaped;
             continue;
         }
-        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        let digits_before = std::mem::take(&mut digits);
+        if byte.is_ascii_digit() {
+            digits = digits_before + 1;
+        }
         match byte {
             b'"' => is_text = true,
             b'[' | b'{' => depth += 1,
             b']' | b'}' => depth -= 1,
+            // Only an exponent or very many digits make a number so large. An integer has no bound of its own.
+            b'e' | b'E' if digits_before > 0 && is_endless(text, index) => return Err(ENDLESS.to_owned()),
+            b'.' if digits_before > f64::MAX_10_EXP as usize && is_endless(text, index) => {
+                return Err(ENDLESS.to_owned());
+            }
             _ => {}
         }
         if depth > JSONL_DEPTH_MAX {
@@ -31,6 +43,15 @@ pub(super) fn check_readable(document: &RawValue) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether the number around this place is infinite as a double: many parsers read it as that, and cannot write it again.
+fn is_endless(text: &str, place: usize) -> bool {
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let (before, behind) = text.as_bytes().split_at(place);
+    let from = place - before.iter().rev().take_while(|byte| is_of_number(byte)).count();
+    let to = place + behind.iter().take_while(|byte| is_of_number(byte)).count();
+    text.get(from..to).and_then(|number| number.parse().ok()).is_some_and(f64::is_infinite)
 }
 
 #[cfg(test)]
@@ -46,7 +67,13 @@ mod tests {
         let deep = |levels| ["[".repeat(levels), "]".repeat(levels)].concat();
         let many = ["[", &"{\"a\":[]},".repeat(1000), "1]"].concat();
         let text = ["\"", &"[".repeat(999), "\\\"\\\\\",7"].concat();
-        let sound = [deep(126), many, ["[", &text, "]"].concat(), "7".repeat(4300), "1e400".to_owned()];
+        let sound = [
+            deep(126),
+            many,
+            ["[", &text, "]"].concat(),
+            "7".repeat(4300),
+            "[1e308,-1.5E-999,0.1]".to_owned(),
+        ];
         for document in sound {
             verdict(&document).unwrap();
         }
@@ -54,5 +81,15 @@ mod tests {
         assert!(verdict(&deep(100_000)).is_err());
         let digits = ["[-1.5,", &"7".repeat(4301), "]"].concat();
         assert_eq!(verdict(&digits).unwrap_err(), "has a number of more than 4300 digits");
+        let whole = "7".repeat(4300);
+        for endless in
+            ["1e400", "-1E+309", "[1,{\"a\":12.5e999}]", &format!("{whole}.5"), &format!("[1.{whole}e309]")]
+        {
+            assert_eq!(
+                verdict(endless).unwrap_err(),
+                "has a number that is too large for a double",
+                "{endless}"
+            );
+        }
     }
 }

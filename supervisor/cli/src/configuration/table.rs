@@ -291,7 +291,7 @@ pub(crate) static TABLE: &[Key] = &[
         "keep-keys",
         Time(0..=ANY),
         field!(pool.core.keep_keys),
-        "Keep an idempotency key and the result of its job for this long after the job's end",
+        "Keep an idempotency key and the result of its job for this long after the job's end, and no shorter than `keep_results`",
     ),
     key(
         "supervisor.keep_dead_letters",
