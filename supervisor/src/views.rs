@@ -1,6 +1,5 @@
-//! The data that `status`, `workers`, `jobs`, `dead` and `tasks` show. The supervisor fills in these structures,
-//! `--json` prints them unchanged, and the command line makes its tables from them. The field names are a contract with
-//! users.
+//! The data that `status`, `workers`, `jobs`, `dead` and `tasks` show. The supervisor fills in these structures, `--json` prints them
+//! unchanged, and the command line makes its tables from them. The field names are a contract with users.
 
 mod measured;
 mod task;
@@ -50,9 +49,9 @@ pub struct Status {
     /// The dead letters.
     #[serde(default)]
     pub dead_letters: DeadCounts,
-    /// `accepted`, `rejected`, `queued`, `running`, and one counter for each outcome.
+    /// `accepted`, `rejected`, `queued`, `running`, and one counter for each outcome of accepted jobs.
     pub jobs: BTreeMap<String, u64>,
-    /// How many jobs were rejected, by the reason. The counters in `jobs` are of jobs that were accepted.
+    /// How many jobs were rejected, by the reason.
     #[serde(default)]
     pub rejections: BTreeMap<String, u64>,
     /// Whether the counts of jobs balance.
@@ -115,8 +114,7 @@ pub struct WorkerCounts {
 /// Part of [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitEstimate {
-    /// How long a job would wait that was submitted now by a client whose turn comes after all others, in
-    /// microseconds.
+    /// How long a job would wait that was submitted now by a client whose turn comes after all others, in microseconds.
     pub now_us: u64,
     /// Number of jobs whose wait was forecast when they were accepted, and that have been started since.
     pub checked: u64,
