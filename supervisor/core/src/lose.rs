@@ -302,7 +302,7 @@ fn broken_promise(lost: &LostAttempt) -> Option<&str> {
 
 /// The error of a job that ran, is innocent, and must not run again.
 fn lost_with_another(lost: &LostAttempt) -> ErrorDetail {
-    let why = "its worker ended while it ran, it is not blamed for that, and it must not be run twice";
+    let why = "its worker ended while the job ran; the job is not blamed for that, and must not be run twice";
     outcome::error(OutcomeCode::Indeterminate, format!("{why}; {}", lost.what))
 }
 

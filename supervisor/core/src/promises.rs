@@ -27,8 +27,8 @@
 //! is full. But whoever waits need not collect. So an account has one such job at a time. It takes this place until
 //!
 //! - its output has been collected, or its time is over;
-//! - it has ended and left little: an error, or an output of no more than PROMISE_BYTES. A client has at most twice of what it was
-//!   admitted with in this way;
+//! - it has ended and left little: an error, or an output of no more than PROMISE_BYTES. In this way a client has at most twice
+//!   what it was admitted with;
 //! - it has ended, and the account is within its share again.
 //!
 //! So a client that waits for all of its jobs before it collects the first has to collect as it goes, once its share is full. The limit

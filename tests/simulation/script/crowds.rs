@@ -74,8 +74,8 @@ pub(super) fn hoard(
 }
 
 /// Somebody waits for many of the jobs whose results are kept, and few of these are collected. In half of these scripts the jobs come
-/// before there is any result, most of them from one client, and results are kept for long: then there are many that wait for room. All of it is drawn from a tape
-/// of its own, so that nothing else of a script changes with it.
+/// before there is any result, most of them from one client, and results are kept for long: then there are many that wait for room.
+/// All of it is drawn from a tape of its own, so that nothing else of a script changes with it.
 pub(super) fn watch(choices: &mut Choices, config: &mut CoreConfig, wishes: &mut Vec<(Mono, Wish)>) {
     let mut tape = Tape::new(5);
     if !choices.chance(&mut tape, 600) {

@@ -291,7 +291,7 @@ pub(crate) static TABLE: &[Key] = &[
         "keep-keys",
         Time(0..=ANY),
         field!(pool.core.keep_keys),
-        "Keep an idempotency key and the result of its job for this long after the job's end, and no shorter than `keep_results`",
+        "Keep an idempotency key and the result of its job for this long after the job's end, or for `keep_results` if that is longer",
     ),
     key(
         "supervisor.keep_dead_letters",

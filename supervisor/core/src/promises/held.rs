@@ -92,15 +92,13 @@ impl Core {
     /// Nobody waits for the job any more. If it is held back, it goes through the queue again, and from now on its
     /// account's share counts.
     pub(crate) fn on_unawaited(&mut self, job: JobId) {
-        let promise = self.promises.by_job.get_mut(&job);
-        let was_awaited = promise.is_some_and(|promise| std::mem::take(&mut promise.is_awaited));
-        if !was_awaited {
-            return;
-        }
-        match self.release_held(job) {
-            true => self.wait_again(job),
-            // It may have been the one that was to go beyond the share.
-            false => self.promises.has_more_room = true,
+        let promise = self.promises.by_job.get_mut(&job).filter(|promise| promise.is_awaited);
+        let Some(promise) = promise else { return };
+        promise.is_awaited = false;
+        // In a queue, it may have been the one that was to go beyond the share.
+        self.promises.has_more_room |= self.promises.held_awaited.contains_key(&promise.account);
+        if self.release_held(job) {
+            self.wait_again(job);
         }
     }
 
