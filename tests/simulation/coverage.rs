@@ -101,6 +101,7 @@ impl Coverage {
                 Action::Reloaded { end: ReloadEnd::Done, .. } => ("reloaded", "new_version"),
                 Action::Reloaded { end: ReloadEnd::OldStay(_), .. } => ("reloaded", "old_version"),
                 Action::Reloaded { end: ReloadEnd::SomeStay(_), .. } => ("reloaded", "in_part"),
+                Action::Log(Notice::TrialGoesOn { .. }) => ("reloaded", "goes_on"),
                 Action::Yield { .. } => ("asked", "to_yield"),
                 Action::Prefetch { .. } => ("run", "soon"),
                 Action::TakeBack { .. } => ("asked", "to_take_back"),

@@ -353,6 +353,14 @@ pub enum Notice {
         /// The program.
         program: ProgramIndex,
     },
+    /// A job has ended the worker of a new version, and a worker that had proved itself as well: the job is to blame, and the
+    /// version is tried with another worker.
+    TrialGoesOn {
+        /// The program.
+        program: ProgramIndex,
+        /// The job.
+        job: JobId,
+    },
     /// The new version of a program failed: all programs keep their old one.
     RolledBack {
         /// The program.

@@ -213,7 +213,7 @@ impl Core {
         let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
         let is_paused = self.pauses.holds(task);
         let places: Vec<SlotIndex> =
-            self.slots_of(program).filter(|slot| self.may_ever_take(*slot, job.is_suspect)).collect();
+            self.slots_of(program).filter(|slot| self.may_ever_take(*slot, id)).collect();
         let expected = if is_paused || !self.fits_into_share(job) {
             Err(WhyUnknown::HeldUp)
         } else if job.line().standing == Standing::OnProbation {

@@ -26,6 +26,7 @@
 //!              the jobs of a worker that is gone    lose.rs       Finish
 //!              reload, retire                       renew.rs      Dismiss, Yield, Reloaded
 //!              on trial, taken back                 trial.rs      Log
+//!              whose fault it was                   whose_fault.rs Log
 //!              on_taken_back, on_end_of_turn, ...   prefetch.rs   TakeBack
 //!              jobs that run together               batches.rs    Batch
 //!              on_drain, on_stop                    drain.rs      Dismiss, Over
@@ -111,6 +112,7 @@ mod trays;
 mod trial;
 mod turn;
 mod waiting;
+mod whose_fault;
 
 use action::{Action, Ended, Keep};
 use batches::Gatherings;
@@ -311,7 +313,9 @@ impl Core {
         self.tally.end(ended.outcome);
         self.keep_letter(turn, input_bytes, &mut ended);
         ended.keep = self.keep_promise(turn.now, &ended, output_bytes);
+        let outcome = ended.outcome;
         turn.push(Action::Finish(Box::new(ended)));
+        self.note_end(turn, id, outcome);
     }
 
     fn ended(&self, now: Mono, id: JobId, job: Job, ran: Duration, ending: Ending) -> Ended {

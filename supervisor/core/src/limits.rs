@@ -164,6 +164,12 @@ pub const DEAD_BYTES_MAX: u64 = 64 << 20;
 /// How long a dead letter is kept unless configured otherwise: 72 hours, which is longer than a weekend.
 pub const KEEP_DEAD_LETTERS_DEFAULT: Duration = Duration::from_secs(72 * 3600);
 
+/// Most workers of a new version that are tried, one after the other, if each ends in a job that ends other workers, too.
+pub const TRIAL_WORKERS_MAX: u32 = 5;
+
+/// If a worker on trial has ended in a job, and no other worker has done that job for so long, the version is taken back.
+pub const TRIAL_QUESTION_TIME: Duration = Duration::from_secs(30);
+
 /// A peer that stops in the middle of a frame, or reads nothing of what is written to it, is cut off after this long.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -138,6 +138,7 @@ impl Core {
         let crashes = job.past.crashes;
         if is_blamed {
             self.charge_worker(id);
+            self.note_blame(turn, id, end);
         }
         let Some(job) = self.jobs.get(id) else { return };
         let allowed = self.attempts_allowed(job);

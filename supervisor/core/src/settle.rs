@@ -32,6 +32,7 @@ impl Core {
             self.promote_spare();
             self.release_unoffered();
             self.place_parked(turn);
+            self.end_questions_without_workers(turn);
             self.refuse_hopeless(turn);
         }
         self.renew(turn);
@@ -416,9 +417,10 @@ impl Core {
     fn may_fill(&self, now: Mono, slot: SlotIndex) -> bool {
         let program = self.slots[slot].program;
         let restarts = &self.programs[program].restarts;
-        // One that is on trial is started once, whatever happened to the others.
+        // One that is on trial is started, whatever happened to the others.
         let may_start = || restarts.may_start(now, self.starting(program));
-        self.is_time_to_fill(slot) && (self.slots[slot].role == Role::Trial || may_start())
+        let is_tried = self.slots[slot].role == Role::Trial;
+        self.is_time_to_fill(slot) && if is_tried { !self.is_in_question(program) } else { may_start() }
     }
 
     /// The spare's place is filled only after all slots have a ready worker.
@@ -447,7 +449,7 @@ impl Core {
         if !matches!(self.phase, Phase::Running | Phase::Draining { .. }) {
             return None;
         }
-        let vacant = self.vacant.iter().copied();
+        let vacant = self.vacant.iter().copied().filter(|slot| self.slots[*slot].role != Role::Trial);
         vacant
             .filter(|&slot| self.is_time_to_fill(slot) && self.starting(self.slots[slot].program) == 0)
             .filter_map(|slot| self.programs[self.slots[slot].program].restarts.next_start())

@@ -9,11 +9,12 @@
 //!
 //!                     reload                 its first jobs, or a while without a job
 //!        Trusted -----------------> OnTrial ------------------------------------------> Passed
-//!          ^ ^                         |                                                  |
-//!          | |                         | it does not start, ends,                         | every program has passed:
-//!          | |                         | or fails all of its first jobs                   | the others follow (renew.rs)
-//!          | |                         v                                                  |
-//!          | '-- one job done --- TakenBack                                               |
+//!          ^ ^                        | ^ |                                               |
+//!          | |     it ends in a job,  | | |  it does not start, ends without a job,       | every program has passed:
+//!          | |     which is run again | | |  or fails all of its first jobs               | the others follow (renew.rs)
+//!          | |                        v | v                                               |
+//!          | '-- one job done ---- InQuestion, TakenBack                                  |
+//!          |                     (whose_fault.rs)                                         |
 //!          '------------------------------------------------------------------------------'
 //! ```
 //!
@@ -32,6 +33,7 @@ use super::restarts::Suspects;
 use super::slots::{Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::starts::{FailedStart, Outlook};
 use super::turn::Turn;
+use super::whose_fault::Question;
 
 /// What is known of the file from which a program is started: the states in the picture above.
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub(super) enum Trust {
     Trusted,
     /// A worker of it is on trial.
     OnTrial(Record),
+    /// Its worker has ended in a job, and it is not known yet whose fault that was.
+    InQuestion(Record, Box<Question>),
     /// Its worker has proved itself, those of other programs have not yet. Until all have, nothing changes.
     Passed(Record),
     /// The trial failed, and no worker that was started since has done a job well.
@@ -51,14 +55,16 @@ pub(super) enum Trust {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     /// Workers with a higher number were started since the reload: they are unproven.
-    since: WorkerId,
+    pub(super) since: WorkerId,
     jobs_ok: u32,
     jobs_failed: u32,
+    /// How many of its workers have ended in a job that was to blame for that.
+    pub(super) acquitted: u32,
 }
 
 impl Record {
     fn new(since: WorkerId) -> Record {
-        Record { since, jobs_ok: 0, jobs_failed: 0 }
+        Record { since, jobs_ok: 0, jobs_failed: 0, acquitted: 0 }
     }
 
     fn count(&mut self, has_failed: bool) {
@@ -72,7 +78,10 @@ impl Record {
 impl Trust {
     fn record(&self) -> Option<&Record> {
         match self {
-            Trust::OnTrial(record) | Trust::Passed(record) | Trust::TakenBack(record) => Some(record),
+            Trust::OnTrial(record)
+            | Trust::InQuestion(record, _)
+            | Trust::Passed(record)
+            | Trust::TakenBack(record) => Some(record),
             Trust::Trusted => None,
         }
     }
@@ -114,16 +123,22 @@ impl Core {
     /// An idle unproven worker that offers the task of this job. Of several, the one on trial, unless a worker has ended that had
     /// this job: then the version is not judged by it, and the job waits for another worker, or for the end of the trial.
     pub(super) fn unproven_slot(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
-        let is_suspect = self.jobs.get(job).is_none_or(|job| job.is_suspect);
         let open = self.programs[program].open_unproven.iter().map(|&(_, slot)| slot);
-        let judging = open.filter(|&slot| self.may_ever_take(slot, is_suspect));
+        let judging = open.filter(|&slot| self.may_ever_take(slot, job));
         let offering = judging.filter(|&slot| self.promise_to(slot, job).is_some());
         offering.min_by_key(|&slot| (self.slots[slot].role != Role::Trial, slot))
     }
 
-    /// Whether the worker in this place may be given such a job at all: the one on trial is given no suspects.
-    pub(super) fn may_ever_take(&self, slot: SlotIndex, is_suspect: bool) -> bool {
-        !is_suspect || self.slots[slot].role != Role::Trial
+    /// Whether the worker in this place may be given this job at all. The one on trial is given no suspects, and there is none while
+    /// a version is in question; what the job does to an unproven worker is no answer to that question.
+    pub(super) fn may_ever_take(&self, slot: SlotIndex, id: JobId) -> bool {
+        let place = &self.slots[slot];
+        let is_suspect = || self.jobs.get(id).is_none_or(|job| job.is_suspect);
+        let is_refused = match place.role {
+            Role::Trial => is_suspect() || self.is_in_question(place.program),
+            _ => self.in_question_by(id).is_some() && self.is_unproven(slot),
+        };
+        !is_refused
     }
 
     /// The version on trial.
@@ -135,7 +150,7 @@ impl Core {
             .map(|reload| reload.version)
     }
 
-    fn trust_changed(&mut self) {
+    pub(super) fn trust_changed(&mut self) {
         self.unlisted.extend(0..self.slots.len());
         self.places_changed = true;
         self.renewal.look_again();
@@ -206,7 +221,7 @@ impl Core {
                     self.give_up_unproven(turn, slot);
                 }
             }
-            Trust::OnTrial(_) | Trust::Trusted | Trust::Passed(_) => {}
+            Trust::OnTrial(_) | Trust::InQuestion(..) | Trust::Trusted | Trust::Passed(_) => {}
         }
     }
 
@@ -225,22 +240,23 @@ impl Core {
         self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
     }
 
-    /// A worker that had said hello has ended by itself. If it was on trial, its version is taken back. If it was
-    /// unproven, that was a failed start, whatever it had to do: there is no excuse for what nobody has seen working.
-    /// True if it was one of these.
+    /// A worker that had said hello has ended by itself; it ran `job`. If it was on trial, its version is taken back, unless that
+    /// may have been the job's doing. If it was unproven, that was a failed start, whatever it had to do: there is no excuse for
+    /// what nobody has seen working. True if it was one of these.
     pub(super) fn note_unproven_death(
         &mut self,
         turn: &mut Turn<'_>,
         program: ProgramIndex,
         worker: Worker,
-        what: &str,
+        (what, job): (&str, Option<JobId>),
     ) -> bool {
         let jobs = match worker.jobs_done {
             1 => "1 job".to_owned(),
             jobs => format!("{jobs} jobs"),
         };
         if self.tried_version() == Some(worker.version) {
-            self.take_back(turn, program, &format!("its worker ended with {what} after {jobs}"));
+            let what = format!("its worker ended with {what} after {jobs}");
+            self.ask_whose_fault(turn, program, job, &what);
             return true;
         }
         let is_unproven =
@@ -271,14 +287,15 @@ impl Core {
         }
     }
 
-    /// When the first trial ends because its worker has lived long enough.
+    /// When the first trial ends because its worker has lived long enough, or because nobody has found out whose fault its end was.
     pub(super) fn trial_ends_at(&self) -> Option<Mono> {
         self.tried_version()?;
         let tried = self.slots.iter().filter(|slot| slot.role == Role::Trial);
-        tried.filter_map(|slot| self.outlives_trial_at(slot)).min()
+        tried.filter_map(|slot| self.outlives_trial_at(slot)).chain(self.questions_end_at()).min()
     }
 
     pub(super) fn end_trials_in_time(&mut self, turn: &mut Turn<'_>) {
+        self.end_questions_in_time(turn);
         let tried = (0..self.slots.len()).filter(|&slot| self.slots[slot].role == Role::Trial);
         for slot in tried.collect::<Vec<_>>() {
             if self.outlives_trial_at(&self.slots[slot]).is_some_and(|at| at <= turn.now) {
@@ -330,7 +347,9 @@ impl Core {
     pub(super) fn end_trials(&mut self) {
         for trust in &mut self.renewal.programs {
             *trust = match std::mem::take(trust) {
-                Trust::OnTrial(Record { since, .. }) => Trust::TakenBack(Record::new(since)),
+                Trust::OnTrial(Record { since, .. }) | Trust::InQuestion(Record { since, .. }, _) => {
+                    Trust::TakenBack(Record::new(since))
+                }
                 Trust::Passed(_) | Trust::Trusted => Trust::Trusted,
                 taken_back @ Trust::TakenBack(_) => taken_back,
             };

@@ -197,6 +197,13 @@ impl Hub {
                     self.program_name(*program)
                 )
             }
+            Notice::TrialGoesOn { program, job } => {
+                format!(
+                    "program `{}`: the new version is tried with another worker, because job {} has ended an old one, too",
+                    self.program_name(*program),
+                    self.name(*job)
+                )
+            }
             Notice::RolledBack { program, why } => {
                 format!(
                     "program `{}`: the new version is taken back, the old workers stay: {why}",
@@ -240,6 +247,7 @@ fn line_kind(notice: &Notice) -> &'static str {
         Notice::WorkerRetires { .. } => "workers replaced",
         Notice::WorkerHangs { .. } => "workers that hang",
         Notice::TrialPassed { .. } => "new versions that work",
+        Notice::TrialGoesOn { .. } => "new versions tried again",
         Notice::RolledBack { .. } => "new versions taken back",
         Notice::KeyUsedAgain { .. } => "keys used again",
         Notice::LetterNotKept { .. } => "dead letters not kept",

@@ -1,5 +1,6 @@
 //! What the core has to do about an event, and whether it has done it.
 
+use super::whose_fault::EndOfWorker;
 use super::{Failure, Oracle, demand};
 use offload_core::action::{Action, Kill, Notice};
 use offload_core::ids::{JobId, ProgramIndex, WorkerId};
@@ -17,8 +18,12 @@ pub(super) enum Duty {
     Forget(WorkerId, JobId),
     /// Keep what came with this job.
     Keep(JobId),
-    /// Take back the version of this program that is on trial.
-    TakeBack(ProgramIndex),
+    /// The worker on trial has ended: take its version back, unless its job is to show whose fault that was.
+    Judge(EndOfWorker),
+    /// The same of one that was told to end for what it did.
+    MayJudge(EndOfWorker),
+    /// A worker that had proved itself has ended: if a version waits for what its job does, try that with another worker.
+    Acquit(EndOfWorker),
     /// Refuse jobs of this program: it has never said anything.
     Refuse(ProgramIndex),
     /// Count a failed start of this program.
@@ -28,7 +33,7 @@ pub(super) enum Duty {
 impl Oracle {
     pub(super) fn demand_duty(&self, duty: &Duty, actions: &[Action]) -> Result<(), Failure> {
         match *duty {
-            Duty::Nothing => Ok(()),
+            Duty::Nothing | Duty::MayJudge(_) => Ok(()),
             Duty::End(id, code) => {
                 let is_done = |action: &Action| matches!(action, Action::Finish(ended) if ended.job == id && ended.outcome == code);
                 demand(actions.iter().any(is_done), "O2", || format!("{id} should have ended with {code}"))
@@ -45,10 +50,8 @@ impl Oracle {
                 let is_done = self.programs[of].is_refusing;
                 demand(is_done, "O12", || format!("program {of} never said anything and is waited for"))
             }
-            Duty::TakeBack(of) => {
-                let is_done = |action: &Action| matches!(action, Action::Log(Notice::RolledBack { program, .. }) if *program == of);
-                demand(actions.iter().any(is_done), "O18", || format!("the trial of program {of} goes on"))
-            }
+            Duty::Judge(end) => self.judge_end_on_trial(end, actions),
+            Duty::Acquit(end) => self.judge_answer(end, actions),
             Duty::CountFailure(of) => {
                 let is_done = |action: &Action| matches!(action, Action::Log(Notice::StartFailed { program, .. } | Notice::Degraded { program, .. }) if *program == of);
                 demand(actions.iter().any(is_done), "O20", || {

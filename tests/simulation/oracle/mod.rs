@@ -23,6 +23,7 @@
 //! | O16 | what is held is charged to the client that it is held for; no client gets in, or starts a job, beyond its share |
 //! | O17 | a key, an uncollected result and a dead letter are kept until their time is over, and no longer |
 //! | O18 | each reload is answered once and truly, when all workers have the right version; it harms no job |
+//! | O27 | a version whose worker ends in a job is not taken back before that job has shown what it does to another worker |
 //! | O19 | a job that nobody wants does not wait; a job that no worker lives to start ends after a number of tests, or in a drain |
 //! | O20 | no worker is replaced by what nobody has seen working: not while a version is on trial, and not after it failed. |
 //! |     | Workers that are started then have to prove themselves: one at a time, one job at a time, with pauses; they get |
@@ -57,11 +58,13 @@ mod reloads;
 mod shares;
 mod starts;
 mod trays;
+mod whose_fault;
 mod workers;
 
 pub(crate) use batches::BatchBooks;
 pub(crate) use jobs::Ran;
 
+use duties::Duty;
 use here::HereBook;
 use jobs::JobBook;
 use memory::MemoryBook;
@@ -78,6 +81,7 @@ use shares::ShareBook;
 use starts::StartBook;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use whose_fault::QuestionBook;
 use workers::{ProgramBook, WorkerBook};
 
 /// A rule that was broken.
@@ -134,6 +138,7 @@ pub(crate) struct Oracle {
     /// The least `window` that was ever configured.
     least_window: Duration,
     reloads: ReloadBook,
+    questions: QuestionBook,
     here: HereBook,
     shares: ShareBook,
     memory: MemoryBook,
@@ -177,6 +182,7 @@ impl Oracle {
             is_resized: false,
             least_window: config.window,
             reloads: ReloadBook::new(config.programs),
+            questions: QuestionBook::default(),
             here: HereBook::new(config.here.places),
             shares: ShareBook::default(),
             memory: MemoryBook::default(),
@@ -229,6 +235,9 @@ impl Oracle {
         self.begin_reload(event);
         self.judge_all(now, Some(event), actions)?;
         self.demand_duty(&must, actions)?;
+        if let Duty::Judge(end) | Duty::MayJudge(end) = must {
+            self.note_question(now, end, actions);
+        }
         self.forget_the_dead(now);
         self.gone.clear();
         if let Event::Exited { worker, .. } | Event::SpawnFailed { worker, .. } = event {
@@ -337,7 +346,7 @@ impl Oracle {
             Action::CancelRun { worker, job } => self.judge_cancel_run(*worker, *job),
             Action::Dismiss { worker } => self.judge_end_of_worker(now, *worker),
             Action::Kill { worker, .. } => self.judge_end_of_worker(now, *worker),
-            Action::Log(notice) => self.judge_notice(now, notice),
+            Action::Log(notice) => self.judge_notice(now, event, notice),
             Action::Keep { job } => self.keep(*job, event),
             Action::Yield { worker, job } => self.judge_yield(*worker, *job),
             Action::Collect { job } => self.judge_part(*job, event, false),
@@ -354,12 +363,12 @@ impl Oracle {
         }
     }
 
-    fn judge_notice(&mut self, now: Mono, notice: &Notice) -> Result<(), Failure> {
+    fn judge_notice(&mut self, now: Mono, event: Option<&Event>, notice: &Notice) -> Result<(), Failure> {
         if let Notice::WorkerHangs { worker, .. } = notice {
             self.gone.insert(*worker);
             self.hangs(now, *worker);
         }
-        self.judge_verdict(now, notice)?;
+        self.judge_verdict(now, event, notice)?;
         if let Notice::Degraded { program, .. } | Notice::Recovered { program } = notice {
             self.programs[*program].is_refusing = matches!(notice, Notice::Degraded { .. });
         }

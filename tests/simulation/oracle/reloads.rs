@@ -116,10 +116,16 @@ impl Oracle {
         self.reloads.doubts.fill(Doubt::Since(since));
         (self.reloads.trial, self.reloads.trial_jobs_ok) = (Some(*version), 0);
         self.reloads.is_taken_back = false;
+        self.questions.clear();
         self.starts.forget(self.reloads.doubts.len());
     }
 
-    pub(super) fn judge_verdict(&mut self, now: Mono, notice: &Notice) -> Result<(), Failure> {
+    pub(super) fn judge_verdict(
+        &mut self,
+        now: Mono,
+        event: Option<&Event>,
+        notice: &Notice,
+    ) -> Result<(), Failure> {
         let trial = self.reloads.trial;
         match *notice {
             // All programs pass at once; the first notice says it all.
@@ -130,7 +136,9 @@ impl Oracle {
                 self.reloads.doubts.fill(Doubt::None);
                 self.starts.forget(self.reloads.doubts.len());
             }
+            Notice::TrialGoesOn { program, job } => self.judge_trial_goes_on(event, program, job)?,
             Notice::RolledBack { program, .. } => {
+                self.judge_taken_back(now, program)?;
                 demand(trial.is_some(), "O18", || format!("program {program} has nothing on trial"))?;
                 self.reloads.trial = None;
                 self.reloads.is_taken_back = true;
@@ -163,6 +171,8 @@ impl Oracle {
         let is_tried_already = others.any(|book| book.program == program && book.version == version);
         let is_right = version == self.reloads.good || (is_tried && !is_tried_already);
         demand(is_right, "O18", || format!("version {version} is started: {:?}", self.reloads))?;
+        let is_asked = is_tried && self.questions.is_open(program);
+        demand(!is_asked, "O27", || format!("version {version} is started, and is in question"))?;
         let is_there =
             |id: &WorkerId, book: &WorkerBook| !(book.is_gone || self.gone.contains(id) || self.is_resized);
         let is_another = |(id, book): (&WorkerId, &WorkerBook)| {

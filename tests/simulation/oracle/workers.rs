@@ -1,6 +1,7 @@
 //! Records of workers and programs: which workers are healthy, which jobs they have, and which have broken a rule.
 
 use super::duties::Duty;
+use super::whose_fault::EndOfWorker;
 use super::{JobBook, Oracle};
 use offload_core::event::Event;
 use offload_core::exit::Exit;
@@ -446,16 +447,24 @@ impl Oracle {
         let is_young = book.hello_at.is_some_and(|hello| now - hello < window);
         let is_of_no_use = book.is_punished && is_young && book.jobs_done == 0 && book.given.is_empty();
         let is_on_trial = self.reloads.is_on_trial(version);
+        let (end, is_for_a_job) = (self.end_of(worker), book.is_ended_for_a_job);
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
         let is_unasked = !(book.is_asked || book.is_gone);
         let is_unproven = !is_start && is_unasked && self.reloads.is_unproven(program, worker);
         let has_failed = (is_failed_start || is_of_no_use || is_unproven) && !is_on_trial;
         self.starts.died(now, program, has_failed, is_of_no_use);
         match is_unasked {
-            true if is_on_trial => Duty::TakeBack(program),
+            true if is_on_trial && is_start => {
+                Duty::Judge(EndOfWorker { program, job: None, is_certain: true })
+            }
+            true if is_on_trial => end.map_or(Duty::Nothing, Duty::Judge),
+            false if is_on_trial && !is_start && !is_for_a_job => {
+                end.map_or(Duty::Nothing, |end| Duty::MayJudge(EndOfWorker { is_certain: false, ..end }))
+            }
             true if !is_start && self.reloads.is_surely_unproven(program, worker) => {
                 Duty::CountFailure(program)
             }
+            true if !is_unproven && !is_start => end.map_or(Duty::Nothing, Duty::Acquit),
             _ => Duty::Nothing,
         }
     }

@@ -23,3 +23,4 @@ mod steps;
 mod supervision;
 mod time_limits;
 mod trials;
+mod whose_fault;

@@ -1,0 +1,146 @@
+//! Whose fault it was that the worker on trial has ended: that of its version, or that of the job that it ran.
+//!
+//! Otherwise one job that ends every worker would make each reload fail, and whoever submits such jobs would keep all others from
+//! a new version. So if the job may be run again, what it does to a worker that has proved itself decides. Meanwhile no
+//! other worker of the version is started, so a version that is to blame costs no more jobs than it did.
+//!
+//! ```text
+//!   the worker on trial has ended
+//!      |
+//!      |-- with no job, with one that is not run again, or for the fifth time --------------------------.
+//!      v                                                                                                v
+//!   InQuestion --- a proven worker does the job; the job ends without that; 30 s are over --------> TakenBack
+//!      |
+//!      '---------- the job ends a proven worker as well ---> OnTrial, with another worker of the version
+//! ```
+
+use super::Core;
+use super::action::{Action, Notice};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
+use super::lose::End;
+use super::outcome::human;
+use super::trial::Trust;
+use super::turn::Turn;
+use crate::limits::{TRIAL_QUESTION_TIME, TRIAL_WORKERS_MAX};
+use offload_protocol::nouns::OutcomeCode;
+
+/// A version whose worker has ended while it ran a job.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// The job.
+    job: JobId,
+    /// What happened, as a part of a sentence for people.
+    what: String,
+    /// When the version is taken back if nothing has been found out.
+    until: Mono,
+}
+
+impl Core {
+    /// The worker on trial has ended. `job` is the one that it ran, if that may have been to blame.
+    pub(super) fn ask_whose_fault(
+        &mut self,
+        turn: &mut Turn<'_>,
+        program: ProgramIndex,
+        job: Option<JobId>,
+        what: &str,
+    ) {
+        let asked = job.and_then(|job| Some((job, self.jobs.get(job)?)));
+        let Some((job, asked)) = asked else { return self.take_back(turn, program, what) };
+        let task = self.task_name(asked);
+        let what = format!("{what}, in a job of `{task}`");
+        let trust = &mut self.renewal.programs[program];
+        let (Trust::OnTrial(record) | Trust::Passed(record)) = *trust else { return };
+        let ended = record.acquitted + 1;
+        if ended == TRIAL_WORKERS_MAX {
+            let why = format!("{ended} of its workers have ended, the last time: {what}");
+            return self.take_back(turn, program, &why);
+        }
+        let until = turn.now + TRIAL_QUESTION_TIME;
+        *trust = Trust::InQuestion(record, Box::new(Question { job, what, until }));
+        self.trust_changed();
+    }
+
+    /// Whether the worker on trial has ended, and it is not known yet whose fault that was.
+    pub(super) fn is_in_question(&self, program: ProgramIndex) -> bool {
+        matches!(self.renewal.programs[program], Trust::InQuestion(..))
+    }
+
+    /// The program whose version waits for what this job does.
+    pub(super) fn in_question_by(&self, id: JobId) -> Option<ProgramIndex> {
+        // Asked of every job.
+        self.renewal.reload.as_ref()?;
+        let is_it = |trust: &Trust| matches!(trust, Trust::InQuestion(_, question) if question.job == id);
+        self.renewal.programs.iter().position(is_it)
+    }
+
+    /// This job is to blame for the end of a worker. If that one had proved itself, the version in question is not to blame.
+    pub(super) fn note_blame(&mut self, turn: &mut Turn<'_>, id: JobId, end: &End) {
+        let Some(program) = self.in_question_by(id) else { return };
+        let Trust::InQuestion(record, _) = &self.renewal.programs[program] else { return };
+        let is_proven = |worker: WorkerId| worker <= record.since;
+        if !end.place.is_some_and(|place| is_proven(place.worker)) {
+            return;
+        }
+        let mut record = *record;
+        record.acquitted += 1;
+        self.renewal.programs[program] = Trust::OnTrial(record);
+        self.trust_changed();
+        turn.push(Action::Log(Notice::TrialGoesOn { program, job: id }));
+    }
+
+    /// A job has ended. If a version waited for what it does, that is known now, or never will be.
+    pub(super) fn note_end(&mut self, turn: &mut Turn<'_>, id: JobId, outcome: OutcomeCode) {
+        let Some(program) = self.in_question_by(id) else { return };
+        let why = match outcome {
+            OutcomeCode::Ok | OutcomeCode::AppError | OutcomeCode::Panic | OutcomeCode::WorkerOom => {
+                "that another worker has done since".to_owned()
+            }
+            OutcomeCode::WorkerCrashed | OutcomeCode::WorkerProtocol | OutcomeCode::Poison => {
+                "that is not run again".to_owned()
+            }
+            other => format!("that has ended as `{other}` before another worker had done it"),
+        };
+        self.answer(turn, program, &why);
+    }
+
+    /// When the first question is given up.
+    pub(super) fn questions_end_at(&self) -> Option<Mono> {
+        let until = |trust: &Trust| match trust {
+            Trust::InQuestion(_, question) => Some(question.until),
+            _ => None,
+        };
+        self.renewal.programs.iter().filter_map(until).min()
+    }
+
+    pub(super) fn end_questions_in_time(&mut self, turn: &mut Turn<'_>) {
+        let is_over =
+            |trust: &Trust| matches!(trust, Trust::InQuestion(_, question) if question.until <= turn.now);
+        if let Some(program) = self.renewal.programs.iter().position(is_over) {
+            let why = format!("that no other worker has done within {}", human(TRIAL_QUESTION_TIME));
+            self.answer(turn, program, &why);
+        }
+    }
+
+    /// Nobody is left who could answer: each worker that had proved itself has ended.
+    pub(super) fn end_questions_without_workers(&mut self, turn: &mut Turn<'_>) {
+        if self.renewal.reload.is_none() {
+            return;
+        }
+        for program in self.programs_of_workers() {
+            let is_proven = |&slot: &SlotIndex| {
+                let place = &self.slots[slot];
+                place.program == program && place.worker().is_some() && !self.is_unproven(slot)
+            };
+            if self.is_in_question(program) && (0..self.slots.len()).find(is_proven).is_none() {
+                self.answer(turn, program, "that no other worker is left to do");
+            }
+        }
+    }
+
+    /// The version is to blame, or may be.
+    fn answer(&mut self, turn: &mut Turn<'_>, program: ProgramIndex, why: &str) {
+        let Trust::InQuestion(_, question) = &self.renewal.programs[program] else { return };
+        let why = format!("{} {why}", question.what);
+        self.take_back(turn, program, &why);
+    }
+}

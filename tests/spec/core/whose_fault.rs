@@ -1,0 +1,254 @@
+//! Whose fault it was that the worker of a version on trial has ended: its version's, or that of the job that it ran.
+
+use offload_core::action::{Notice, ReloadEnd};
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
+use offload_core::exit::Exit;
+use offload_core::ids::{JobId, WorkerId};
+use offload_core::limits::{TRIAL_QUESTION_TIME, TRIAL_WORKERS_MAX};
+use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tests::pool_under_test::{PoolUnderTest, Start};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A pool that is trying version 1.
+fn on_trial(workers: usize, spares: usize) -> PoolUnderTest {
+    let config = CoreConfig { workers, spares, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    pool.event(Event::Reload { version: 1 });
+    pool
+}
+
+fn of_version(pool: &PoolUnderTest, version: u64) -> BTreeSet<WorkerId> {
+    let its = pool.workers.iter().filter(|(_, worker)| worker.version == version);
+    its.map(|(worker, _)| *worker).collect()
+}
+
+/// The worker of the new version ends in a job that may be run again, and the job waits for another.
+fn in_question(pool: &mut PoolUnderTest) -> JobId {
+    let job = pool.submit("sum");
+    let tried = pool.start(job);
+    assert_eq!(pool.workers[&tried].version, 1);
+    pool.exit(tried, Exit::Signal(11));
+    assert_eq!((pool.outcome(job), of_version(pool, 1)), (None, BTreeSet::new()));
+    assert!(pool.reloads.is_empty(), "nobody knows yet whose fault it was: {:?}", pool.reloads);
+    job
+}
+
+/// Some workers are kept for short jobs for a while.
+fn wait_for_a_worker(pool: &mut PoolUnderTest, job: JobId) {
+    for _ in 0..1000 {
+        if pool.worker_with(job).is_none() {
+            pool.wait(MS);
+        }
+    }
+}
+
+fn given_to_any(pool: &PoolUnderTest) -> Option<JobId> {
+    pool.workers.values().find_map(|worker| Some(worker.given.front()?.0))
+}
+
+fn is_told_of(pool: &PoolUnderTest, guilty: JobId) -> bool {
+    pool.notices.iter().any(|notice| matches!(notice, Notice::TrialGoesOn { job, .. } if *job == guilty))
+}
+
+/// Why the old workers stayed, if they did.
+fn why_old_stay(pool: &PoolUnderTest) -> &str {
+    match &pool.reloads[..] {
+        [ReloadEnd::OldStay(why)] => why,
+        others => panic!("{others:?}"),
+    }
+}
+
+#[test]
+fn a_job_that_ends_every_worker_fails_no_reload() {
+    for (workers, spares) in [(1, 0), (1, 1), (3, 0), (3, 1)] {
+        let mut pool = on_trial(workers, spares);
+        let guilty = in_question(&mut pool);
+        // Whatever else is done meanwhile is done by old workers.
+        let innocent = pool.submit("charge");
+        pool.wait(10 * MS);
+        if pool.worker_with(innocent).is_some() {
+            pool.run(innocent);
+        }
+        assert_eq!(of_version(&pool, 1), BTreeSet::new(), "no other is at risk before it is known");
+        pool.wait(Duration::from_secs(5));
+        pool.crash_the_worker_running(guilty);
+        let tried = of_version(&pool, 1);
+        assert!(is_told_of(&pool, guilty) && tried.len() == 1 && pool.reloads.is_empty());
+        // It is not given the one that has ended two others.
+        pool.wait(MS);
+        assert!(pool.worker_with(guilty).is_none_or(|worker| !tried.contains(&worker)));
+        pool.event(Event::Cancel { job: guilty });
+        for _ in 0..3 {
+            pool.submit("charge");
+        }
+        while let Some(job) = given_to_any(&pool) {
+            pool.run(job);
+        }
+        pool.wait(Duration::from_secs(60));
+        assert_eq!(pool.reloads, [ReloadEnd::Done], "{workers} workers, {spares} spares");
+        assert_eq!(of_version(&pool, 0), BTreeSet::new());
+    }
+}
+
+#[test]
+fn a_version_that_ends_in_a_job_that_another_worker_does_is_taken_back_with_the_reason() {
+    for failure in [false, true] {
+        let mut pool = on_trial(2, 0);
+        let job = in_question(&mut pool);
+        pool.wait(Duration::from_secs(1));
+        assert!(of_version(&pool, 1).is_empty() && pool.reloads.is_empty());
+        match failure {
+            false => pool.run(job),
+            true => fail(&mut pool, job),
+        }
+        let why = "its worker ended with signal 11 (SIGSEGV) after 0 jobs, in a job of `sum` that another worker has done since";
+        assert_eq!(why_old_stay(&pool), why);
+        assert_eq!(pool.outcome(job), Some(if failure { AppError } else { Ok }));
+    }
+}
+
+fn fail(pool: &mut PoolUnderTest, job: JobId) {
+    let worker = pool.start(job);
+    let (_, attempt) = pool.workers.get_mut(&worker).unwrap().given.pop_front().unwrap();
+    let (run, usage, message) = (MS, Usage::default(), "no".to_owned());
+    let kind = FailureKind::AppError;
+    pool.event(Event::Failed { worker, job, attempt, run, kind, message, usage });
+}
+
+/// Only what it does to another worker could say whose fault it was, and there is none.
+#[test]
+fn a_version_that_ends_in_a_job_that_is_not_run_again_is_taken_back_at_once() {
+    let mut pool = on_trial(2, 0);
+    let job = pool.submit("charge");
+    let tried = pool.start(job);
+    pool.exit(tried, Exit::Code(3));
+    assert_eq!(pool.outcome(job), Some(WorkerCrashed));
+    assert_eq!(
+        why_old_stay(&pool),
+        "its worker ended with exit code 3 after 0 jobs, in a job of `charge` that is not run again"
+    );
+}
+
+#[test]
+fn a_version_is_taken_back_when_the_job_ends_before_it_has_said_anything() {
+    let mut pool = on_trial(1, 0);
+    let job = in_question(&mut pool);
+    pool.event(Event::Cancel { job });
+    pool.wait(MS);
+    let why = why_old_stay(&pool);
+    assert!(why.ends_with("that has ended as `cancelled` before another worker had done it"), "{why}");
+}
+
+#[test]
+fn a_version_whose_workers_all_end_is_taken_back_though_the_jobs_end_others_too() {
+    let workers = TRIAL_WORKERS_MAX as usize + 1;
+    let config =
+        CoreConfig { workers, spares: 0, trial_time: Duration::from_secs(3600), ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    pool.event(Event::Reload { version: 1 });
+    for tried in 1..=TRIAL_WORKERS_MAX {
+        assert_eq!((pool.reloads.len(), of_version(&pool, 1).len()), (0, 1), "worker {tried} of the version");
+        let guilty = pool.submit_with("sum", |request| request.attempts = Some(2));
+        assert_eq!(pool.worker_with(guilty), of_version(&pool, 1).first().copied());
+        pool.crash_the_worker_running(guilty);
+        if tried < TRIAL_WORKERS_MAX {
+            wait_for_a_worker(&mut pool, guilty);
+            pool.crash_the_worker_running(guilty);
+            assert!(is_told_of(&pool, guilty));
+        }
+    }
+    pool.wait(MS);
+    let why = why_old_stay(&pool);
+    assert!(
+        why.starts_with("5 of its workers have ended, the last time: its worker ended with signal 11"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_reload_that_waits_for_a_job_ends_with_the_next_reload_and_with_the_supervisor() {
+    let mut pool = on_trial(1, 0);
+    let job = in_question(&mut pool);
+    pool.event(Event::Reload { version: 2 });
+    assert_eq!(why_old_stay(&pool), "another reload came before it was done");
+    assert_eq!(of_version(&pool, 2).len(), 1);
+    // What it does now says nothing of the other version.
+    pool.crash_the_worker_running(job);
+    assert!(!is_told_of(&pool, job) && of_version(&pool, 2).len() == 1);
+
+    let mut pool = on_trial(1, 0);
+    let job = in_question(&mut pool);
+    pool.event(Event::Drain { limit: None });
+    assert_eq!(why_old_stay(&pool), "the supervisor is ending");
+    pool.run(job);
+    assert!(pool.is_over && pool.outcome(job) == Some(Ok));
+}
+
+#[test]
+fn a_version_of_several_programs_waits_for_the_one_in_question() {
+    let config = CoreConfig { workers: 2, programs: 2, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    pool.event(Event::Reload { version: 1 });
+    let guilty = pool.submit("sum");
+    let tried = pool.start(guilty);
+    pool.exit(tried, Exit::Signal(11));
+    let old = pool.start(guilty);
+    pool.wait(Duration::from_secs(10));
+    assert!(pool.reloads.is_empty(), "{:?}", pool.reloads);
+    assert_eq!(of_version(&pool, 1).len(), 1, "that of the other program, which has lived long enough");
+    pool.exit(old, Exit::Signal(11));
+    pool.event(Event::Cancel { job: guilty });
+    pool.wait(Duration::from_secs(60));
+    assert_eq!(pool.reloads, [ReloadEnd::Done]);
+}
+
+/// The only old worker has a job for a long time, and the version is in question because of another, which waits for that worker.
+fn nobody_is_free() -> (PoolUnderTest, JobId) {
+    let mut pool = on_trial(1, 0);
+    let job = pool.submit("sum");
+    let tried = pool.start(job);
+    let long = pool.submit_with("charge", |request| request.timeout = Some(Duration::from_secs(100)));
+    let old = pool.start(long);
+    assert_eq!([tried, old].map(|worker| pool.workers[&worker].version), [1, 0]);
+    pool.exit(tried, Exit::Signal(11));
+    (pool, job)
+}
+
+#[test]
+fn a_version_is_taken_back_when_no_other_worker_is_free_for_the_job() {
+    let (mut pool, job) = nobody_is_free();
+    pool.wait(TRIAL_QUESTION_TIME - MS);
+    assert!(pool.reloads.is_empty());
+    pool.wait(2 * MS);
+    let why = why_old_stay(&pool);
+    assert!(why.ends_with("in a job of `sum` that no other worker has done within 30 s"), "{why}");
+    assert_eq!(pool.outcome(job), None, "it waits for the old worker");
+}
+
+#[test]
+fn the_place_of_a_version_in_question_is_none_that_a_job_waits_for() {
+    let (mut pool, suspect) = nobody_is_free();
+    for job in [suspect, pool.submit("charge")] {
+        let waiting = pool.core.explain(pool.now, job).unwrap().waiting.unwrap();
+        assert_eq!(waiting.slots, (1, 1, 1));
+    }
+}
+
+/// It may be of the very version that is in question.
+#[test]
+fn the_end_of_a_worker_that_was_started_since_the_reload_acquits_no_version() {
+    let mut pool = on_trial(1, 0);
+    let old = of_version(&pool, 0);
+    let job = in_question(&mut pool);
+    // Somebody kills the old worker, which has not begun the job.
+    assert_eq!(pool.worker_with(job), old.first().copied());
+    old.iter().for_each(|old| pool.exit(*old, Exit::Signal(9)));
+    assert!(why_old_stay(&pool).ends_with("in a job of `sum` that no other worker is left to do"));
+    wait_for_a_worker(&mut pool, job);
+    pool.crash_the_worker_running(job);
+    assert!(!is_told_of(&pool, job));
+}
