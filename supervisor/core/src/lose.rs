@@ -259,7 +259,7 @@ impl Core {
         let Some(&started) = load.started(id) else { return };
         let is_for_another =
             matches!(self.slots[slot].state, SlotState::Leaving { cause: Cause::JobEnded, .. });
-        let is_blamed = load.answerable(id).is_some() && !is_for_another;
+        let is_blamed = load.answerable(id).is_some() && !is_for_another && !started.is_bystander;
         let was = self.slots[slot].worker_mut().copied();
         let place = was.and_then(|worker| self.place(worker.id));
         // How the process will end is not known yet, and will say nothing about the job.

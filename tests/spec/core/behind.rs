@@ -230,6 +230,22 @@ fn a_job_whose_program_breaks_the_rules_is_blamed_unless_that_has_to_do_with_ano
 }
 
 /// The program may have said what the job told it to say.
+/// Its worker ends because of another job, and until it has ended the job's own time can be up.
+#[test]
+fn a_bystander_that_is_late_before_its_worker_has_ended_is_blamed_for_no_attempt() {
+    for of_another in [true, false] {
+        let mut pool = PoolUnderTest::slots(1);
+        pool.workers_survive_sigkill();
+        let job = pool.submit_with("sum", |request| request.deadline = Some(Duration::from_millis(5)));
+        let worker = pool.start(job);
+        pool.event(Event::BrokeRules { worker, of_another, how: "it answered twice".into() });
+        pool.wait(Duration::from_millis(6));
+        assert_eq!(pool.outcome(job), Some(Timeout));
+        let blamed: Vec<bool> = pool.ended[&job].lost.iter().map(|lost| lost.is_blamed).collect();
+        assert_eq!(blamed, [!of_another]);
+    }
+}
+
 #[test]
 fn a_job_is_not_a_bystander_for_ever() {
     let mut pool = PoolUnderTest::slots(1);
