@@ -204,8 +204,12 @@ impl Core {
         let (bytes, ran_before) = (job.input_bytes, job.past.ran_before);
         let is_of_the_task = !job.is_streamed();
         let were_tiny = self.why_tiny(client, task);
-        if is_of_the_task {
-            self.registry.task_mut(task).ran(bytes, run + ran_before);
+        let run = run + ran_before;
+        // One that failed may have been over at its first line: it says only that such a run takes at least so long.
+        let counts =
+            output.is_some() || self.registry.task(task).expected(bytes).run.is_some_and(|mean| run > mean);
+        if is_of_the_task && counts {
+            self.registry.task_mut(task).ran(bytes, run);
         }
         if let Some(output) = output.filter(|_| is_of_the_task) {
             self.registry.task_mut(task).returned(bytes, output);
