@@ -150,6 +150,11 @@ impl Task {
         Expected { run: times.mean(), class: if is_short { Class::Short } else { Class::Long } }
     }
 
+    /// Whether anything is known of how long its runs take.
+    pub fn has_run(&self) -> bool {
+        self.runs.mean().is_some()
+    }
+
     /// Learns from a run. A long run counts in full, so one surprise is enough to stop giving several jobs at a time.
     pub fn ran(&mut self, input_bytes: u64, run: Duration) {
         self.runs.add(run);

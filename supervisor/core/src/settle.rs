@@ -138,12 +138,43 @@ impl Core {
         (job, line): (JobId, Line),
         company: Company,
     ) -> Option<SlotIndex> {
-        let usual = || match line.class {
+        let usual = || match self.class_by_now(job, line) {
             Class::Short => self.slot_for_short(program, job, company),
-            Class::Long | Class::Together => self.slot_for_long(now, program, job, company),
+            Class::Long | Class::Together => {
+                let slot = self.slot_for_long(now, program, job, company);
+                slot.or_else(|| self.slot_to_learn(program, job, company))
+            }
         };
         let slot = self.slot_on_trial(program, job).or_else(usual);
         slot.or_else(|| self.unproven_slot(program, job))
+    }
+
+    /// The class of a waiting job. If nothing was known of its task when it began to wait, that may be known now.
+    fn class_by_now(&self, id: JobId, line: Line) -> Class {
+        let Some(job) = self.jobs.get(id).filter(|job| job.expected_run.duration().is_none()) else {
+            return line.class;
+        };
+        match job.task {
+            Some(task) if line.class == Class::Long && !job.is_streamed() => {
+                self.registry.task(task).expected(job.input_bytes).class
+            }
+            _ => line.class,
+        }
+    }
+
+    /// A slot for a job of a task that has never run, when no worker is idle: one between the steps of a long job, for one job of
+    /// the task at a time. Otherwise a short task would wait for the end of a long job before it can be known as short.
+    fn slot_to_learn(&self, program: ProgramIndex, id: JobId, company: Company) -> Option<SlotIndex> {
+        let between = &self.programs[program].between_steps;
+        if company == Company::None || between.is_empty() {
+            return None;
+        }
+        let job = self.jobs.get(id).filter(|job| job.class == Class::Long && !job.is_streamed())?;
+        let task = job.task.filter(|task| !self.registry.task(*task).has_run())?;
+        let is_of_the_task = |other: JobId| self.jobs.get(other).is_some_and(|job| job.task == Some(task));
+        let mut loads = self.slots.iter().filter_map(Slot::load);
+        let is_under_way = loads.any(|load| load.jobs().any(is_of_the_task));
+        between.iter().copied().find(|slot| !is_under_way && self.may_run_between_steps(*slot, id))
     }
 
     /// A slot for a short job: an idle one, reserved ones first; or, if the job is tiny, one with other tiny jobs; or
