@@ -6,6 +6,7 @@ use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerInSlot};
 use super::jobs::{Job, JobState, Progress};
 use super::registry::Class;
 use super::waiting::{Standing, planned};
+use crate::limits::HOLDERS_TOLD;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,6 +85,10 @@ pub struct Waiting {
     pub all: usize,
     /// How many clients have jobs that wait.
     pub clients: usize,
+    /// How many of them have their next turn before its client.
+    pub clients_before: usize,
+    /// The jobs for which its workers are busy, those that have run longest first: [`HOLDERS_TOLD`] at the most.
+    pub holders: Vec<(JobId, Duration)>,
     /// How long it will wait from now.
     pub expected: Result<Duration, WhyUnknown>,
     /// It will be done here, without a worker: how many places there are for that, and how many are taken.
@@ -209,8 +214,12 @@ impl Core {
             .queue_of(job.line(), task)
             .map_or(0, |queue| queue.ahead_of_its_own(job.client, job.rank(id)));
         let clients = self.clients.waiting_count();
-        let own_backlog = planned(job.expected()).saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-        let turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
+        let clients_before =
+            queues.queue_of(job.line(), task).map_or(0, |queue| queue.clients_before(job.client));
+        // Before each turn of its client all clients have theirs.
+        let turns = ahead.saturating_mul(clients).saturating_add(clients_before);
+        let turns = planned(job.expected()).saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX));
+        let others = queues.backlog.saturating_sub(planned(job.expected()));
         let is_paused = self.pauses.holds(task);
         let places: Vec<SlotIndex> =
             self.slots_of(program).filter(|slot| self.may_ever_take(*slot, id)).collect();
@@ -223,7 +232,7 @@ impl Core {
         } else if self.program_here() == Some(program) {
             Err(WhyUnknown::Threads)
         } else {
-            self.foresee_start(now, program, &places, queues.backlog.min(turns)).ok_or(WhyUnknown::Workers)
+            self.foresee_start(now, program, &places, others.min(turns)).ok_or(WhyUnknown::Workers)
         };
         let slots: Vec<_> =
             places.iter().map(|slot| &self.slots[*slot]).filter(|slot| slot.is_there()).collect();
@@ -233,6 +242,8 @@ impl Core {
             ahead_of_its_own: ahead,
             all: queues.waiting(),
             clients,
+            clients_before,
+            holders: self.holders(now, &places),
             expected,
             here: (self.program_here() == Some(program))
                 .then(|| (self.config.here.places, self.taken_here())),
@@ -246,6 +257,15 @@ impl Core {
             is_paused,
             unavailable: self.unavailable(program).map(|error| error.message),
         })
+    }
+
+    /// The jobs that run in these slots, those that have run longest first.
+    fn holders(&self, now: Mono, places: &[SlotIndex]) -> Vec<(JobId, Duration)> {
+        let running = places.iter().filter_map(|slot| self.slots[*slot].load()?.running);
+        let mut holders: Vec<_> = running.map(|running| (running.job, running.ran(now))).collect();
+        holders.sort_by_key(|(job, ran)| (std::cmp::Reverse(*ran), *job));
+        holders.truncate(HOLDERS_TOLD);
+        holders
     }
 
     /// Whether the run time is known of all jobs that may be served before this one: the ones of its own client with

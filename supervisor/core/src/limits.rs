@@ -164,6 +164,9 @@ pub const DEAD_BYTES_MAX: u64 = 64 << 20;
 /// How long a dead letter is kept unless configured otherwise: 72 hours, which is longer than a weekend.
 pub const KEEP_DEAD_LETTERS_DEFAULT: Duration = Duration::from_secs(72 * 3600);
 
+/// How many of the jobs that keep workers busy are named to who asks why a job waits.
+pub const HOLDERS_TOLD: usize = 4;
+
 /// Most workers of a new version that are tried, one after the other, if each ends in a job that ends other workers, too.
 pub const TRIAL_WORKERS_MAX: u32 = 5;
 

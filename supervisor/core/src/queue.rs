@@ -226,6 +226,15 @@ impl FairQueue {
         self.by_client.get(&client).is_some_and(|waiting| waiting.jobs.contains(rank))
     }
 
+    /// How many other clients have a job that is served before the first one of this client. Takes time in proportion to them.
+    pub fn clients_before(&self, client: ClientId) -> usize {
+        let listed = self.by_client.get(&client).and_then(|waiting| waiting.listed);
+        let before = |(_, at, rank): Listed| {
+            self.by_kind.iter().map(|(_, order)| order.before((at, rank, client))).sum()
+        };
+        listed.map_or(0, before)
+    }
+
     /// How many jobs of the same client are served before this one.
     pub fn ahead_of_its_own(&self, client: ClientId, rank: Rank) -> usize {
         self.by_client.get(&client).map_or(0, |waiting| waiting.jobs.before(rank))

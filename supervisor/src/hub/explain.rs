@@ -54,7 +54,7 @@ impl Hub {
                 job.task
             )],
             JobState::Queued | JobState::Paused => {
-                job.waiting.as_ref().map_or_else(Vec::new, |waiting| why_waiting(job, waiting))
+                job.waiting.as_ref().map_or_else(Vec::new, |waiting| self.why_waiting(job, waiting))
             }
             JobState::Held => {
                 let beyond = |held: &Held| held.beyond.map(|beyond| self.name(beyond));
@@ -125,6 +125,24 @@ impl Hub {
         reasons
     }
 
+    fn why_waiting(&self, job: &Explanation, waiting: &Waiting) -> Vec<String> {
+        let holders = waiting.holders.iter().map(|(holder, ran)| self.holder(*holder, *ran));
+        let (_, _, busy) = waiting.slots;
+        why_waiting(job, waiting, held_by(busy, holders.collect()))
+    }
+
+    /// What keeps a worker busy.
+    fn holder(&self, id: JobId, ran: Duration) -> String {
+        let (name, ran) = (self.name(id), human(ran.max(A_MOMENT)));
+        match self.core.jobs().get(id) {
+            Some(job) => {
+                let (task, account) = (self.core.task_name(job), self.core.account_of(job));
+                format!("job {name} of {} (task {task}), which has run for {ran}", whose(account))
+            }
+            None => format!("job {name}, which nobody wants any more"),
+        }
+    }
+
     fn explain_ended(&self, id: JobId, record: &Record) -> ExplanationView {
         let until = self.core.promises().kept_until(id);
         let kept = until.map(|until| format!("its result is kept for another {}", human(until - self.now())));
@@ -189,7 +207,18 @@ fn why_here(ran: Duration) -> String {
     format!("a thread of the supervisor has done it for {}: it needs no worker", human(ran))
 }
 
-fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
+/// The sentence on what keeps this many workers busy.
+fn held_by(busy: usize, holders: Vec<String>) -> Option<String> {
+    let others = match busy.saturating_sub(holders.len()) {
+        0 => None,
+        1 => Some("1 other".to_owned()),
+        others => Some(format!("{others} others")),
+    };
+    let named = holders.into_iter().chain(others).collect::<Vec<_>>().join("; ");
+    (!named.is_empty()).then(|| format!("they run {named}"))
+}
+
+fn why_waiting(job: &Explanation, waiting: &Waiting, held_by: Option<String>) -> Vec<String> {
     let (there, ready, busy) = waiting.slots;
     let mut reasons: Vec<String> =
         waiting.unavailable.iter().map(|why| format!("no worker can be had: {why}")).collect();
@@ -200,7 +229,9 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
     let here = waiting.here.map(|(places, taken)| {
         format!("{taken} of {places} threads of the supervisor have jobs: it needs no worker")
     });
+    let needs_workers = here.is_none();
     reasons.push(here.unwrap_or_else(of_workers));
+    reasons.extend(held_by.filter(|_| needs_workers));
     if let Some(rest) = waiting.gathers {
         reasons.push(format!(
             "it waits for other jobs of its task to run together with, for {} at the most",
@@ -219,18 +250,30 @@ fn why_waiting(job: &Explanation, waiting: &Waiting) -> Vec<String> {
             waiting.kept_for_short
         ));
     }
-    reasons.push(format!(
-        "{} of its own client and {} in all wait with it; clients that take turns: {}",
-        waiting.ahead_of_its_own,
-        waiting.all.saturating_sub(1),
-        waiting.clients.max(1)
-    ));
+    reasons.push(what_is_before(waiting));
     if waiting.is_paused {
         reasons.insert(0, "it is paused: it starts after `offload resume`".to_owned());
         return reasons;
     }
     reasons.extend(when_it_starts(waiting.expected));
     reasons
+}
+
+fn what_is_before(waiting: &Waiting) -> String {
+    let own = match waiting.ahead_of_its_own {
+        0 => "no job of its own client is before it".to_owned(),
+        1 => "1 job of its own client is before it".to_owned(),
+        jobs => format!("{jobs} jobs of its own client are before it"),
+    };
+    let clients = match waiting.clients.saturating_sub(1) {
+        0 => "no other client waits".to_owned(),
+        1 if waiting.clients_before == 0 => "the turn of the other client is after its own".to_owned(),
+        1 => "the turn of the other client is before its own".to_owned(),
+        others => {
+            format!("the turns of {} of {others} other clients are before its own", waiting.clients_before)
+        }
+    };
+    format!("{own}, and {clients}; jobs that wait with it: {}", waiting.all.saturating_sub(1))
 }
 
 /// A sentence about the time at which a job will start; none if another one has said why nobody knows.
@@ -302,6 +345,15 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_that_keep_workers_busy_are_named_and_the_rest_is_counted() {
+        assert_eq!(held_by(0, Vec::new()), None);
+        let one = || vec!["job 1".to_owned()];
+        assert_eq!(held_by(1, one()).as_deref(), Some("they run job 1"));
+        assert_eq!(held_by(2, one()).as_deref(), Some("they run job 1; 1 other"));
+        assert_eq!(held_by(4, one()).as_deref(), Some("they run job 1; 3 others"));
+    }
 
     #[test]
     fn what_a_job_on_probation_waits_for_is_its_probation() {

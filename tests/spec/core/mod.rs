@@ -9,6 +9,7 @@ mod corners;
 mod crowding;
 mod doubt;
 mod files;
+mod forecasts;
 mod here;
 mod limits;
 mod parts;

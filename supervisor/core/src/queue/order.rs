@@ -31,6 +31,11 @@ impl Order {
         &self.first
     }
 
+    /// How many clients come before this place.
+    pub(super) fn before(&self, entry: Entry) -> usize {
+        usize::from(self.first < entry) + self.others.range(..entry).count()
+    }
+
     pub(super) fn insert(&mut self, entry: Entry) {
         self.others.insert(entry.max(self.first));
         self.first = entry.min(self.first);
@@ -99,6 +104,8 @@ mod tests {
             }
             let all: BTreeSet<Entry> = order.others.iter().copied().chain([order.first]).collect();
             assert_eq!((Some(order.first()), &all), (tree.first(), &tree));
+            let last = *tree.last().unwrap_or(&order.first);
+            assert_eq!(order.before(last), tree.len() - 1);
         }
     }
 }
