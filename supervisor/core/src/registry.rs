@@ -34,6 +34,8 @@ pub struct Task {
     runs: RunTimes,
     /// Moving average of its run times in nanoseconds; `None` before the first run.
     average_run: Option<u64>,
+    /// The last of its jobs on a worker that has proved itself failed, or ran too long.
+    pub fails: bool,
     /// Some program offers it.
     is_on_offer: bool,
     /// The likely length of its next output in bytes, by the size class of the input.
@@ -93,6 +95,7 @@ impl Task {
             by_size: SmallMap::default(),
             runs: RunTimes::default(),
             average_run: None,
+            fails: false,
             is_on_offer: true,
             outputs: SmallMap::default(),
             large_outputs: 0,

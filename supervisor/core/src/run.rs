@@ -7,6 +7,7 @@ use super::load::Starts;
 use super::outcome::{self, human};
 use super::parts::Credit;
 use super::slots::{Cause, Going, Load, Retire, Running, SlotState, Tenure};
+use super::trial::Shown;
 use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
 use offload_protocol::limits::MESSAGE_MAX;
@@ -153,7 +154,7 @@ impl Core {
         let Some((slot, running)) = self.running_as_named(turn, worker, (id, attempt), "ended") else {
             return;
         };
-        let (rest, is_wanted) = (result.as_ref().ok().copied(), self.jobs.get(id).is_some());
+        let (rest, wanted) = (result.as_ref().ok().copied(), self.jobs.get(id).map(|job| job.task));
         let result = result.map_err(failure).and_then(|rest| self.output_with_parts(id, rest));
         let (output, outcome) = (result.as_ref().ok().copied(), result.as_ref().err());
         let outcome = outcome.map_or(OutcomeCode::Ok, |error| error.code);
@@ -167,9 +168,18 @@ impl Core {
         let ending = Ending { outcome, error, run, place: None, usage, output_bytes, charge };
         self.finish(turn, id, ending);
         self.take_next(turn.now, slot, id);
-        if is_wanted {
-            self.note_proof(turn, slot, output.is_none());
+        if let Some(task) = wanted {
+            self.note_outcome(turn, slot, task, output.is_some());
         }
+    }
+
+    /// A job of this task has ended well or not, and that was its worker's doing, as far as anybody can tell.
+    fn note_outcome(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, task: Option<TaskIndex>, is_well: bool) {
+        let shown = if is_well { Shown::Well } else { self.failure_shows(task) };
+        if let Some(task) = task.filter(|_| !self.is_unproven(slot)) {
+            self.registry.task_mut(task).fails = !is_well;
+        }
+        self.note_proof(turn, slot, shown);
     }
 
     /// How long the job that runs in this slot took, if its worker says `run`.
@@ -327,10 +337,11 @@ impl Core {
     fn on_run_timeout(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, id: JobId) {
         match self.jobs.get(id) {
             Some(job) => {
+                let task = job.task;
                 let message = format!("ran longer than {}", human(job.run_timeout()));
                 self.lose_to_time(turn.now, slot, id, message.clone());
                 self.end_gently(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
-                self.note_proof(turn, slot, true);
+                self.note_outcome(turn, slot, task, false);
             }
             None => {
                 if let Some(load) = self.slot_mut(slot).load_mut() {

@@ -248,7 +248,7 @@ impl Core {
     /// Cancels a job. The worker of a running job is told, and the job has `cancel_grace` to end by itself before its
     /// worker is ended.
     pub(super) fn on_cancel(&mut self, turn: &mut Turn<'_>, id: JobId, why: &str) {
-        self.end_gently(turn, id, Ending::of(outcome::error(OutcomeCode::Cancelled, why)));
+        self.end_early(turn, id, Ending::of(outcome::error(OutcomeCode::Cancelled, why)));
     }
 
     /// Ends a job before its result is there. If it runs, its worker is asked first.
@@ -336,7 +336,7 @@ impl Core {
                 JobState::Here { .. } => format!("the deadline passed while it ran, after {waited}"),
                 _ => format!("the deadline passed before it was started, after {waited}"),
             };
-            self.end_gently(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
+            self.end_early(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
         }
     }
 }

@@ -346,6 +346,10 @@ impl Core {
         if was.is_some() && matches!(cause, None | Some(Cause::Closed | Cause::ClosedAndLivedOn)) {
             self.log_death(turn, home, worker, exit, load.running_job());
         }
+        let ended = match cause.as_ref().and_then(why) {
+            Some(why) => format!("was ended ({why})"),
+            None => format!("ended with {exit}"),
+        };
         let to_blame = load.running.filter(|running| !running.is_bystander).map(|running| running.job);
         match was {
             None => {
@@ -354,12 +358,7 @@ impl Core {
             }
             Some(worker)
                 if is_unasked(cause.as_ref())
-                    && self.note_unproven_death(
-                        turn,
-                        program,
-                        worker,
-                        (&format!("{exit}{words}"), to_blame),
-                    ) => {}
+                    && self.note_unproven_death(turn, program, worker, (&ended, &words, to_blame)) => {}
             Some(worker) if load.running.is_none() && is_unasked(cause.as_ref()) => {
                 let accounts =
                     load.jobs().filter_map(|job| self.jobs.get(job)).map(|job| self.account_of(job).clone());

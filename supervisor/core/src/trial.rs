@@ -25,15 +25,16 @@
 //! and the circuit breaker of `restarts.rs` do the rest. Otherwise a version that ends with its first job would take
 //! one job with it after the other, as fast as processes can be started.
 
-use super::Core;
 use super::action::{Action, Notice};
-use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex, Version, WorkerId};
+use super::jobs::JobState;
 use super::renew::{Reload, Stage};
 use super::restarts::Suspects;
 use super::slots::{Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::starts::{FailedStart, Outlook};
 use super::turn::Turn;
 use super::whose_fault::Question;
+use super::{Core, Ending};
 
 /// What is known of the file from which a program is started: the states in the picture above.
 #[derive(Debug, Default)]
@@ -58,21 +59,35 @@ pub(super) struct Record {
     pub(super) since: WorkerId,
     jobs_ok: u32,
     jobs_failed: u32,
+    /// How many jobs have ended in a way that shows nothing.
+    nothing_shown: u32,
     /// How many of its workers have ended in a job that was to blame for that.
     pub(super) acquitted: u32,
 }
 
 impl Record {
     fn new(since: WorkerId) -> Record {
-        Record { since, jobs_ok: 0, jobs_failed: 0, acquitted: 0 }
+        Record { since, jobs_ok: 0, jobs_failed: 0, nothing_shown: 0, acquitted: 0 }
     }
 
-    fn count(&mut self, has_failed: bool) {
-        match has_failed {
-            true => self.jobs_failed += 1,
-            false => self.jobs_ok += 1,
+    fn count(&mut self, shown: Shown) {
+        match shown {
+            Shown::Well => self.jobs_ok += 1,
+            Shown::Failed => self.jobs_failed += 1,
+            Shown::Nothing => self.nothing_shown += 1,
         }
     }
+}
+
+/// What the end of a job shows of the worker that ran it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// It works.
+    Well,
+    /// It may not work.
+    Failed,
+    /// Nothing: the job was cut short, or such jobs fail on other workers, too.
+    Nothing,
 }
 
 impl Trust {
@@ -129,13 +144,23 @@ impl Core {
         offering.min_by_key(|&slot| (self.slots[slot].role != Role::Trial, slot))
     }
 
-    /// Whether the worker in this place may be given this job at all. The one on trial is given no suspects, and there is none while
-    /// a version is in question; what the job does to an unproven worker is no answer to that question.
+    /// Whether the one on trial is given jobs now. Not while its version is in question: there is none then. And not after several
+    /// jobs that have shown nothing: then it has to live. Otherwise whoever cancels all jobs would keep the trial from its end,
+    /// because each time the worker ends with the job.
+    fn is_tried_by_jobs(&self, program: ProgramIndex) -> bool {
+        match &self.renewal.programs[program] {
+            Trust::InQuestion(..) => false,
+            trust => trust.record().is_none_or(|record| record.nothing_shown < self.config.trial_jobs),
+        }
+    }
+
+    /// Whether the worker in this place may be given this job at all. The one on trial is given no suspects, and no job if it is not
+    /// tried by jobs; what a job does to an unproven worker does not answer the question that waits for it.
     pub(super) fn may_ever_take(&self, slot: SlotIndex, id: JobId) -> bool {
         let place = &self.slots[slot];
         let is_suspect = || self.jobs.get(id).is_none_or(|job| job.is_suspect);
         let is_refused = match place.role {
-            Role::Trial => is_suspect() || self.is_in_question(place.program),
+            Role::Trial => is_suspect() || !self.is_tried_by_jobs(place.program),
             _ => self.in_question_by(id).is_some() && self.is_unproven(slot),
         };
         !is_refused
@@ -189,8 +214,32 @@ impl Core {
         }
     }
 
-    /// A job has ended well or not. It counts for an unproven worker, and for the one on trial.
-    pub(super) fn note_proof(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, has_failed: bool) {
+    /// A job of this task has failed. That says little of its worker if the last one on a worker that has proved itself failed, too.
+    pub(super) fn failure_shows(&self, task: Option<TaskIndex>) -> Shown {
+        let fails = task.is_some_and(|task| self.registry.task(task).fails);
+        if fails { Shown::Nothing } else { Shown::Failed }
+    }
+
+    /// A job that runs is ended before its time. That shows nothing of its worker, unless it ran longer than such jobs do: it may
+    /// have hung.
+    pub(super) fn end_early(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
+        let runs = self.jobs.get(id).and_then(|job| match job.state {
+            JobState::Running { worker, .. } => Some((self.slot_of(worker)?, job)),
+            _ => None,
+        });
+        let shown = runs.map(|(slot, job)| {
+            let usual = job.task.and_then(|task| self.registry.task(task).expected(job.input_bytes).run);
+            let is_late = usual.is_some_and(|usual| self.ran_so_far(turn.now, id, job) > usual);
+            (slot, if is_late { self.failure_shows(job.task) } else { Shown::Nothing })
+        });
+        self.end_gently(turn, id, ending);
+        if let Some((slot, shown)) = shown {
+            self.note_proof(turn, slot, shown);
+        }
+    }
+
+    /// A job has ended. What it shows counts for an unproven worker, and for the one on trial.
+    pub(super) fn note_proof(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, shown: Shown) {
         if !self.is_unproven(slot) {
             return;
         }
@@ -200,7 +249,7 @@ impl Core {
             self.slots[slot].ready_worker().is_some_and(|worker| self.passes_at(*worker) <= turn.now);
         match &mut self.renewal.programs[program] {
             Trust::OnTrial(record) if is_tried => {
-                record.count(has_failed);
+                record.count(shown);
                 let is_enough = record.jobs_ok + record.jobs_failed >= wanted;
                 match record.jobs_ok > 0 {
                     true if is_enough || is_time_up => self.pass_trial(turn, program),
@@ -208,15 +257,17 @@ impl Core {
                         let why = format!("its first {wanted} jobs all failed");
                         self.take_back(turn, program, &why);
                     }
+                    // It may be given no more jobs.
+                    _ if shown == Shown::Nothing => self.trust_changed(),
                     _ => {}
                 }
             }
-            Trust::TakenBack(_) if !has_failed => {
+            Trust::TakenBack(_) if shown == Shown::Well => {
                 self.renewal.programs[program] = Trust::Trusted;
                 self.trust_changed();
             }
             Trust::TakenBack(record) => {
-                record.count(has_failed);
+                record.count(shown);
                 if record.jobs_failed >= wanted {
                     self.give_up_unproven(turn, slot);
                 }
@@ -240,7 +291,7 @@ impl Core {
         self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
     }
 
-    /// A worker that had said hello has ended by itself; it ran `job`. If it was on trial, its version is taken back, unless that
+    /// A worker that had said hello has ended by itself; `ended` says how, `words` what it printed, and it ran `job`. If it was on trial, its version is taken back, unless that
     /// may have been the job's doing. If it was unproven, that was a failed start, whatever it had to do: there is no excuse for
     /// what nobody has seen working. True if it was one of these.
     pub(super) fn note_unproven_death(
@@ -248,22 +299,21 @@ impl Core {
         turn: &mut Turn<'_>,
         program: ProgramIndex,
         worker: Worker,
-        (what, job): (&str, Option<JobId>),
+        (ended, words, job): (&str, &str, Option<JobId>),
     ) -> bool {
         let jobs = match worker.jobs_done {
             1 => "1 job".to_owned(),
             jobs => format!("{jobs} jobs"),
         };
         if self.tried_version() == Some(worker.version) {
-            let what = format!("its worker ended with {what} after {jobs}");
-            self.ask_whose_fault(turn, program, job, &what);
+            self.ask_whose_fault(turn, program, job, (&format!("its worker {ended} after {jobs}"), words));
             return true;
         }
         let is_unproven =
             self.renewal.programs[program].record().is_some_and(|record| worker.id > record.since);
         if is_unproven {
             let start = FailedStart { worker: worker.id, program, version: worker.version };
-            let why = format!("a worker of a version that was taken back ended with {what} after {jobs}");
+            let why = format!("a worker of a version that was taken back {ended} after {jobs}{words}");
             self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
         }
         is_unproven

@@ -8,6 +8,7 @@
 //!   the worker on trial has ended
 //!      |
 //!      |-- with no job, with one that is not run again, or for the fifth time --------------------------.
+//!      |   (after it has passed: with no job)                                                           |
 //!      v                                                                                                v
 //!   InQuestion --- a proven worker does the job; the job ends without that; 30 s are over --------> TakenBack
 //!      |
@@ -31,6 +32,8 @@ pub(super) struct Question {
     job: JobId,
     /// What happened, as a part of a sentence for people.
     what: String,
+    /// What the worker printed last, as another part.
+    words: String,
     /// When the version is taken back if nothing has been found out.
     until: Mono,
 }
@@ -42,21 +45,27 @@ impl Core {
         turn: &mut Turn<'_>,
         program: ProgramIndex,
         job: Option<JobId>,
-        what: &str,
+        (what, words): (&str, &str),
     ) {
+        // It has proved itself and waits for other programs: a job that ends it now would have ended any other worker.
+        if job.is_some() && matches!(self.renewal.programs[program], Trust::Passed(_)) {
+            return;
+        }
         let asked = job.and_then(|job| Some((job, self.jobs.get(job)?)));
-        let Some((job, asked)) = asked else { return self.take_back(turn, program, what) };
+        let Some((job, asked)) = asked else {
+            return self.take_back(turn, program, &format!("{what}{words}"));
+        };
         let task = self.task_name(asked);
         let what = format!("{what}, in a job of `{task}`");
         let trust = &mut self.renewal.programs[program];
-        let (Trust::OnTrial(record) | Trust::Passed(record)) = *trust else { return };
+        let Trust::OnTrial(record) = *trust else { return };
         let ended = record.acquitted + 1;
         if ended == TRIAL_WORKERS_MAX {
-            let why = format!("{ended} of its workers have ended, the last time: {what}");
+            let why = format!("{ended} of its workers have ended, the last time: {what}{words}");
             return self.take_back(turn, program, &why);
         }
         let until = turn.now + TRIAL_QUESTION_TIME;
-        *trust = Trust::InQuestion(record, Box::new(Question { job, what, until }));
+        *trust = Trust::InQuestion(record, Box::new(Question { job, what, words: words.to_owned(), until }));
         self.trust_changed();
     }
 
@@ -140,7 +149,7 @@ impl Core {
     /// The version is to blame, or may be.
     fn answer(&mut self, turn: &mut Turn<'_>, program: ProgramIndex, why: &str) {
         let Trust::InQuestion(_, question) = &self.renewal.programs[program] else { return };
-        let why = format!("{} {why}", question.what);
+        let why = format!("{} {why}{}", question.what, question.words);
         self.take_back(turn, program, &why);
     }
 }

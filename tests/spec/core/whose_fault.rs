@@ -252,3 +252,101 @@ fn the_end_of_a_worker_that_was_started_since_the_reload_acquits_no_version() {
     pool.crash_the_worker_running(job);
     assert!(!is_told_of(&pool, job));
 }
+
+/// The job that runs on the worker on trial is cancelled, or its time is up, and the worker has to end for that.
+fn end_early(pool: &mut PoolUnderTest, cancel: bool) {
+    let job = pool.submit_with("charge", |request| request.timeout = (!cancel).then_some(MS));
+    let worker = pool.start(job);
+    pool.wait(2 * MS);
+    if cancel {
+        pool.event(Event::Cancel { job });
+    }
+    pool.wait(pool.core.config().cancel_grace + 2 * MS);
+    assert!(!pool.workers.contains_key(&worker), "it was ended with its job");
+}
+
+#[test]
+fn a_client_that_cancels_all_of_its_jobs_does_not_keep_a_reload_from_its_end() {
+    for spares in [0, 1] {
+        let mut pool = on_trial(2, spares);
+        let begun = pool.now;
+        while pool.reloads.is_empty() && pool.now < begun + Duration::from_secs(30) {
+            let job = pool.submit("charge");
+            if pool.worker_with(job).is_some() {
+                pool.start(job);
+                pool.wait(300 * MS);
+            }
+            pool.event(Event::Cancel { job });
+            pool.wait(200 * MS);
+        }
+        assert_eq!(pool.reloads, [ReloadEnd::Done], "after {:?}", pool.now - begun);
+    }
+}
+
+/// Clients that are out of patience with a version that hangs must not make it pass.
+#[test]
+fn a_version_whose_jobs_are_cancelled_when_they_have_run_longer_than_usual_is_taken_back() {
+    let config = CoreConfig { workers: 2, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    let known = pool.submit("charge");
+    pool.start(known);
+    pool.finish_after(known, MS);
+    pool.event(Event::Reload { version: 1 });
+    for _ in 0..3 {
+        assert!(pool.reloads.is_empty());
+        end_early(&mut pool, true);
+    }
+    assert_eq!(why_old_stay(&pool), "its first 3 jobs all failed");
+}
+
+#[test]
+fn jobs_that_fail_on_the_old_workers_too_show_nothing_of_a_version() {
+    for failure in ["answer", "time"] {
+        let config = CoreConfig { workers: 2, spares: 0, ..CoreConfig::default() };
+        let mut pool = PoolUnderTest::with(config, Start::Hello);
+        let once = |pool: &mut PoolUnderTest| match failure {
+            "answer" => {
+                let job = pool.submit("charge");
+                fail(pool, job);
+            }
+            _ => end_early(pool, false),
+        };
+        once(&mut pool);
+        pool.wait(Duration::from_secs(1));
+        pool.event(Event::Reload { version: 1 });
+        for _ in 0..20 {
+            once(&mut pool);
+            pool.wait(400 * MS);
+        }
+        assert_eq!(pool.reloads, [ReloadEnd::Done], "{failure}");
+    }
+}
+
+/// It would have been taken over already if there were no other program.
+#[test]
+fn a_version_that_has_passed_and_waits_for_other_programs_is_not_judged_by_jobs_any_more() {
+    let config = CoreConfig { workers: 2, programs: 2, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    pool.event(Event::Reload { version: 1 });
+    for _ in 0..3 {
+        let job = pool.submit("sum");
+        pool.run(job);
+    }
+    let guilty = pool.submit("charge");
+    let tried = pool.start(guilty);
+    assert_eq!(pool.workers[&tried].version, 1);
+    pool.exit(tried, Exit::Code(3));
+    assert_eq!((pool.outcome(guilty), pool.reloads.len()), (Some(WorkerCrashed), 0));
+    pool.wait(Duration::from_secs(60));
+    assert_eq!(pool.reloads, [ReloadEnd::Done]);
+}
+
+#[test]
+fn a_worker_on_trial_that_the_supervisor_has_ended_is_not_said_to_have_crashed() {
+    let mut pool = on_trial(1, 0);
+    let tried = *of_version(&pool, 1).first().unwrap();
+    pool.event(Event::Violation { worker: tried, message: "it sang".into() });
+    pool.wait(MS);
+    let why = why_old_stay(&pool);
+    assert_eq!(why, "its worker was ended (it broke the protocol: it sang) after 0 jobs");
+}
