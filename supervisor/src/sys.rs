@@ -1,12 +1,10 @@
 //! The system calls that no library wraps safely. This is the only file of the crate that may use `unsafe`.
 #![expect(unsafe_code, reason = "see each use")]
 
-use rustix::process::Pid;
+use offload_core::exit::Exit;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
@@ -154,8 +152,8 @@ impl CpuTime {
 
 /// What the kernel reports about a child that has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Collected {
-    pub(crate) status: ExitStatus,
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
     /// CPU time of the child and of those of its children that it has waited for, to the microsecond.
     pub(crate) cpu_time: CpuTime,
     /// The highest resident memory of the child and of each of those children, in bytes. It is at least what this
@@ -163,30 +161,44 @@ pub(crate) struct Collected {
     pub(crate) peak_rss: u64,
 }
 
-/// Collects a child that has ended. None if there is no such child, or it has not ended. Does not wait (wait4(2)).
+/// How a child has ended, which stays a zombie. None if it has not ended. Does not wait. Unlike the function of libc, the system
+/// call waitid(2) tells the usage as well.
 ///
 /// # Errors
-/// What the kernel reports.
-pub(crate) fn collect(pid: Pid) -> io::Result<Option<Collected>> {
-    let mut status = 0;
+/// What the kernel reports: ECHILD if it is no child of this process, or was waited for.
+pub(crate) fn look_at_end(pidfd: BorrowedFd<'_>) -> io::Result<Option<Ended>> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes an int to `status` and a struct rusage to `usage`, which both outlive the call.
-    let collected =
-        unsafe { libc::wait4(pid.as_raw_pid(), &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
-    // SAFETY: a rusage consists of integers, for which all bytes zero (the initial value) is valid.
-    let usage = unsafe { usage.assume_init() };
-    match collected {
-        0 => Ok(None),
-        -1 => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
-            error => Err(error),
-        },
-        _ => {
-            let cpu_time = CpuTime { user: duration(usage.ru_utime), system: duration(usage.ru_stime) };
-            let peak_rss = u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024);
-            Ok(Some(Collected { status: ExitStatus::from_raw(status), cpu_time, peak_rss }))
-        }
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel writes a siginfo_t to `info` and a struct rusage to `usage`, which both outlive the call.
+    let looked = unsafe {
+        libc::syscall(
+            libc::SYS_waitid,
+            libc::P_PIDFD,
+            pidfd.as_raw_fd(),
+            info.as_mut_ptr(),
+            options,
+            usage.as_mut_ptr(),
+        )
+    };
+    if looked != 0 {
+        return Err(io::Error::last_os_error());
     }
+    // SAFETY: all bytes zero (the initial value) are valid for both: they consist of integers, and of pointers that are not followed.
+    let (info, usage) = unsafe { (info.assume_init(), usage.assume_init()) };
+    // SAFETY: waitid fills in the fields for a child, and the initial zeroes are valid for them.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let exit = match info.si_code {
+        libc::CLD_EXITED => Exit::Code(status),
+        libc::CLD_KILLED | libc::CLD_DUMPED => Exit::Signal(status),
+        _ => Exit::Unknown,
+    };
+    let cpu_time = CpuTime { user: duration(usage.ru_utime), system: duration(usage.ru_stime) };
+    let peak_rss = u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024);
+    Ok(Some(Ended { exit, cpu_time, peak_rss }))
 }
 
 fn duration(time: libc::timeval) -> Duration {
@@ -197,7 +209,7 @@ fn duration(time: libc::timeval) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
+    use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid};
     use std::process::{Child, Command};
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -265,28 +277,33 @@ mod tests {
         (child, pid)
     }
 
-    fn collect_when_ended(pid: Pid) -> Collected {
+    fn end_of(pid: Pid) -> Ended {
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-        collect(pid).unwrap().unwrap()
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        look_at_end(pidfd.as_fd()).unwrap().unwrap()
     }
 
     #[test]
-    fn a_child_is_collected_once_it_has_ended_and_only_once() {
-        let (_child, pid) = start("exec sleep 600");
-        assert!(collect(pid).unwrap().is_none());
+    fn the_end_of_a_child_can_be_looked_at_until_somebody_waits_for_it() {
+        let (mut child, pid) = start("exec sleep 600");
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        assert!(look_at_end(pidfd.as_fd()).unwrap().is_none());
         kill_process(pid, Signal::KILL).unwrap();
-        assert_eq!(collect_when_ended(pid).status.signal(), Some(9));
-        assert!(collect(pid).unwrap().is_none());
+        assert_eq!([end_of(pid).exit, end_of(pid).exit], [Exit::Signal(9); 2]);
+        child.wait().unwrap();
+        assert_eq!(look_at_end(pidfd.as_fd()).unwrap_err().raw_os_error(), Some(libc::ECHILD));
     }
 
     /// Each of two children is charged with its own usage only.
     #[test]
     fn its_time_comes_with_it() {
-        let (_lazy_child, lazy) = start("exit 3");
-        let (_busy_child, busy) = start("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done");
-        let [busy, lazy] = [busy, lazy].map(collect_when_ended);
-        assert_eq!((busy.status.code(), lazy.status.code()), (Some(0), Some(3)));
+        let (mut lazy_child, lazy) = start("exit 3");
+        let (mut busy_child, busy) = start("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done");
+        let [busy, lazy] = [busy, lazy].map(end_of);
+        assert_eq!([busy.exit, lazy.exit], [Exit::Code(0), Exit::Code(3)]);
         assert!(busy.cpu_time.total() > 2 * lazy.cpu_time.total(), "{busy:?} {lazy:?}");
         assert!(lazy.peak_rss > 0);
+        lazy_child.wait().unwrap();
+        busy_child.wait().unwrap();
     }
 }

@@ -151,7 +151,9 @@ impl Hub {
         let last_lines = last_lines_within(last_lines, LAST_LINES_BYTES_MAX);
         self.handle_event(Event::Exited { worker, exit, last_lines, usage });
         self.return_segments(worker);
-        self.processes.remove(worker, &self.handle);
+        // The thread that waits for its end does not hold up the loop.
+        let ended = self.processes.remove(worker, &self.handle);
+        ended.into_iter().for_each(|process| self.launches.kill_and_reap(Box::new(process)));
         self.launches.forget(worker);
         self.introductions.forget(worker);
         self.trays.forget(worker);

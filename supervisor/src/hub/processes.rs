@@ -337,22 +337,22 @@ impl WorkerProcesses {
 
 /// How processes end.
 impl WorkerProcesses {
-    /// Collects a process that has ended. None if it has not ended. The process id can be looked up until the process
+    /// How a process has ended. None if it has not ended. The process id can be looked up until the process
     /// is [removed](Self::remove), because the report of its job needs the id.
     pub(super) fn reap(&mut self, worker: WorkerId) -> Option<EndedProcess> {
         let living = self.living.get_mut(&worker)?;
         // An error means that nobody can collect the process. It counts as gone.
-        let exit = living.process.try_reap().unwrap_or(Some(Exit::Unknown))?;
+        let exit = living.process.try_wait().unwrap_or(Some(Exit::Unknown))?;
         self.ended_cpu_time += living.process.cpu_time().unwrap_or_default();
         Some(EndedProcess { exit, last_lines: living.process.last_lines(), usage: living.exit_usage() })
     }
 
-    /// Forgets a process, except its id.
-    pub(super) fn remove(&mut self, worker: WorkerId, handle: &LoopHandle) {
-        if let Some(living) = self.living.remove(&worker) {
-            self.past.add(worker, living.process.pid());
-            drop(living.unwatch(handle));
-        }
+    /// Forgets a process, except its id. The process is to be dropped elsewhere.
+    #[must_use]
+    pub(super) fn remove(&mut self, worker: WorkerId, handle: &LoopHandle) -> Option<Process> {
+        let living = self.living.remove(&worker)?;
+        self.past.add(worker, living.process.pid());
+        Some(living.unwatch(handle))
     }
 
     /// Takes out all living processes. Called when the hub itself ends.

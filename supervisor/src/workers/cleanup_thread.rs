@@ -27,7 +27,7 @@ pub(super) enum CleanupRequest {
         /// The key of the worker.
         key: u64,
     },
-    /// Kill this process and wait for its end.
+    /// Kill this process, unless it has ended, and wait for its end.
     KillAndReap(Box<Process>),
     /// Kill and collect left-overs. The result is sent as [`LauncherEvent::Swept`].
     Sweep,
@@ -38,7 +38,7 @@ pub(super) enum CleanupRequest {
 /// The owner's end of the thread.
 #[derive(Debug)]
 pub(super) struct CleanupThread {
-    /// This queue has no bound of its own: the owner has at most three requests under way for each worker, whose
+    /// This queue has no bound of its own: the owner has at most four requests under way for each worker, whose
     /// number is bounded, and one sweep.
     requests: Option<Sender<CleanupRequest>>,
     ended: Receiver<Infallible>,

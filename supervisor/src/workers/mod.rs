@@ -11,7 +11,7 @@
 //!   put, take back ---> Tray   ======= Unix socket pair ============= a descriptor that came with Welcome
 //!   capture     <------ Capture <==== pipe ========================= 1  escaped lines for the log
 //!                       Capture <==== pipe ========================= 2
-//!   try_reap    <------ pidfd   <---- the kernel                        it has ended, and how
+//!   try_wait    <------ pidfd   <---- the kernel                        it has ended, and how
 //! ```
 //!
 //! | file | what it is about |

@@ -3,7 +3,7 @@
 //! ```text
 //!             spawn                        the kernel: pidfd readable
 //!   Program ---------> living, group leader -------------------------> zombie
-//!      `-> SpawnError     |                                              |  try_reap: kills what is left of
+//!      `-> SpawnError     |                                              |  try_wait: kills what is left of
 //!                         |  signal(TERM), later signal(KILL)            |  its group, collects its exit and the
 //!                         v                                              v  CPU time that it used
 //!                      (as above, sooner)                              reaped: its process id may be reused now,
@@ -41,9 +41,9 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ impl SpawnError {
 }
 
 /// One worker process. Dropping it kills the process with its group and waits for its end, for at most one second. A
-/// hub, which must not wait, drops it only after [`Process::try_reap`] has returned the exit.
+/// hub, which must not wait, drops it only after [`Process::try_wait`] has returned the exit.
 /// [`Process::kill_and_reap_all`] drops many at once.
 #[derive(Debug)]
 pub struct Process {
@@ -110,11 +110,13 @@ pub enum StopState {
 
 #[derive(Debug)]
 enum Life {
-    /// Living or a zombie: the process id is not reused, and the pidfd tells when the process ends.
-    Unreaped,
-    Reaped {
+    /// As far as anybody has looked. The process id is not reused, and the pidfd tells when the process ends.
+    Living,
+    Ended {
         exit: Exit,
         cpu_time: Option<CpuTime>,
+        /// Somebody has to wait for it.
+        is_zombie: bool,
     },
 }
 
@@ -165,7 +167,7 @@ impl Process {
             pidfd,
             link,
             capture,
-            life: Life::Unreaped,
+            life: Life::Living,
             peak_rss: Cell::new(None),
             own_peak_rss: usage::own_peak_rss(),
             reap_wait_max: KILLED_WORKER_TIMEOUT,
@@ -195,7 +197,7 @@ impl Process {
         self.link.socket()
     }
 
-    /// Readable once the process has ended. Then call [`Process::try_reap`].
+    /// Readable once the process has ended. Then call [`Process::try_wait`].
     pub fn pidfd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.pidfd)
     }
@@ -305,7 +307,7 @@ impl Process {
     /// # Errors
     /// If the kernel does not allow it, because every process of the group has changed its user id.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        if matches!(self.life, Life::Reaped { .. }) {
+        if matches!(self.life, Life::Ended { .. }) {
             return Ok(());
         }
         if signal == Signal::KILL {
@@ -321,45 +323,43 @@ impl Process {
         ignore_no_such_process(to_process).and(ignore_no_such_process(to_group))
     }
 
-    /// If the process has ended, collects it, kills what is left of its group, and returns how it ended. Later calls
-    /// return the same.
+    /// If the process has ended, kills what is left of its group, and returns how it ended. Later calls return the same. The
+    /// process stays a zombie until this value is dropped: on a busy machine the kernel may take half a second to take it out of
+    /// /proc, for which the event loop must not wait.
     ///
     /// # Errors
-    /// What `waitid` or `wait4` report, which does not happen in practice.
-    pub fn try_reap(&mut self) -> io::Result<Option<Exit>> {
-        if let Life::Reaped { exit, .. } = self.life {
+    /// What `waitid` reports, which does not happen in practice.
+    pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
+        if let Life::Ended { exit, .. } = self.life {
             return Ok(Some(exit));
         }
-        match self.wait(WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT) {
-            Ok(Some(_)) => {}
+        let ended = match sys::look_at_end(self.pidfd.as_fd()) {
+            Ok(Some(ended)) => ended,
             Ok(None) => return Ok(None),
             // Other code of this process waits for any child, or ignores SIGCHLD. The process id may be reused, so no
             // signal may be sent.
-            Err(Errno::CHILD) => return Ok(Some(self.mark_reaped(Exit::Unknown, None))),
-            Err(error) => return Err(error.into()),
-        }
-        // While the zombie exists its process id cannot be reused, so the group is killed before the zombie is
-        // collected.
-        let _ = kill_process_group(self.pid, Signal::KILL);
-        Ok(Some(match sys::collect(self.pid)? {
-            Some(collected) => {
-                self.note_rss(
-                    Some(collected.peak_rss)
-                        .filter(|peak| *peak > self.own_peak_rss.saturating_add(RSS_NOISE)),
-                );
-                self.mark_reaped(exit_of(collected.status), Some(collected.cpu_time))
+            Err(error) if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) => {
+                self.life = Life::Ended { exit: Exit::Unknown, cpu_time: None, is_zombie: false };
+                return Ok(Some(Exit::Unknown));
             }
-            None => self.mark_reaped(Exit::Unknown, None),
-        }))
+            Err(error) => return Err(error),
+        };
+        // While the zombie exists its process id cannot be reused.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        self.note_rss(
+            Some(ended.peak_rss).filter(|peak| *peak > self.own_peak_rss.saturating_add(RSS_NOISE)),
+        );
+        self.life = Life::Ended { exit: ended.exit, cpu_time: Some(ended.cpu_time), is_zombie: true };
+        Ok(Some(ended.exit))
     }
 
     /// Whether the process was stopped or continued since the last call. Only the latest change is returned, once. To
     /// be called for every process at each SIGCHLD, whose handler must not have SA_NOCLDSTOP. Does not wait.
     pub fn stop_state(&self) -> Option<StopState> {
-        if matches!(self.life, Life::Reaped { .. }) {
+        if matches!(self.life, Life::Ended { .. }) {
             return None;
         }
-        // The end of a process is not reported here; `try_reap` does that.
+        // The end of a process is not reported here; `try_wait` does that.
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         let status = self.wait(changes).ok().flatten()?;
         match status.stopping_signal() {
@@ -387,7 +387,7 @@ impl Process {
     /// behind an adapter, for example. None if the process is reaped.
     pub fn resident_bytes(&self) -> Option<u64> {
         match self.life {
-            Life::Unreaped => {
+            Life::Living => {
                 let usage = usage::read(self.pid())?;
                 let of_others = usage::bytes_of_descendants(self.pid());
                 let resident = usage.resident_bytes.saturating_add(of_others);
@@ -397,15 +397,15 @@ impl Process {
                 let shared = if mapped > 0 { usage::shared_bytes(self.pid()).unwrap_or(0) } else { 0 };
                 Some(resident.saturating_sub(mapped.min(shared)))
             }
-            Life::Reaped { .. } => None,
+            Life::Ended { .. } => None,
         }
     }
 
     /// Number of open descriptors. None if the process is reaped, or if it hides them and Linux is older than 6.2.
     pub fn open_descriptors(&self) -> Option<u64> {
         match self.life {
-            Life::Unreaped => usage::open_descriptors(self.pid()),
-            Life::Reaped { .. } => None,
+            Life::Living => usage::open_descriptors(self.pid()),
+            Life::Ended { .. } => None,
         }
     }
 
@@ -413,20 +413,20 @@ impl Process {
     /// yet.
     pub fn confinement(&self) -> Option<Confinement> {
         match self.life {
-            Life::Unreaped => Confinement::read(self.pid()),
-            Life::Reaped { .. } => None,
+            Life::Living => Confinement::read(self.pid()),
+            Life::Ended { .. } => None,
         }
     }
 
     fn cpu(&self) -> Option<CpuTime> {
         match self.life {
-            Life::Unreaped => usage::read(self.pid()).map(|usage| usage.cpu_time),
-            Life::Reaped { cpu_time, .. } => cpu_time,
+            Life::Living => usage::read(self.pid()).map(|usage| usage.cpu_time),
+            Life::Ended { cpu_time, .. } => cpu_time,
         }
     }
 
     fn measure_peak_rss(&self) {
-        if matches!(self.life, Life::Unreaped) {
+        if matches!(self.life, Life::Living) {
             self.note_rss(usage::peak_rss(self.pid()));
         }
     }
@@ -438,28 +438,18 @@ impl Process {
     fn wait(&self, options: WaitIdOptions) -> rustix::io::Result<Option<WaitIdStatus>> {
         waitid(WaitId::PidFd(self.pidfd.as_fd()), options)
     }
-
-    fn mark_reaped(&mut self, exit: Exit, cpu_time: Option<CpuTime>) -> Exit {
-        self.life = Life::Reaped { exit, cpu_time };
-        exit
-    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if matches!(self.life, Life::Unreaped) {
+        if matches!(self.life, Life::Living) {
             let _ = self.signal(Signal::KILL);
             wait_for(&self.pidfd, PollFlags::IN, self.reap_wait_max);
-            let _ = self.try_reap();
+            let _ = self.try_wait();
         }
-    }
-}
-
-fn exit_of(status: ExitStatus) -> Exit {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::Code(code),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Unknown,
+        if matches!(self.life, Life::Ended { is_zombie: true, .. }) {
+            let _ = self.wait(WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        }
     }
 }
 

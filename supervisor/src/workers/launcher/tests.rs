@@ -52,7 +52,7 @@ fn a_launched_process_is_the_callers() {
     let mut launcher = start();
     let mut process = launch(&mut launcher, shell("exit 3")).unwrap();
     assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
-    assert_eq!(process.try_reap().unwrap(), Some(Exit::Code(3)));
+    assert_eq!(process.try_wait().unwrap(), Some(Exit::Code(3)));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_launch_that_hangs_keeps_no_other_program_waiting_and_others_of_its_own_are_
         let LauncherEvent::Launched { process, .. } = next_event(&launcher) else { panic!("no launch") };
         let mut process = process.unwrap();
         assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
-        assert_eq!(process.try_reap().unwrap(), Some(Exit::Code(3)));
+        assert_eq!(process.try_wait().unwrap(), Some(Exit::Code(3)));
     }
     wait_until_it_is_being_made(&launcher);
     drop(hanging);
@@ -184,7 +184,7 @@ fn a_launch_that_hangs_and_is_given_up_is_killed() {
     let [first, second] = events(&launcher);
     assert!(matches!(first, LauncherEvent::Launched { key: 1, process: Err(_) }));
     let LauncherEvent::Launched { key: 2, process } = second else { panic!("another order") };
-    assert_eq!(process.unwrap().try_reap().unwrap(), None, "what waited behind it is not killed");
+    assert_eq!(process.unwrap().try_wait().unwrap(), None, "what waited behind it is not killed");
     lease.end();
 }
 
@@ -213,7 +213,7 @@ fn a_lane_ends_with_its_last_worker_and_not_before() {
     drop(processes.pop());
     launcher.forget(2);
     assert_eq!(launcher.launch_threads.len(), 1);
-    assert_eq!(processes[0].try_reap().unwrap(), None, "it has lost its parent");
+    assert_eq!(processes[0].try_wait().unwrap(), None, "it has lost its parent");
     drop(processes);
     launcher.forget(1);
     assert!(launcher.launch_threads.is_empty() && launcher.worker_versions.is_empty());
@@ -273,14 +273,14 @@ fn what_a_worker_left_behind_is_swept_when_it_is_forgotten_and_what_others_did_i
         let (mut dead, pipe_of_the_dead) = worker_with_a_helper(&mut launcher, 2, "exit 3");
         assert!(wait_for(&dead.pidfd(), PollFlags::IN, DEADLINE));
         assert_eq!(sweep(&launcher), SweepResult::default());
-        assert_eq!(dead.try_reap().unwrap(), Some(Exit::Code(3)));
+        assert_eq!(dead.try_wait().unwrap(), Some(Exit::Code(3)));
         assert!(is_open(&pipe_of_the_dead), "it is not known yet that its worker has ended");
         launcher.forget(2);
         let swept = sweep(&launcher);
         assert!(swept.killed == 1 || swept.more, "{swept:?}");
         assert!(wait_for(&pipe_of_the_dead, PollFlags::IN, DEADLINE), "it lives on");
         while sweep(&launcher).more {}
-        assert!(is_open(&pipe_of_the_living) && living.try_reap().unwrap().is_none());
+        assert!(is_open(&pipe_of_the_living) && living.try_wait().unwrap().is_none());
         drop(living);
         launcher.forget(1);
         while sweep(&launcher).more {}

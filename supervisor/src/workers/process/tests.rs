@@ -24,7 +24,7 @@ fn shell(script: &str) -> Process {
 
 fn exit_of(process: &mut Process) -> Exit {
     assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE), "it does not end");
-    process.try_reap().unwrap().expect("the pidfd is readable")
+    process.try_wait().unwrap().expect("the pidfd is readable")
 }
 
 /// Lines of stdout until `enough` of them or the end.
@@ -67,16 +67,27 @@ fn send_cancel(process: &mut Process) {
 fn an_exit_code_and_a_signal_are_told_and_stay_told() {
     let mut exited = shell("exit 3");
     assert_eq!(exit_of(&mut exited), Exit::Code(3));
-    assert_eq!(exited.try_reap().unwrap(), Some(Exit::Code(3)));
+    assert_eq!(exited.try_wait().unwrap(), Some(Exit::Code(3)));
     let mut killed = shell("ulimit -c 0; kill -SEGV $$");
     assert_eq!(exit_of(&mut killed), Exit::Signal(11));
+}
+
+/// To take it out of /proc may take the kernel long: whoever asks how it ended need not wait for that.
+#[test]
+fn an_ended_process_is_a_zombie_until_it_is_dropped() {
+    let mut process = shell("exit 3");
+    let pid = process.pid;
+    assert_eq!(exit_of(&mut process), Exit::Code(3));
+    assert!(test_kill_process(pid).is_ok(), "its number is not free yet");
+    drop(process);
+    assert_eq!(test_kill_process(pid), Err(Errno::SRCH));
 }
 
 #[test]
 fn a_living_process_is_not_reaped() {
     let mut process = shell("echo ready; head -c 20 >/dev/null");
     assert_eq!(lines(&mut process, 1), ["ready"]);
-    assert_eq!(process.try_reap().unwrap(), None);
+    assert_eq!(process.try_wait().unwrap(), None);
     send_cancel(&mut process);
     assert_eq!(exit_of(&mut process), Exit::Code(0));
 }
@@ -236,7 +247,7 @@ fn a_process_that_somebody_else_collected_has_an_unknown_exit_and_gets_no_more_s
     let mut process = shell("exit 3");
     assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
     process.wait(WaitIdOptions::EXITED).unwrap();
-    assert_eq!(process.try_reap().unwrap(), Some(Exit::Unknown));
+    assert_eq!(process.try_wait().unwrap(), Some(Exit::Unknown));
     process.signal(Signal::KILL).unwrap();
     assert_eq!(process.cpu_time(), None);
 }
@@ -312,7 +323,7 @@ fn a_stop_and_a_continuation_are_each_told_once() {
     wait_for_change(&process, WaitIdOptions::STOPPED);
     assert_eq!(process.stop_state(), Some(StopState::Stopped(19)));
     assert_eq!(process.stop_state(), None);
-    assert_eq!(process.try_reap().unwrap(), None);
+    assert_eq!(process.try_wait().unwrap(), None);
     process.signal(Signal::CONT).unwrap();
     wait_for_change(&process, WaitIdOptions::CONTINUED);
     assert_eq!(process.stop_state(), Some(StopState::Continued));
