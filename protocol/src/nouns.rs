@@ -128,8 +128,7 @@ outcome_codes! {
     WorkerOom = "worker_oom",
     /// The worker broke the protocol and was killed.
     WorkerProtocol = "worker_protocol",
-    /// The worker was stopped by its own confinement. Not produced: such a worker ends by a signal, which is
-    /// [`OutcomeCode::WorkerCrashed`]. It stays because the position of a code is part of the wire format.
+    /// The worker made a system call that is forbidden to it (seccomp(2)), and the kernel ended it with SIGSYS.
     Confinement = "confinement",
     /// The time limit of the run, or the deadline of the job, has passed.
     Timeout = "timeout",

@@ -41,6 +41,11 @@ impl Exit {
             Exit::Code(_) | Exit::Unknown => None,
         }
     }
+
+    /// Whether the kernel ended it for a system call that is forbidden to it (seccomp(2)).
+    pub fn is_forbidden_call(self) -> bool {
+        self.signal().and_then(signal_name) == Some("SIGSYS")
+    }
 }
 
 /// "exit code 3", "signal 11 (SIGSEGV)", "unknown exit".

@@ -63,6 +63,9 @@ impl End {
             Some(Cause::Hung) => {
                 (OutcomeCode::Timeout, "did not say how far it was, as it promised,".to_owned())
             }
+            _ if self.exit.is_forbidden_call() => {
+                (OutcomeCode::Confinement, format!("{} for a forbidden system call", self.exit))
+            }
             _ => (OutcomeCode::WorkerCrashed, self.exit.to_string()),
         }
     }

@@ -104,9 +104,10 @@ impl Core {
             OutcomeCode::Ok | OutcomeCode::AppError | OutcomeCode::Panic | OutcomeCode::WorkerOom => {
                 "that another worker has done since".to_owned()
             }
-            OutcomeCode::WorkerCrashed | OutcomeCode::WorkerProtocol | OutcomeCode::Poison => {
-                "that is not run again".to_owned()
-            }
+            OutcomeCode::WorkerCrashed
+            | OutcomeCode::WorkerProtocol
+            | OutcomeCode::Confinement
+            | OutcomeCode::Poison => "that is not run again".to_owned(),
             other => format!("that has ended as `{other}` before another worker had done it"),
         };
         self.answer(turn, program, &why);

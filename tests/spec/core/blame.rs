@@ -305,3 +305,23 @@ fn a_job_that_only_the_spare_can_do_brings_it_in() {
         assert_eq!(pool.outcome(job), Some(Ok));
     }
 }
+
+#[test]
+fn a_forbidden_system_call_has_an_outcome_of_its_own() {
+    let mut pool = PoolUnderTest::slots(1);
+    let job = pool.submit("charge");
+    let worker = pool.start(job);
+    pool.exit(worker, Exit::Signal(31));
+    assert_eq!(pool.outcome(job), Some(Confinement));
+    assert_eq!(pool.message(job), "signal 31 (SIGSYS) for a forbidden system call in attempt 1 of 1");
+    let job = pool.submit_with("sum", |request| request.attempts = Some(2));
+    for _ in 0..2 {
+        while pool.worker_with(job).is_none() {
+            pool.wait(10 * MS);
+        }
+        let worker = pool.start(job);
+        pool.exit(worker, Exit::Signal(31));
+    }
+    assert_eq!(pool.outcome(job), Some(Poison));
+    assert_eq!(pool.ended[&job].error.as_ref().map(|error| error.code), Some(Confinement));
+}
