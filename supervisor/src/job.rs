@@ -1,8 +1,11 @@
 //! A job as a program submits it, and the result that it gets back.
 
+mod json_output;
+
 use crate::input_file::InputFile;
 use crate::peer::Peer;
 use bytes::Bytes;
+pub use json_output::JsonOutput;
 use offload_core::event::{JobRequest, Key};
 use offload_core::kept::Owner;
 use offload_protocol::limits::NAME_MAX;

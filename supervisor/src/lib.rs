@@ -68,7 +68,7 @@ pub use front::client;
 pub use hub::{PoolConfig, StartError, default_workers};
 pub use input_file::InputFile;
 pub use io_tasks::offers as io_task_offers;
-pub use job::{Finished, Job, input_digest};
+pub use job::{Finished, Job, JsonOutput, input_digest};
 pub use log::{Level, LogFormat};
 pub use offload_core::config::CoreConfig;
 pub use offload_event_loop as event_loop;

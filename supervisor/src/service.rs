@@ -85,6 +85,7 @@ mod waits;
 
 use crate::hub::{Hub, HubRef, WhichLines};
 use crate::views::{IoPoolView, Meters, TaskLoad, TaskView};
+use bytes::Bytes;
 use descriptors::Descriptors;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig, IoPoolStats};
@@ -225,6 +226,13 @@ impl Service {
             }
             Err(error) => Reply::Refusal(error),
         }
+    }
+
+    /// How a job ended, and its output if that is kept. None if it has not ended or is not known.
+    pub fn end_of_job(&self, name: &str) -> Option<(offload_protocol::nouns::Report, Option<Bytes>)> {
+        let hub = self.hub().borrow();
+        let job = hub.find(name).filter(|job| !hub.is_live(*job))?;
+        hub.look_up(job).map(|record| record.end())
     }
 
     /// Cancels a job. Clients that wait for it are told that it has ended.

@@ -4,9 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
-use offload_supervisor::Finished;
+use offload_supervisor::{Finished, JsonOutput};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -27,27 +26,27 @@ pub(crate) fn json_after(earlier: &[Report], finished: &Finished) -> String {
 pub(crate) fn numbered_json(result: &NumberedResult) -> String {
     let NumberedResult { index, finished, notes } = result;
     let said = match &notes.output_file {
-        Some(_) => JsonOutput { content_type: Some(&finished.report.media_type), ..JsonOutput::default() },
+        Some(_) => JsonSaid { content_type: Some(&finished.report.media_type), ..JsonSaid::default() },
         None => json_said(finished),
     };
     json_document(finished, Some((*index, notes)), &notes.earlier, said)
 }
 
-fn json_said(finished: &Finished) -> JsonOutput<'_> {
+fn json_said(finished: &Finished) -> JsonSaid<'_> {
     let Report { outcome, media_type, .. } = &finished.report;
     match outcome {
         OutcomeCode::Ok => {
-            let (output, base64) = json_output(media_type, &finished.output);
-            JsonOutput { output, base64, content_type: Some(media_type) }
+            JsonSaid { output: JsonOutput::of(media_type, &finished.output), content_type: Some(media_type) }
         }
-        _ => JsonOutput::default(),
+        _ => JsonSaid::default(),
     }
 }
 
 /// The same for a job whose output somebody else reads: `output` is null, and there is no `content_type`.
 pub(crate) fn json_outcome(finished: &Finished) -> String {
     let output = serde_json::value::to_raw_value(&()).ok();
-    json_document(finished, None, &[], JsonOutput { output, ..JsonOutput::default() })
+    let output = JsonOutput { output, output_base64: None };
+    json_document(finished, None, &[], JsonSaid { output, content_type: None })
 }
 
 /// Whether the output of a job that was waited for went to whoever submitted it, as a stream. An empty stream cannot be
@@ -59,9 +58,8 @@ pub(crate) fn is_read_elsewhere(finished: &Finished) -> bool {
 
 /// What a document says of the output.
 #[derive(Default)]
-struct JsonOutput<'a> {
-    output: Option<Box<RawValue>>,
-    base64: Option<String>,
+struct JsonSaid<'a> {
+    output: JsonOutput,
     content_type: Option<&'a MediaType>,
 }
 
@@ -69,10 +67,10 @@ fn json_document(
     finished: &Finished,
     of_batch: Option<(u64, &Notes)>,
     earlier: &[Report],
-    said: JsonOutput<'_>,
+    said: JsonSaid<'_>,
 ) -> String {
     let Report { job, task, outcome, error, attempts, receipt, metadata, labels, .. } = &finished.report;
-    let JsonOutput { output, base64: output_base64, content_type } = said;
+    let JsonSaid { output, content_type } = said;
     let content_type = content_type.map(MediaType::as_str);
     let error = error.as_ref().map(JsonError::from);
     let outcome = outcome.as_str();
@@ -88,7 +86,6 @@ fn json_document(
         task,
         outcome,
         output,
-        output_base64,
         content_type,
         error,
         attempts: *attempts,
@@ -202,10 +199,8 @@ struct JsonJob<'a> {
     job: &'a str,
     task: &'a str,
     outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_base64: Option<String>,
+    #[serde(flatten)]
+    output: JsonOutput,
     /// The media type of the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
@@ -271,28 +266,6 @@ fn json_path(path: &Option<PathBuf>) -> (Option<&str>, Option<String>) {
         Some(text) => (Some(text), None),
         None => (None, Some(STANDARD.encode(path.as_os_str().as_bytes()))),
     }
-}
-
-/// The output as a JSON value, or as base64. The media type is only a claim of the worker: bytes that do not match it
-/// become base64.
-fn json_output(media_type: &MediaType, output: &[u8]) -> (Option<Box<RawValue>>, Option<String>) {
-    let value = std::str::from_utf8(output).ok().and_then(|text| {
-        if media_type.is_json() {
-            on_one_line(text)
-        } else if media_type.is_text() {
-            serde_json::value::to_raw_value(text).ok()
-        } else {
-            None
-        }
-    });
-    let base64 = value.is_none().then(|| STANDARD.encode(output));
-    (value, base64)
-}
-
-/// The same JSON value without line ends, which can occur between its parts but never inside a string. The value is not
-/// parsed and printed again, so numbers of any length stay unchanged.
-fn on_one_line(text: &str) -> Option<Box<RawValue>> {
-    RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok()
 }
 
 #[cfg(test)]

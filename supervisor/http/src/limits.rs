@@ -102,6 +102,10 @@ pub(crate) const HEAD_COST: usize = 8 << 10;
 /// Bytes of answers that wait in a connection, beside the piece that is being written.
 pub const WRITE_BUFFER: usize = 64 << 10;
 
+/// Length of an output that is a part of the document of its job; a longer one is only named there. To see whether it is sound JSON,
+/// all of it is read on the loop, and then copied: 64 KiB take about 0.1 ms.
+pub const SHOWN_OUTPUT_MAX: usize = 64 << 10;
+
 /// Length of the pieces in which a long output is handed on.
 pub const PIECE: usize = 64 << 10;
 

@@ -142,6 +142,15 @@ impl Record {
         Some(Finished { report: self.report.report(), output })
     }
 
+    /// How the job ended, and the output that is kept of it.
+    pub(crate) fn end(&self) -> (Report, Option<Bytes>) {
+        let output = match &self.output {
+            RememberedOutput::Here(output) => Some((**output).clone()),
+            _ => None,
+        };
+        (self.report.report(), output)
+    }
+
     /// A sentence for users that says why the output is not here.
     pub(crate) fn why_no_output(&self) -> String {
         let bytes = self.report.receipt.output_bytes;

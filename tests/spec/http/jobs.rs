@@ -19,7 +19,7 @@ fn a_job_can_be_left_alone_and_asked_for_later() {
     let place = accepted(&http.call("sleep", &[("Prefer", "respond-async")], "50"));
     let state = http.ask("GET", &format!("{place}?wait=60"), &[], b"").json();
     assert_eq!((&state["state"], &state["outcome"]), (&Value::from("ok"), &Value::from("ok")));
-    let output = state["output"].as_str().expect("where the output is");
+    let output = state["output_location"].as_str().expect("where the output is");
     for _ in 0..2 {
         let answer = http.ask("GET", output, &[], b"");
         assert_eq!((answer.status, answer.text().as_str()), (200, "null"), "looking at it changes nothing");
@@ -30,6 +30,78 @@ fn a_job_can_be_left_alone_and_asked_for_later() {
         connection.head_of_answer().expect("a head")
     };
     assert_eq!(head.0, 200);
+}
+
+#[test]
+fn the_document_of_a_job_has_its_output_as_the_command_line_gives_it() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let json = "application/json";
+    for (media_type, body, field) in [
+        (json, &b"{\n \"n\": 123456789012345678901234567890.10\n}\n"[..], "output"),
+        (json, b"{oops", "output_base64"),
+        (json, b"1}, {\"x\": 1", "output_base64"),
+        ("text/plain", "a \"b\"\nü".as_bytes(), "output"),
+        ("text/plain", b"\xff", "output_base64"),
+        ("application/octet-stream", b"\x00\xff", "output_base64"),
+        ("image/png", b"", "output_base64"),
+    ] {
+        let fields = [("Prefer", "respond-async"), ("Content-Type", media_type)];
+        let place = accepted(&http.call("echo", &fields, body));
+        let answer = http.ask("GET", &format!("{place}?wait=60"), &[], b"");
+        let (document, job) = (answer.json(), place.trim_start_matches("/v1/jobs/"));
+        let by_socket = http.daemon.run(&["result", job, "--json"]).ok();
+        assert!(!document[field].is_null(), "{document}");
+        for same in
+            ["job", "task", "outcome", "output", "output_base64", "content_type", "attempts", "receipt"]
+        {
+            assert_eq!(document.get(same), by_socket.json().get(same), "{same}: {document}");
+        }
+        let digits = "123456789012345678901234567890.10";
+        assert_eq!(answer.text().contains(digits), by_socket.text().contains(digits), "{}", answer.text());
+        assert_eq!(document["output_location"], format!("{place}/output"));
+        let events = http.ask("GET", &format!("{place}/events"), &[], b"").text();
+        assert_eq!(last_event(&events)[field], document[field], "{events}");
+    }
+}
+
+/// The data of the last event.
+fn last_event(events: &str) -> Value {
+    let data = events.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
+    serde_json::from_str(data.expect("an event")).expect("its data is JSON on one line")
+}
+
+#[test]
+fn of_a_large_output_the_document_has_the_place_and_the_length() {
+    const MAX: usize = 64 << 10;
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let document = |length: usize| {
+        let fields = [("Prefer", "respond-async"), ("Content-Type", "text/plain")];
+        let place = accepted(&http.call("echo", &fields, vec![b'x'; length]));
+        (http.ask("GET", &format!("{place}?wait=60"), &[], b"").json(), format!("{place}/output"))
+    };
+    let (small, place) = document(MAX);
+    assert_eq!(small["output"].as_str().map(str::len), Some(MAX));
+    assert_eq!((&small["output_location"], small.get("output_bytes")), (&Value::from(place), None));
+    let (large, place) = document(MAX + 1);
+    assert_eq!((large.get("output"), large.get("output_base64")), (None, None), "{large}");
+    assert_eq!(
+        (&large["output_location"], &large["output_bytes"]),
+        (&Value::from(&*place), &(MAX + 1).into())
+    );
+    assert_eq!(http.ask("GET", &place, &[], b"").body.len(), MAX + 1);
+}
+
+#[test]
+fn a_job_whose_output_was_delivered_still_says_how_it_ended() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let called = http.call("echo", &[], "hello");
+    let job = called.field("offload-job").expect("its id");
+    let document = http.ask("GET", &format!("/v1/jobs/{job}"), &[], b"").json();
+    assert_eq!((&document["outcome"], &document["attempts"]), (&"ok".into(), &1.into()), "{document}");
+    assert_eq!(document["receipt"]["output_bytes"], 5, "{document}");
+    for absent in ["output", "output_base64", "output_location", "content_type", "output_bytes"] {
+        assert_eq!(document.get(absent), None, "its output is not kept: {document}");
+    }
 }
 
 #[test]

@@ -16,7 +16,9 @@ use crate::server::Server;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use offload_supervisor::service::{Reply, Session};
-use serde_json::{Value, json};
+use offload_supervisor::views::ExplanationView;
+use serde::Serialize;
+use serde_json::json;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -36,8 +38,9 @@ pub(super) fn mount(server: &Server) {
 }
 
 /// One event as it is sent.
-pub(super) fn event(name: &str, id: Option<&str>, data: &Value) -> Bytes {
+pub(super) fn event(name: &str, id: Option<&str>, data: &impl Serialize) -> Bytes {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    let data = serde_json::to_string(data).expect("the keys of what is sent are strings");
     Bytes::from(format!("{id}event: {name}\ndata: {data}\n\n"))
 }
 
@@ -84,29 +87,27 @@ struct Following {
 impl Following {
     /// The state as an event, with an id that changes with it.
     fn state(&mut self) -> Option<Bytes> {
-        let Ok(mut document) = super::jobs::document(&self.job, &self.context) else {
+        let Ok(document) = super::jobs::document(&self.job, &self.context) else {
             self.has_ended = true;
             return Some(event("end", None, &json!({"job": self.job, "state": "forgotten"})));
         };
-        let word = document["state"].as_str().unwrap_or("").to_owned();
-        let progress = &document["progress"];
-        let id = match progress.as_array() {
-            Some(_) => format!("{word}-{}-{}-{}", document["attempts"], progress[0], progress[1]),
-            None => format!("{word}-{}", document["attempts"]),
+        let ExplanationView { state: word, attempts, progress, .. } = &document.explanation;
+        let id = match progress {
+            Some((done, total)) => format!("{word}-{attempts}-{done}-{total}"),
+            None => format!("{word}-{attempts}"),
         };
         self.has_ended =
             !matches!(word.as_str(), "parked" | "queued" | "paused" | "held" | "assigned" | "running");
         if id == self.told {
             return None;
         }
-        let name = match (self.has_ended, progress.is_array()) {
+        let name = match (self.has_ended, progress.is_some()) {
             (true, _) => "end",
             (false, true) => "progress",
             (false, false) => "state",
         };
         self.told.clone_from(&id);
-        let document = document.as_object_mut().map(std::mem::take).unwrap_or_default();
-        Some(event(name, Some(&id), &Value::Object(document)))
+        Some(event(name, Some(&id), &document))
     }
 }
 

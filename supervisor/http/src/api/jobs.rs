@@ -2,6 +2,7 @@
 
 use super::headers::seconds;
 use crate::ended::{Failure, finished};
+use crate::limits::SHOWN_OUTPUT_MAX;
 use crate::offload::{RequestContext, TICKET, documented};
 use crate::problem::Problem;
 use crate::request::{Request, quoted};
@@ -9,11 +10,13 @@ use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;
 use http::Method;
 use offload_protocol::messages::View;
-use offload_protocol::nouns::{OutcomeCode, Report};
+use offload_protocol::nouns::{MediaType, OutcomeCode, Receipt, Report};
+use offload_supervisor::JsonOutput;
 use offload_supervisor::limits::PAGE_ROWS_MAX;
-use offload_supervisor::service::Reply;
-use offload_supervisor::views::Row;
-use serde_json::{Value, json};
+use offload_supervisor::service::{Document, Reply};
+use offload_supervisor::views::{ExplanationView, Row};
+use serde::Serialize;
+use serde_json::json;
 
 pub(super) fn mount(server: &Server) {
     server.get("/v1/jobs", |request, context| async move { list(View::Jobs, &request, &context) });
@@ -43,37 +46,81 @@ async fn show(request: &Request, context: &RequestContext) -> Result<Response, F
     Ok(Json(document(&id, context)?).into_response())
 }
 
-/// All that is known of a job; where to get its output, if it is kept.
+/// All that is known of a job.
+#[derive(Serialize)]
+pub(super) struct JobDocument {
+    #[serde(flatten)]
+    pub(super) explanation: ExplanationView,
+    #[serde(flatten)]
+    end: Option<End>,
+}
+
+/// How it ended.
+#[derive(Serialize)]
+struct End {
+    outcome: &'static str,
+    receipt: Receipt,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<JobError>,
+    #[serde(flatten)]
+    kept: Option<KeptOutput>,
+}
+
+#[derive(Serialize)]
+struct JobError {
+    code: &'static str,
+    message: String,
+    signal: Option<i32>,
+    exit_code: Option<i32>,
+}
+
+/// An output that is kept: where it is, and itself if it is small.
+#[derive(Serialize)]
+struct KeptOutput {
+    #[serde(flatten)]
+    shown: Option<JsonOutput>,
+    content_type: MediaType,
+    output_location: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_bytes: Option<usize>,
+}
+
+/// All that is known of a job.
 ///
 /// # Errors
 /// There is no such job.
-pub(super) fn document(id: &str, context: &RequestContext) -> Result<Value, Failure> {
+pub(super) fn document(id: &str, context: &RequestContext) -> Result<JobDocument, Failure> {
     let service = context.service();
-    let explanation = documented(service.explain(id))?;
-    let mut document = serde_json::to_value(&*explanation).unwrap_or_default();
-    let ended = match service.result(id) {
-        Reply::Report(report) => Some(report.finished.report.clone()),
-        _ => None,
+    let explanation = match *documented(service.explain(id))? {
+        Document::Explanation(explanation) => explanation,
+        other => return Err(Failure::unexpected(&Reply::Document(Box::new(other)))),
     };
-    if let (Some(fields), Some(report)) = (document.as_object_mut(), ended) {
-        fields.extend(end_of(id, &report));
-    }
-    Ok(document)
+    let end = service.end_of_job(id).map(|(report, output)| end_of(report, output.as_deref()));
+    Ok(JobDocument { explanation, end })
 }
 
-fn end_of(id: &str, report: &Report) -> serde_json::Map<String, Value> {
-    let mut fields = serde_json::Map::new();
-    fields.insert("outcome".to_owned(), json!(report.outcome.as_str()));
-    fields.insert("attempts".to_owned(), json!(report.attempts));
-    fields.insert("receipt".to_owned(), json!(report.receipt));
-    match &report.error {
-        None => fields.insert("output".to_owned(), json!(format!("/v1/jobs/{id}/output"))),
-        Some(error) => fields.insert(
-            "error".to_owned(),
-            json!({"code": error.code.as_str(), "message": error.message, "signal": error.signal, "exit_code": error.exit_code}),
-        ),
-    };
-    fields
+fn end_of(report: Report, output: Option<&[u8]>) -> End {
+    let Report { job, outcome, error, receipt, media_type, .. } = report;
+    let kept = output.filter(|_| error.is_none()).map(|output| KeptOutput::of(&job, media_type, output));
+    let error = error.map(|error| JobError {
+        code: error.code.as_str(),
+        message: error.message,
+        signal: error.signal,
+        exit_code: error.exit_code,
+    });
+    End { outcome: outcome.as_str(), receipt, error, kept }
+}
+
+impl KeptOutput {
+    fn of(job: &str, content_type: MediaType, output: &[u8]) -> KeptOutput {
+        let is_shown = output.len() <= SHOWN_OUTPUT_MAX;
+        KeptOutput {
+            shown: is_shown.then(|| JsonOutput::of(&content_type, output)),
+            content_type,
+            output_location: format!("/v1/jobs/{job}/output"),
+            output_bytes: (!is_shown).then_some(output.len()),
+        }
+    }
 }
 
 /// The output of a job that has ended, or why there is none. Looking at it changes nothing: it is kept as long as it would be.

@@ -56,9 +56,10 @@ function tellStory(here, job) {
   $('story-reasons').replaceChildren(...(job.reasons ?? []).map((textContent) => element('li', { textContent })));
   showProgress($('story-progress'), job.progress, live);
   showAttempts(job.lost ?? []);
-  if (job.output && here.shown !== job.output) {
-    here.shown = job.output;
-    ask(job.output).then((response) => (story === here ? showOutput($('story-output'), response) : null)).catch(() => {});
+  const output = job.output_location;
+  if (output && here.shown !== output) {
+    here.shown = output;
+    ask(output).then((response) => (story === here ? showOutput($('story-output'), response) : null)).catch(() => {});
   }
 }
 
@@ -181,5 +182,6 @@ function tellCall(here, job) {
   $('call-cancel').disabled = !live;
   showProgress($('call-progress'), job.progress, live);
   if (!live) refreshJobs();
-  if (job.output) ask(job.output).then((response) => (called === here ? showOutput($('call-output'), response) : null)).catch(failed);
+  const output = job.output_location;
+  if (output) ask(output).then((response) => (called === here ? showOutput($('call-output'), response) : null)).catch(failed);
 }
