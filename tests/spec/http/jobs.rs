@@ -111,7 +111,10 @@ fn a_client_that_would_wait_a_while_gets_the_output_or_the_place() {
     assert_eq!((soon.status, soon.field("preference-applied")), (200, Some("wait=60")));
     let place = accepted(&http.call("sleep", &[("Prefer", "wait=1")], "3600000"));
     let output = http.ask("GET", &format!("{place}/output"), &[], b"");
-    assert_eq!(output.problem(), (409, "unavailable".to_owned()));
+    assert_eq!(output.problem(), (409, "conflict".to_owned()));
+    let told = output.json()["detail"].as_str().map(str::to_owned).expect("a sentence");
+    assert!(told.contains(&format!("GET {place}?wait=N waits for its end")), "{told}");
+    assert_eq!(output.field("retry-after"), None, "nobody knows when it ends");
     let cancelled = http.ask("DELETE", &place, &[], b"").json();
     assert_eq!(cancelled["cancelled"], true);
     let again = http.ask("DELETE", &place, &[], b"").json();

@@ -132,11 +132,9 @@ fn output(request: &Request, context: &RequestContext) -> Result<Response, Failu
             Ok(finished(*report)?.into_response())
         }
         Reply::Refusal(error) if error.code == OutcomeCode::Unavailable => {
-            let detail = "the job has not ended: ask for it with ?wait=N".to_owned();
-            let mut problem =
-                Problem::with_status(http::StatusCode::CONFLICT, OutcomeCode::Unavailable, detail);
-            problem.job = Some(id);
-            Err(Failure::from(problem))
+            let detail = format!("the job has not ended: GET /v1/jobs/{id}?wait=N waits for its end");
+            let problem = Problem::new(OutcomeCode::Conflict, detail);
+            Err(Failure::from(Problem { job: Some(id), ..problem }))
         }
         other => Err(Failure::unexpected(&other)),
     }
