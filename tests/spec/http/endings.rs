@@ -154,10 +154,13 @@ fn a_supervisor_that_ends_says_that_it_is_not_ready_and_answers_what_it_has_acce
     connection.send("POST", "/v1/tasks/sleep", &[], b"1500");
     until("it runs", || (counts(&http)["running"] == 1).then_some(()));
     http.daemon.signal(Signal::TERM);
-    until("it is not ready", || {
+    let not_ready = until("it is not ready", || {
         let answer = http.ask("GET", "/readyz", &[], b"");
-        (answer.status == 503).then_some(())
+        (answer.status == 503).then_some(answer)
     });
+    assert_eq!(not_ready.problem(), (503, "unavailable".to_owned()));
+    assert_eq!(not_ready.json()["detail"], "the supervisor is draining");
+    assert_eq!(not_ready.field("retry-after"), Some("1"));
     assert_eq!(http.call("echo", &[], "x").problem(), (503, "unavailable".to_owned()));
     assert_eq!(connection.answer().expect("it was accepted").text(), "null");
     assert_eq!(connection.ends(), b"", "the connection ends with it");

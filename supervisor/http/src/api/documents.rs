@@ -6,7 +6,6 @@ use crate::problem::Problem;
 use crate::request::{Request, quoted};
 use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;
-use http::StatusCode;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Document, Reply};
 use std::time::{Duration, Instant};
@@ -37,8 +36,11 @@ fn task(request: &Request, context: &RequestContext) -> Result<Response, Failure
     }
 }
 
-/// 200 if a job would be taken and soon begun as far as this process is concerned; otherwise 503 and the reason.
-async fn readiness(context: &RequestContext) -> Response {
+/// 200 if a job would be taken and soon begun as far as this process is concerned.
+///
+/// # Errors
+/// Why not, with status 503.
+async fn readiness(context: &RequestContext) -> Result<Response, Problem> {
     let before = Instant::now();
     context.event_loop().sleep(Duration::from_millis(1)).await;
     let lag = before.elapsed();
@@ -49,12 +51,10 @@ async fn readiness(context: &RequestContext) -> Response {
         },
         _ => String::new(),
     };
-    match state.as_str() {
-        "running" if lag <= LAG_MAX => "ready\n".into_response(),
-        "running" => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("the event loop lags by {} ms\n", lag.as_millis()))
-                .into_response()
-        }
-        state => (StatusCode::SERVICE_UNAVAILABLE, format!("{state}\n")).into_response(),
-    }
+    let why_not = match state.as_str() {
+        "running" if lag <= LAG_MAX => return Ok("ready\n".into_response()),
+        "running" => format!("the event loop is {} ms late", lag.as_millis()),
+        state => format!("the supervisor is {state}"),
+    };
+    Err(Problem::new(OutcomeCode::Unavailable, why_not))
 }
