@@ -8,7 +8,7 @@ use offload_supervisor::service::{Service, ServiceConfig};
 use offload_supervisor::{EventLoop, Job};
 use std::cell::RefCell;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -107,6 +107,19 @@ fn answer(mut stream: TcpStream) -> (u16, String) {
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[test]
+fn an_address_that_is_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(taken.local_addr().unwrap());
+    let mut event_loop = EventLoop::new().unwrap();
+    let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
+    let error = Server::new(&service, &event_loop).listen(&address).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(format!("{error:?}").contains(&format!("cannot listen at {address}: ")), "{error:?}");
+    service.stop();
+    event_loop.run().unwrap();
 }
 
 #[test]

@@ -105,3 +105,22 @@ pub use route_table::{BadRoute, Route, RouteAuth, RouteMode, RouteTable, SharedR
 pub use router::BadPattern;
 pub use server::{Replier, Server};
 pub use tls::{BadTls, Tls, TlsVersion};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::{Debug, Display};
+
+    fn is_a_sentence(error: impl Debug + Display) {
+        assert_eq!(format!("{error:?}"), error.to_string());
+    }
+
+    #[test]
+    fn an_error_that_main_returns_is_printed_as_its_sentence() {
+        is_a_sentence("127.0.0.1".parse::<Address>().unwrap_err());
+        is_a_sentence("everybody".parse::<TrustedProxy>().unwrap_err());
+        is_a_sentence(Tls::from_pem(b"", b"").unwrap_err());
+        is_a_sentence(BadPattern);
+        is_a_sentence(BadRoute { index: 0, field: "path", reason: "it is empty".to_owned() });
+    }
+}

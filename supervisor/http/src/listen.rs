@@ -34,8 +34,8 @@ pub enum Address {
     Descriptor(i32),
 }
 
-/// A text that is no [`Address`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text that is no [`Address`]. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
+#[derive(Clone, PartialEq, Eq)]
 pub struct BadAddress(String);
 
 impl fmt::Display for BadAddress {
@@ -45,6 +45,12 @@ impl fmt::Display for BadAddress {
             "{:?} is no address to listen at: write HOST:PORT with a literal address, as in 127.0.0.1:8080, or unix:PATH, or fd:N",
             self.0
         )
+    }
+}
+
+impl fmt::Debug for BadAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

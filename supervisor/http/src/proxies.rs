@@ -27,8 +27,8 @@ pub struct TrustedProxy {
     bits: u8,
 }
 
-/// A text that is no [`TrustedProxy`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text that is no [`TrustedProxy`]. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
+#[derive(Clone, PartialEq, Eq)]
 pub struct BadProxy(String);
 
 impl fmt::Display for BadProxy {
@@ -38,6 +38,12 @@ impl fmt::Display for BadProxy {
             "{:?} is no proxy: write an address, as in 10.0.0.7, or a network, as in 10.0.0.0/8",
             self.0
         )
+    }
+}
+
+impl fmt::Debug for BadProxy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

@@ -156,7 +156,8 @@ fn check_path(path: &str) -> Result<(), String> {
 }
 
 /// Why a table cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
+#[derive(Clone, PartialEq, Eq)]
 pub struct BadRoute {
     /// Which of the routes is to blame, from 0 on.
     pub index: usize,
@@ -169,6 +170,12 @@ pub struct BadRoute {
 impl fmt::Display for BadRoute {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} of route {}: {}", self.field, self.index + 1, self.reason)
+    }
+}
+
+impl fmt::Debug for BadRoute {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

@@ -24,13 +24,19 @@ impl Parameters {
     }
 }
 
-/// A pattern that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A pattern that cannot be used. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BadPattern;
 
 impl std::fmt::Display for BadPattern {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("a path begins with '/', and a {name} is a whole segment of it, each name once")
+    }
+}
+
+impl std::fmt::Debug for BadPattern {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, formatter)
     }
 }
 

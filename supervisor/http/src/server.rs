@@ -248,9 +248,11 @@ impl Server {
     /// [`Address::is_beyond_this_machine`] before.
     ///
     /// # Errors
-    /// What the system says, such as that the address is in use.
+    /// What the system says, such as that the address is in use, and the address.
     pub fn listen(&self, address: &Address) -> io::Result<Address> {
-        self.accept_from(Bound::at(address)?)
+        let bound = Bound::at(address)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen at {address}: {error}")));
+        self.accept_from(bound?)
     }
 
     /// Accepts connections from a socket that listens already, and returns where.

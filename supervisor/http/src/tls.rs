@@ -27,13 +27,19 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Clone)]
 pub struct Tls(Arc<RwLock<Keys>>);
 
-/// Why a certificate and a key cannot be used: a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a certificate and a key cannot be used: a sentence. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
+#[derive(Clone, PartialEq, Eq)]
 pub struct BadTls(String);
 
 impl fmt::Display for BadTls {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for BadTls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

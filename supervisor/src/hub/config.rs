@@ -126,8 +126,7 @@ pub(crate) struct HubConfig {
     pub(crate) io_tools: Option<IoTools>,
 }
 
-/// Why the workers of a pool or of a service did not start.
-#[derive(Debug)]
+/// Why the workers of a pool or of a service did not start. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
 #[non_exhaustive]
 pub enum StartError {
     /// The configuration is invalid.
@@ -152,6 +151,12 @@ impl fmt::Display for StartError {
                 write!(formatter, "cannot start threads for blocking work: {error}")
             }
         }
+    }
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

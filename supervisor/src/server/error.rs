@@ -5,8 +5,7 @@ use crate::service::ServiceStartError;
 use offload_event_loop::LoopError;
 use std::fmt;
 
-/// Why a server did not start.
-#[derive(Debug)]
+/// Why a server did not start. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
 #[non_exhaustive]
 pub enum ServerStartError {
     /// The service did not start.
@@ -27,6 +26,12 @@ impl fmt::Display for ServerStartError {
     }
 }
 
+impl fmt::Debug for ServerStartError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
 impl std::error::Error for ServerStartError {}
 
 impl From<ServiceStartError> for ServerStartError {
@@ -44,5 +49,17 @@ impl From<BindError> for ServerStartError {
 impl From<LoopError> for ServerStartError {
     fn from(error: LoopError) -> ServerStartError {
         ServerStartError::Loop(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_main_returns_is_printed_as_its_sentence() {
+        let error = ServiceStartError::Descriptors("ulimit -n 100".to_owned());
+        assert_eq!(format!("{error:?}"), "ulimit -n 100");
+        assert_eq!(format!("{:?}", ServerStartError::from(error)), "ulimit -n 100");
     }
 }

@@ -4,8 +4,7 @@ use crate::hub::StartError;
 use offload_event_loop::io_pool::IoError;
 use std::fmt;
 
-/// Why a service did not start.
-#[derive(Debug)]
+/// Why a service did not start. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
 #[non_exhaustive]
 pub enum ServiceStartError {
     /// The workers did not start.
@@ -23,6 +22,12 @@ impl fmt::Display for ServiceStartError {
             ServiceStartError::Descriptors(sentence) => formatter.write_str(sentence),
             ServiceStartError::Threads(error) => write!(formatter, "cannot start threads: {error}"),
         }
+    }
+}
+
+impl fmt::Debug for ServiceStartError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

@@ -195,7 +195,7 @@ impl Access {
         match is_ours {
             true => Ok(host),
             false => Err(forbidden(format!(
-                "this server is not called {}: add it with --http-host if it is",
+                "this server is not called {}: if it is, add it with --http-host, or in a program with `Access::hosts`",
                 quoted(name)
             ))),
         }
@@ -250,14 +250,18 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
-    fn status(access: &Access, fields: &[(&str, &str)]) -> u16 {
+    fn check(access: &Access, fields: &[(&str, &str)]) -> Result<(), Problem> {
         let mut request = http::Request::post("/v1/tasks/echo");
         for (name, value) in fields {
             request = request.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         let remote = Remote::Address("127.0.0.1:40000".parse().unwrap());
-        access.check(&head, remote).map_or_else(|problem| problem.status, |()| 200)
+        access.check(&head, remote)
+    }
+
+    fn status(access: &Access, fields: &[(&str, &str)]) -> u16 {
+        check(access, fields).map_or_else(|problem| problem.status, |()| 200)
     }
 
     fn access() -> Access {
@@ -292,6 +296,8 @@ mod tests {
         ] {
             assert_eq!(status(&access(), &[("host", host), BEARER]), 403, "{host}");
         }
+        let detail = check(&access(), &[("host", "evil.example"), BEARER]).unwrap_err().detail;
+        assert!(detail.contains("--http-host") && detail.contains("`Access::hosts`"), "{detail}");
         let named = Access { hosts: vec!["jobs.example".to_owned()], ..access() };
         assert_eq!(status(&named, &[("host", "jobs.example:443"), BEARER]), 200);
     }
