@@ -1,12 +1,13 @@
 //! The bodies of requests and responses.
 
 use crate::access_log::Logged;
+use crate::leftover::Arriving;
 use crate::limits::PIECE;
 use crate::patience::{BodyPace, Patience, RequestMark, Unread};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use offload_protocol::nouns::MediaType;
 use offload_supervisor::service::Collection;
@@ -43,7 +44,7 @@ impl std::error::Error for BodyError {}
 pub struct RequestBody {
     /// Once it was waited for.
     pace: Option<BodyPace>,
-    incoming: Incoming,
+    incoming: Arriving,
     /// What was read of it to see whether it has come as a whole.
     ahead: Option<Result<Bytes, BodyError>>,
     media_type: MediaType,
@@ -59,6 +60,7 @@ impl RequestBody {
         let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
         let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
         let is_encoded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+        let incoming = Arriving::new(incoming, head.version, mark.patience());
         RequestBody { pace: None, incoming, ahead: None, media_type, mark, max: None, is_encoded }
     }
 
@@ -131,7 +133,7 @@ impl RequestBody {
             if patience.is_body_late() {
                 return Poll::Ready(Some(Err(BodyError::Late)));
             }
-            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
+            let Poll::Ready(frame) = self.incoming.poll_frame(context) else {
                 self.pace.get_or_insert_with(|| patience.body()).wait();
                 return Poll::Pending;
             };

@@ -68,6 +68,7 @@ mod ended;
 mod frames;
 pub mod guard;
 mod guesses;
+mod leftover;
 pub mod limits;
 mod line;
 mod listen;

@@ -92,7 +92,7 @@ type OnLate = Box<dyn Fn(Late)>;
 
 /// What is known of one connection. See the module's documentation.
 pub(crate) struct Patience {
-    keeper: Rc<Timekeeper>,
+    pub(crate) keeper: Rc<Timekeeper>,
     _running: Running,
     timer: Cell<Option<(TimerId, Instant)>>,
     on_late: RefCell<Option<OnLate>>,

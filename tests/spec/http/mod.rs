@@ -9,6 +9,7 @@ mod clients;
 mod cors;
 mod crowds;
 mod dead;
+mod early_answers;
 mod endings;
 mod framing;
 mod going_away;

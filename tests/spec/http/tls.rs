@@ -18,13 +18,13 @@ use tests::harness::{PATIENCE, Ran, private_folder, run, run_offload, until};
 use tests::http::HttpDaemon;
 
 /// A supervisor whose HTTP is HTTPS, with two certificates of which it has the `first`.
-struct Secure {
-    http: HttpDaemon,
+pub(super) struct Secure {
+    pub(super) http: HttpDaemon,
     folder: TempDir,
 }
 
 impl Secure {
-    fn start(arguments: &[&str]) -> Secure {
+    pub(super) fn start(arguments: &[&str]) -> Secure {
         let folder = private_folder();
         let server = Secure::in_folder(&folder);
         let http = HttpDaemon::start(&[&server.each_ref().map(String::as_str), arguments].concat());
@@ -43,7 +43,7 @@ impl Secure {
         ["--http-tls-certificate".to_owned(), file("pem"), "--http-tls-key".to_owned(), file("key")]
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 

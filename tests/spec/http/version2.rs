@@ -6,6 +6,7 @@ mod peer;
 
 use peer::*;
 use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 use tests::harness::until;
 use tests::http::HttpDaemon;
 
@@ -226,7 +227,7 @@ fn a_head_without_end_ends_the_connection() {
 #[test]
 fn half_a_head_has_as_little_time_as_over_http1() {
     let http = HttpDaemon::start(&["--workers", "1"]);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let mut no_settings = Peer::silent(&http);
     no_settings.write(PREFACE);
     let mut no_request = Peer::greeted(&http);
@@ -328,4 +329,69 @@ fn a_head_has_the_same_bounds_in_both_versions() {
     trace.args(["-sS", "--http2-prior-knowledge", "-X", "TRACE", "-o", "/dev/null", "-w", "%{http_code}"]);
     trace.arg(format!("http://{}/healthz", http.address));
     assert_eq!(tests::harness::run(&mut trace, b"").ok().text(), "501");
+}
+
+/// A client that has sent a part of a body to a path that is not there, and got its answer.
+fn answered(http: &HttpDaemon) -> Peer {
+    let mut peer = Peer::greeted(http);
+    let request = peer.request("POST", "/nowhere", &[]);
+    peer.write(&frame(HEADERS, END_HEADERS, 1, &request));
+    peer.write(&frame(DATA, 0, 1, b"half of it"));
+    assert_eq!(peer.hear(), Heard::Response(1));
+    peer
+}
+
+#[test]
+fn a_body_that_comes_to_its_end_behind_its_answer_resets_nothing() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = answered(&http);
+    peer.write(&frame(DATA, END_STREAM, 1, b" and the rest"));
+    peer.write(&frame(PING, 0, 0, &[0; 8]));
+    assert_eq!(peer.hear(), Heard::PingAck);
+}
+
+/// Sends a body without end to a path that is not there, as fast as it may, until its stream is reset. Returns the length of what it has
+/// sent, and the code.
+fn send_without_end(peer: &mut Peer) -> (usize, u32) {
+    const PIECE: usize = 16_384;
+    let request = peer.request("POST", "/nowhere", &[]);
+    peer.write(&frame(HEADERS, END_HEADERS, 1, &request));
+    let (mut sent, mut has_answer, mut room) = (0, false, [65_535; 2]);
+    loop {
+        while room.iter().all(|room| *room >= PIECE) {
+            peer.write(&frame(DATA, 0, 1, &[b'x'; PIECE]));
+            room = room.map(|room| room - PIECE);
+            sent += PIECE;
+        }
+        let (kind, _, stream, payload) = peer.next_frame().expect("the connection goes on");
+        let number = || u32::from_be_bytes(payload[..4].try_into().unwrap());
+        match kind {
+            // Of the connection, and of its one stream.
+            WINDOW_UPDATE => room[stream as usize] += number() as usize,
+            HEADERS => has_answer = true,
+            RST_STREAM => {
+                assert!(has_answer, "the answer comes first");
+                return (sent, number());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_body_that_goes_on_or_stands_still_behind_its_answer_is_given_up() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let began = Instant::now();
+    let mut silent = answered(&http);
+    assert_eq!(silent.hear(), Heard::Reset(1, NO_ERROR));
+    assert!(began.elapsed() > Duration::from_secs(1), "the client has time to read its answer");
+    let mut endless = Peer::greeted(&http);
+    let (sent, code) = send_without_end(&mut endless);
+    assert_eq!(code, NO_ERROR);
+    assert!((256 << 10..1 << 20).contains(&sent), "{sent} bytes were sent");
+    for mut peer in [silent, endless] {
+        let request = peer.request("GET", "/healthz", &[]);
+        peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, 3, &request));
+        assert_eq!(peer.hear(), Heard::Response(3), "the connection goes on");
+    }
 }
