@@ -170,8 +170,11 @@ pub(super) fn job(
     let Input { bytes, media_type } = input;
     // Clients that know no better call everything text or bytes.
     let is_unsaid = media_type.is_text() || media_type == MediaType::OCTET_STREAM;
-    let is_json = media_type.is_json() || (is_unsaid && accepts.iter().any(MediaType::is_json));
-    let content_type = if is_json && is_unsaid { "application/json" } else { media_type.as_str() };
+    let takes_json = accepts.iter().any(MediaType::is_json);
+    let is_after_all =
+        takes_json && (is_unsaid || is_called_a_form(&media_type, accepts) && is_sound_json(&bytes));
+    let is_json = media_type.is_json() || is_after_all;
+    let content_type = if is_after_all { "application/json" } else { media_type.as_str() };
     let mut line = Job { job, attempt, task, content_type, input: None, input_base64: None };
     let document = if is_json { without_breaks(&bytes) } else { Cow::Borrowed(&bytes[..]) };
     match std::str::from_utf8(&document) {
@@ -182,6 +185,16 @@ pub(super) fn job(
     let mut line = serde_json::to_vec(&line).map_err(|error| error.to_string())?;
     line.push(b'\n');
     Ok(line)
+}
+
+/// Whether it may be something else: curl calls everything a form, unless it is told what it sends.
+fn is_called_a_form(media_type: &MediaType, accepts: &[MediaType]) -> bool {
+    let is_form = media_type.essence().eq_ignore_ascii_case("application/x-www-form-urlencoded");
+    is_form && !accepts.iter().any(|accepted| media_type.matches(accepted))
+}
+
+fn is_sound_json(bytes: &[u8]) -> bool {
+    json_in(&without_breaks(bytes)).is_ok()
 }
 
 fn json_in(document: &[u8]) -> Result<&RawValue, String> {
@@ -310,6 +323,15 @@ mod tests {
             input_of("ab", "image/png", "application/json"),
             "\"content_type\":\"image/png\",\"input_base64\":\"YWI=\"}\n"
         );
+        let form = "application/x-www-form-urlencoded";
+        assert_eq!(input_of("{\"a\":\r\n1.10\n}", form, "application/json"), json);
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        let kept =
+            [("a=1&b=2", "application/json"), (&*deep, "application/json"), ("{}", form), ("{}", "*/*")];
+        for (input, accepts) in kept {
+            let line = input_of(input, form, accepts);
+            assert!(line.contains(form) && line.contains("input_base64"), "{line}");
+        }
         for broken in ["", "{", "1 2", "\"a\nb", "{\"a\":1}}"] {
             assert!(line_of(broken, "application/json", "*/*").unwrap_err().contains("not JSON"), "{broken}");
         }
