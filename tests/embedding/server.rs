@@ -6,6 +6,7 @@ use offload_supervisor::event_loop::{Context, Remote};
 use offload_supervisor::protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Service, ServiceConfig};
 use offload_supervisor::{EventLoop, Job};
+use rustix::process::{Signal, getpid, kill_process};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -120,6 +121,38 @@ fn an_address_that_is_in_use_is_named() {
     assert!(format!("{error:?}").contains(&format!("cannot listen at {address}: ")), "{error:?}");
     service.stop();
     event_loop.run().unwrap();
+}
+
+/// Of all that a process does with signals only this one is of use here: nobody minds it by default.
+const SIGNAL: Signal = Signal::URG;
+
+#[test]
+fn a_signal_ends_a_service_of_ones_own_after_what_it_has_accepted() {
+    let (send, receive) = mpsc::channel();
+    let (begun, has_begun) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let mut event_loop = EventLoop::new().unwrap();
+        let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
+        let server = Server::new(&service, &event_loop);
+        server.post("/slow", move |request, cx| {
+            begun.send(()).unwrap();
+            async move { cx.offload("sleep", request.body()).await }
+        });
+        let ending = service.clone();
+        let signals =
+            event_loop.on_signal(&[SIGNAL.as_raw()], move |_, _| ending.on_ending_signal()).unwrap();
+        event_loop.unref(signals);
+        let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        send.send((address.to_string(), event_loop.remote())).unwrap();
+        event_loop.run().unwrap();
+    });
+    let (address, remote) = receive.recv_timeout(PATIENCE).expect("it listens");
+    let served = Served { address, remote, thread };
+    let stream = served.send("POST", "/slow", "", "300");
+    has_begun.recv_timeout(PATIENCE).expect("it is called");
+    kill_process(getpid(), SIGNAL).unwrap();
+    assert_eq!(answer(stream), (200, "null".to_owned()));
+    served.thread.join().expect("the loop has ended by itself");
 }
 
 #[test]
