@@ -46,6 +46,7 @@ impl ComputePool {
     /// # Errors
     /// A [`StartError`]. A program that cannot be started is no error here; the outcomes of the jobs tell it.
     pub fn start(config: PoolConfig, handle: &LoopHandle) -> Result<ComputePool, StartError> {
+        config.check_process()?;
         let log = Rc::new(Log::new(config.log, config.log_format));
         let mut core = config.core();
         // Each file is open twice, here and in the program that gave it, which needs descriptors for other things too.

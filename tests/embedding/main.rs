@@ -3,6 +3,7 @@
 mod auto;
 mod axum_service;
 mod ends;
+mod own_program;
 mod runtimes;
 mod server;
 mod threads;

@@ -60,7 +60,7 @@ pub(crate) fn new_event_loop() -> Result<EventLoop, Failure> {
 /// The failure of a verb whose pool did not start.
 pub(crate) fn not_started(error: StartError) -> Failure {
     match error {
-        StartError::Config(sentence) => Failure::Usage(sentence),
+        StartError::Config(sentence) | StartError::IsWorker(sentence) => Failure::Usage(sentence),
         other => Failure::internal("cannot start", other),
     }
 }

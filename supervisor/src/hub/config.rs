@@ -2,6 +2,7 @@
 
 use super::IoTools;
 use crate::log::{Level, LogFormat};
+use crate::workers::marks::is_unserved_worker;
 use crate::workers::{Launcher, Program};
 use offload_core::config::CoreConfig;
 use offload_event_loop::LoopError;
@@ -78,6 +79,23 @@ impl PoolConfig {
         PoolConfig { programs: vec![program], ..PoolConfig::default() }
     }
 
+    /// Refuses to start this very program if this process is one of its workers: each would start workers, without end.
+    ///
+    /// # Errors
+    /// [`StartError::IsWorker`].
+    pub(crate) fn check_process(&self) -> Result<(), StartError> {
+        let own_arguments = self.programs.iter().find_map(Program::own_arguments);
+        own_arguments.filter(|_| is_unserved_worker()).map_or(Ok(()), |arguments| {
+            let command: Vec<&str> =
+                ["PROGRAM"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+            let command = command.join(" ");
+            Err(StartError::IsWorker(format!(
+                "this process was started as a worker, as `{command}`: if its arguments are these, call \
+                 offload_worker::Worker::serve or offload_worker::builtin::serve before starting a pool"
+            )))
+        })
+    }
+
     /// What the hub needs beside the core's configuration. `generation` is how processes that workers leave behind are
     /// recognized.
     ///
@@ -137,12 +155,15 @@ pub enum StartError {
     Launcher(std::io::Error),
     /// The threads for blocking work could not be started.
     Threads(IoError),
+    /// This process was itself started as a worker, and one of the programs is this executable again
+    /// ([`Program::own`], [`Program::builtin`]). The sentence says what to call first.
+    IsWorker(String),
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Config(sentence) => formatter.write_str(sentence),
+            StartError::Config(sentence) | StartError::IsWorker(sentence) => formatter.write_str(sentence),
             StartError::Loop(error) => write!(formatter, "{error}"),
             StartError::Launcher(error) => {
                 write!(formatter, "cannot start the thread that starts workers: {error}")

@@ -38,8 +38,9 @@ impl Prerequisites {
     /// Raises the limit of open files as far as this process may, and opens the log. No worker is started.
     ///
     /// # Errors
-    /// [`ServiceStartError::Descriptors`].
+    /// [`ServiceStartError::Descriptors`], and [`ServiceStartError::Pool`] if this process is a worker itself.
     pub fn prepare(mut config: ServiceConfig) -> Result<Prerequisites, ServiceStartError> {
+        config.pool.check_process()?;
         let processes = config.pool.core().processes_max();
         let descriptors = Descriptors::raise(config.io_threads, processes, config.other_connections);
         descriptors.check(processes).map_err(ServiceStartError::Descriptors)?;

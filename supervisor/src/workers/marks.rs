@@ -18,8 +18,10 @@
 
 use super::confinement::hard_limit;
 use super::orphans::environment_of;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use offload_protocol::limits::MARK_VARIABLE;
 use std::fs;
+use std::io::stdin;
 
 const WORKER_BITS: u32 = 23;
 const WORKERS_TOLD_APART: u64 = 1 << WORKER_BITS;
@@ -39,8 +41,15 @@ impl Mark {
     /// The mark of any process, if it has one. The process id must not be reused meanwhile; that of an unreaped child
     /// is not.
     pub fn of_process(pid: u32) -> Option<Mark> {
-        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok();
-        limits.and_then(|limits| parse_limits(&limits)).or_else(|| parse_environment(&environment_of(pid)?))
+        Mark::in_limits_of(pid).or_else(|| Mark::in_environment_of(pid))
+    }
+
+    fn in_limits_of(pid: u32) -> Option<Mark> {
+        parse_limits(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
+    }
+
+    fn in_environment_of(pid: u32) -> Option<Mark> {
+        parse_environment(&environment_of(pid)?)
     }
 }
 
@@ -72,6 +81,19 @@ impl Marks {
     }
 }
 
+/// Whether a supervisor has started this very process as a worker, and nobody has begun to serve it.
+///
+/// Descriptor 0 of such a process is its channel, which a process without its mark has made. Whatever a worker starts has the mark
+/// of the worker, as the worker itself has. The SDK takes the channel from descriptor 0.
+pub(crate) fn is_unserved_worker() -> bool {
+    let variable = std::env::var(MARK_VARIABLE).unwrap_or_default();
+    let Some(mark) = parse_number(&variable) else { return false };
+    let maker = getsockopt(&stdin(), PeerCredentials).map_or(0, |peer| peer.pid());
+    let Some(maker) = u32::try_from(maker).ok().filter(|maker| *maker != 0) else { return false };
+    // A supervisor that is itself within a worker of another one has the mark of that in its limits.
+    ![Mark::in_limits_of(maker), Mark::in_environment_of(maker)].contains(&Some(mark))
+}
+
 fn parse_limits(limits: &str) -> Option<Mark> {
     hard_limit(limits, "Max file locks")?.filter(|limit| (LOWEST..2 * LOWEST).contains(limit)).map(Mark)
 }
@@ -79,7 +101,11 @@ fn parse_limits(limits: &str) -> Option<Mark> {
 fn parse_environment(environment: &[u8]) -> Option<Mark> {
     let mut entries = environment.split(|byte| *byte == 0);
     let value = entries.find_map(|entry| entry.strip_prefix(MARK_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
-    let number = std::str::from_utf8(value).ok()?.parse().ok()?;
+    parse_number(std::str::from_utf8(value).ok()?)
+}
+
+fn parse_number(text: &str) -> Option<Mark> {
+    let number = text.parse().ok()?;
     (LOWEST..2 * LOWEST).contains(&number).then_some(Mark(number))
 }
 

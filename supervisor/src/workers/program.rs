@@ -46,17 +46,23 @@ impl Program {
 
     /// This executable itself, started as `offload worker`. With `faults` it also offers the task `fault`. Only for an
     /// executable whose `main` begins with `if the first argument is "worker" { return offload_worker::builtin::serve(..) }`:
-    /// without that, every child would start a pool of its own.
+    /// see [`Program::own`].
     pub fn builtin(faults: bool) -> Program {
         let arguments: &[&str] = if faults { &["worker", "--allow-faults"] } else { &["worker"] };
         Program::own("builtin", arguments)
     }
 
-    /// This executable itself, started with these arguments, under this name. Only for an executable that runs a worker then.
+    /// This executable itself, started with these arguments, under this name. Only for an executable that runs a worker then: one
+    /// that starts a pool instead is refused that, with [`StartError::IsWorker`](crate::StartError::IsWorker).
     pub fn own(name: &str, arguments: &[&str]) -> Program {
         let mut words = vec![OWN_EXECUTABLE.to_owned()];
         words.extend(arguments.iter().map(|word| (*word).to_owned()));
         Program { name: name.to_owned(), ..Program::command(words) }
+    }
+
+    /// Its arguments, if it is this executable itself.
+    pub(crate) fn own_arguments(&self) -> Option<&[String]> {
+        self.words.split_first().filter(|(word, _)| *word == OWN_EXECUTABLE).map(|(_, arguments)| arguments)
     }
 
     /// The words in front of its command.
