@@ -5,7 +5,7 @@ mod offer;
 mod tags;
 
 pub use media_type::{MediaType, NoMediaType};
-pub use offer::{Batching, DescribedTask, TaskDescription, TaskOffer, is_task_name};
+pub use offer::{Batching, DescribedTask, TASK_NAMES, TaskDescription, TaskOffer, is_task_name};
 pub use tags::{BadTag, Labels, Metadata, check_label};
 
 use serde::{Deserialize, Serialize};

@@ -221,9 +221,10 @@ impl Service {
     pub fn result(&self, name: &str) -> Reply {
         match self.find(name) {
             Ok(Found::Ended(job)) => self.result_of(job),
-            Ok(Found::Live(_)) => {
-                Reply::refusal(OutcomeCode::Unavailable, "the job has not ended".to_owned())
-            }
+            Ok(Found::Live(_)) => Reply::refusal(
+                OutcomeCode::Unavailable,
+                format!("the job has not ended; `offload wait {name}` waits for it"),
+            ),
             Err(error) => Reply::Refusal(error),
         }
     }

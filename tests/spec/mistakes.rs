@@ -89,6 +89,8 @@ const WHILE_IT_RUNS: &[Mistake] = &[
     ),
     ("tasks nonsense", 4, &["no worker offers a task \"nonsense\"", "`offload tasks` lists them"]),
     ("wait nonsense", 5, &["no job 'nonsense'"]),
+    ("explain zzzz", 5, &["no known one begins or ends so", "`offload jobs` shows"]),
+    ("submit primes", 1, &["app_error: no input was given, and JSON is expected"]),
     ("cancel --label nothing", 5, &["no job with the label nothing"]),
     ("dead show nonsense", 5, &["`offload dead list` shows those that there are"]),
     ("serve", 75, &["another supervisor", "owns", "offload status", "offload drain", "--socket PATH"]),
@@ -161,8 +163,10 @@ fn a_mistake_is_answered_with_one_sentence_before_anything_runs() {
 #[test]
 fn a_mistake_that_only_shows_later_is_answered_too() {
     let (folder, daemon) = (files(), Daemon::start(&["--workers", "1"]));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
     for (typed, code, parts) in WHILE_IT_RUNS {
-        let words = words(typed, folder.path(), 0);
+        let words = words(typed, folder.path(), port);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         check_answer(typed, &daemon.run(&words).code(*code), parts);
     }

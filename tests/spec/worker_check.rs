@@ -147,14 +147,15 @@ fn a_worker_that_heeds_nothing_ends_with_the_check() {
 
 #[test]
 fn a_program_that_is_no_worker_is_told_what_it_did() {
-    for (command, expected) in [
-        ("echo hello", "it ended with exit code 0; it printed \"hello\""),
-        ("/nonexistent/program", "it cannot be started"),
-        ("cat", "it said nothing for"),
+    for (command, expected, advice) in [
+        ("echo hello", "it ended with exit code 0; it printed \"hello\"", "--exec"),
+        ("/nonexistent/program", "`/nonexistent/program` cannot be started", ""),
+        ("cat", "it said nothing for", "--exec"),
     ] {
         let (code, report) = check(command, &["--timeout", "1s"]);
         let rows = report["questions"].as_array().expect("rows");
         assert_eq!((code, rows.len()), (1, 1), "{report:#}");
-        assert!(rows[0]["detail"].as_str().is_some_and(|detail| detail.starts_with(expected)), "{report:#}");
+        let detail = rows[0]["detail"].as_str().expect("a sentence");
+        assert!(detail.starts_with(expected) && detail.contains(advice), "{report:#}");
     }
 }

@@ -363,6 +363,9 @@ pub struct Input {
     pub media_type: MediaType,
 }
 
+/// What is said to whoever gives no input to a task that takes JSON.
+pub(crate) const NO_INPUT: &str = "no input was given, and JSON is expected";
+
 impl Input {
     /// The bytes as text.
     ///
@@ -378,8 +381,10 @@ impl Input {
     /// # Errors
     /// If they are not JSON or do not fit `T`. The message says what is wrong, and at which line and column.
     pub fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, TaskError> {
-        serde_json::from_slice(&self.bytes)
-            .map_err(|error| TaskError::new(format_args!("the input is not what this task takes: {error}")))
+        serde_json::from_slice(&self.bytes).map_err(|error| match self.bytes.is_empty() {
+            true => TaskError::new(NO_INPUT),
+            false => TaskError::new(format_args!("the input is not what this task takes: {error}")),
+        })
     }
 }
 

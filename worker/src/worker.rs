@@ -8,7 +8,7 @@ use crate::session;
 use crate::stepped::Stepped;
 use crate::task::{Input, Output, Task, TaskError};
 use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
-use offload_protocol::nouns::is_task_name;
+use offload_protocol::nouns::{TASK_NAMES, is_task_name};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -80,10 +80,7 @@ impl Worker {
     #[must_use]
     pub fn with(mut self, task: Task) -> Worker {
         let name = task.name();
-        assert!(
-            is_task_name(name),
-            "{name:?} cannot name a task: 1 to 64 ASCII letters, digits, '.', '_' or '-', the first a letter"
-        );
+        assert!(is_task_name(name), "{name:?} cannot name a task: {TASK_NAMES}");
         assert!(self.tasks.iter().all(|other| other.name() != name), "there are two tasks named {name:?}");
         assert!(
             self.tasks.len() < TASKS_OFFERED_MAX,

@@ -191,6 +191,9 @@ impl DescribedTask {
     }
 }
 
+/// What can name a task, for messages: see [`is_task_name`].
+pub const TASK_NAMES: &str = "1 to 64 ASCII letters, digits, '.', '_' or '-', the first a letter";
+
 /// Whether `name` can name a task: 1 to 64 ASCII letters, digits, `.`, `_` or `-`, the first a letter.
 ///
 /// Names appear in tables, logs and paths of URLs, so no character is allowed that would need escaping.

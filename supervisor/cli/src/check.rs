@@ -10,6 +10,7 @@ mod candidate;
 mod questions;
 mod said;
 
+use super::embedded::{HOW_HTTP, HOW_JSONL, WHICH_FLAG};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::Globals;
 use super::http_worker::adapter;
@@ -98,6 +99,15 @@ impl Check {
         }
     }
 
+    /// What such a program has to do first.
+    fn advice(&self) -> &'static str {
+        match (self.jsonl, self.http) {
+            (true, _) => HOW_JSONL,
+            (_, true) => HOW_HTTP,
+            _ => WHICH_FLAG,
+        }
+    }
+
     /// Runs the verb. Exit code 0 if the worker keeps the protocol, otherwise 1.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
         let subject = Subject { front: self.front()?, words: self.command.0.clone(), patience: self.timeout };
@@ -107,7 +117,8 @@ impl Check {
             rows.push(row);
             told
         };
-        match subject.start(0) {
+        let advised = |wrong| format!("{wrong}{}", self.advice());
+        match subject.spawn().and_then(|candidate| candidate.greeted(0).map_err(advised)) {
             Err(wrong) => tell(Row { question: STARTS, verdict: "fails", detail: wrong })?,
             Ok(candidate) => {
                 let offered = easiest(&candidate.offers).clone();

@@ -102,16 +102,16 @@ pub(crate) fn become_sweeper() -> bool {
 }
 
 /// Which kind of program each flag takes.
-const WHICH_FLAG: &str = "; --worker takes a program that speaks the protocol of workers, such as examples/worker.py; for one that \
+pub(crate) const WHICH_FLAG: &str = "; --worker takes a program that speaks the protocol of workers, such as examples/worker.py; for one that \
     reads standard input and prints its result there is --exec, for one with JSON Lines --worker-jsonl, and \
     for an HTTP application --worker-http";
 
 /// What a program for JSON Lines has to do.
-const HOW_JSONL: &str = "; a program for --worker-jsonl writes a line such as {\"hello\":{\"tasks\":[{\"name\":\"t\"}]}} to \
-    descriptor 4 first, and then reads its jobs from descriptor 3 until that ends, as those in examples/jsonl do";
+pub(crate) const HOW_JSONL: &str = "; a program for --worker-jsonl writes a line such as {\"hello\":{\"tasks\":[{\"name\":\"t\"}]}} to \
+    descriptor 4 first, flushes that, and then reads its jobs from descriptor 3 until that ends, as those in examples/jsonl do";
 
 /// What an HTTP application has to do.
-const HOW_HTTP: &str = "; an application for --worker-http listens at the {socket} or {port} of its command, answers HTTP there within \
+pub(crate) const HOW_HTTP: &str = "; an application for --worker-http listens at the {socket} or {port} of its command, answers HTTP there within \
     the time for its start, and goes on until SIGTERM, as those in examples/http do";
 
 /// What the user's programs have to do, if there are any.

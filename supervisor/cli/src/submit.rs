@@ -62,7 +62,7 @@ pub(crate) struct Submit {
     #[command(flatten)]
     retry: RetryFlags,
 
-    /// Reject the job unless its worker offers the task in this lane: cpu or io
+    /// Reject the job unless its worker offers the task in this lane: cpu or io (`offload tasks` shows the lane of each)
     #[arg(long, value_name = "LANE", value_parser = parse_lane, help_heading = "Each job")]
     lane: Option<Lane>,
 

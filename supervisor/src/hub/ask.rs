@@ -103,12 +103,17 @@ impl Hub {
                 "there is no job '{shown}' any more: it has ended and is forgotten; the result of a detached job is \
                  kept for {results}, that of a job with an idempotency key for {keys}, other jobs while there is room"
             ),
-            Named::Job(_) => format!("there is no job '{shown}' and never was"),
+            Named::Job(_) => {
+                format!("there is no job '{shown}' and never was; `offload jobs` shows those that are known")
+            }
             Named::OfOtherSupervisor => format!(
                 "there is no job '{shown}' here: it was given its id by another supervisor, or by this one before it \
                  was started again; jobs and results do not outlive their supervisor"
             ),
-            Named::NotAnId => format!("there is no job '{shown}': this is not the id of a job"),
+            Named::NotAnId => format!(
+                "there is no job '{shown}': this is not the id of a job, and no known one begins or ends so; `offload jobs` \
+                 shows those that are known"
+            ),
         }
     }
 

@@ -42,7 +42,8 @@ impl Hub {
             }
             Some(_) => "it printed to standard output and never said hello: is it a program for --exec?",
             None => {
-                "it has printed nothing: it takes long to start, or it waits for an input, as a program for --exec does"
+                "it has printed nothing: it takes long to start, or it waits for an input, as a program for --exec does; one for \
+                 --worker-jsonl has to write its hello to descriptor 4 and to flush that"
             }
         }
     }

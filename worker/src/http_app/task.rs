@@ -3,7 +3,7 @@
 use crate::task::{Output, Task, TaskError};
 use crate::{Input, MediaType, TaskContext};
 use offload_protocol::limits::TASKS_OFFERED_MAX;
-use offload_protocol::nouns::is_task_name;
+use offload_protocol::nouns::{TASK_NAMES, is_task_name};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -50,9 +50,7 @@ impl FromStr for HttpTask {
         let mut words = text.split(':');
         let name = words.next().unwrap_or_default().to_owned();
         if !is_task_name(&name) {
-            return Err(format!(
-                "{name:?} cannot name a task: 1 to 64 ASCII letters, digits, '.', '_' or '-', the first a letter"
-            ));
+            return Err(format!("{name:?} cannot name a task: {TASK_NAMES}"));
         }
         let mut task = HttpTask { name, idempotent: false, produces: None };
         for word in words {

@@ -2,12 +2,12 @@
 
 use super::readable::check_readable;
 use crate::limits::JSONL_BEGINNING_MAX;
-use crate::task::{Output, Task, TaskError};
+use crate::task::{NO_INPUT, Output, Task, TaskError};
 use crate::{Bytes, Input, MediaType, TaskContext};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use offload_protocol::limits::TASKS_OFFERED_MAX;
-use offload_protocol::nouns::is_task_name;
+use offload_protocol::nouns::{TASK_NAMES, is_task_name};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -20,12 +20,14 @@ struct Hello {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with the list of its tasks, such as {\"tasks\":[{\"name\":\"t\"}]}")]
 struct Tasks {
     tasks: Vec<OfferedTask>,
 }
 
 /// What the program says of one task.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(expecting = "an object for each task, such as {\"name\":\"t\"}")]
 pub(super) struct OfferedTask {
     pub(super) name: String,
     #[serde(default)]
@@ -99,7 +101,7 @@ impl OfferedTask {
     fn check(&self) -> Result<(), String> {
         let name = &self.name;
         if !is_task_name(name) {
-            return Err(format!("{name:?} cannot name a task"));
+            return Err(format!("{name:?} cannot name a task: {TASK_NAMES}"));
         }
         let task = self.task(|_, _| Ok(Output::text("")));
         task.described().check().map_err(|wrong| format!("its task {name}: {wrong}"))
@@ -198,6 +200,9 @@ fn is_sound_json(bytes: &[u8]) -> bool {
 }
 
 fn json_in(document: &[u8]) -> Result<&RawValue, String> {
+    if document.is_empty() {
+        return Err(NO_INPUT.to_owned());
+    }
     let value =
         serde_json::from_slice(document).map_err(|error| format!("the input is not JSON: {error}"))?;
     check_readable(value).map_err(|why| format!("the input {why}"))?;
@@ -242,13 +247,26 @@ pub(super) enum Answer {
     Failed(String),
 }
 
+/// What to do about what Python and others write in place of a number.
+const NO_NUMBER: &str =
+    "; NaN and Infinity are not JSON: in Python, json.dumps(..., allow_nan=False) refuses them";
+
+/// Whether one of the words is around this column that stand for no number.
+fn has_no_number_at(line: &[u8], column: usize) -> bool {
+    let from = column.saturating_sub(2).min(line.len());
+    let around = &line[from..line.len().min(column + 8)];
+    [&b"NaN"[..], b"Infinity"].iter().any(|word| around.windows(word.len()).any(|part| part == *word))
+}
+
 /// What a line says while this job runs, whose output has this type unless the line says otherwise.
 ///
 /// # Errors
 /// What is wrong with it.
 pub(super) fn answer(line: &[u8], job: &str, produces: &MediaType) -> Result<Answer, String> {
-    let said: Said<'_> = serde_json::from_slice(line)
-        .map_err(|error| format!("it sent a line that is no answer ({error}): {}", beginning(line)))?;
+    let said: Said<'_> = serde_json::from_slice(line).map_err(|error| {
+        let hint = if has_no_number_at(line, error.column()) { NO_NUMBER } else { "" };
+        format!("it sent a line that is no answer ({error}{hint}): {}", beginning(line))
+    })?;
     let is_other = said.job != job;
     let media_type = said.content_type.unwrap_or_else(|| produces.clone());
     match (said.output, said.output_base64, said.error, said.progress) {
@@ -332,7 +350,8 @@ mod tests {
             let line = input_of(input, form, accepts);
             assert!(line.contains(form) && line.contains("input_base64"), "{line}");
         }
-        for broken in ["", "{", "1 2", "\"a\nb", "{\"a\":1}}"] {
+        assert_eq!(line_of("", "text/plain", "application/json").unwrap_err(), NO_INPUT);
+        for broken in [" ", "{", "1 2", "\"a\nb", "{\"a\":1}}"] {
             assert!(line_of(broken, "application/json", "*/*").unwrap_err().contains("not JSON"), "{broken}");
         }
     }
@@ -388,6 +407,11 @@ mod tests {
         ] {
             assert!(answered(wrong, "a/b").is_err(), "{wrong}");
         }
+        for no_number in ["NaN", "[1,-Infinity]", "{\"a\":[Infinity]}"] {
+            let why = answered(&format!(r#"{{"job":"7","output":{no_number}}}"#), "a/b").unwrap_err();
+            assert!(why.contains("allow_nan=False"), "{why}");
+        }
+        assert!(!answered(r#"{"job":"7","output":"NaN",}"#, "a/b").unwrap_err().contains("allow_nan"));
         let long = beginning(&[b'x'; 1000]);
         assert!(long.ends_with("x\"...") && long.len() < 200, "{long}");
     }
@@ -400,6 +424,7 @@ mod tests {
         assert_eq!((&single[0].accepts, &single[0].produces), (&vec![MediaType::PNG], &MediaType::PNG));
         for (tasks, expected) in [
             ("[]", "no task"),
+            (r#"["a"]"#, r#"an object for each task, such as {"name":"t"}"#),
             (r#"[{"name":"2a"}]"#, "cannot name"),
             (r#"[{"name":"a"},{"name":"a"}]"#, "of one name"),
             (r#"[{}]"#, "its first line"),

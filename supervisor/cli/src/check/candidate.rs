@@ -91,9 +91,7 @@ pub(super) struct Candidate {
 impl Subject {
     /// A process that is ready for jobs. It was granted those of its capabilities that are among these.
     pub(super) fn start(&self, granted: u64) -> Result<Candidate, String> {
-        let mut candidate = self.spawn()?;
-        candidate.hear_hello(granted)?;
-        Ok(candidate)
+        self.spawn()?.greeted(granted)
     }
 
     /// A process of which nothing has been heard.
@@ -101,7 +99,7 @@ impl Subject {
         let (ours, theirs) = UnixStream::pair().map_err(|error| format!("no sockets: {error}"))?;
         ours.set_write_timeout(Some(self.patience)).map_err(|error| error.to_string())?;
         let (word, arguments) = self.words.split_first().ok_or("no program")?;
-        let cannot = |error: io::Error| format!("it cannot be started: {error}");
+        let cannot = |error: io::Error| format!("`{word}` cannot be started: {error}");
         let program = find_executable(word).map_err(cannot)?;
         let kept = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let mut child = Command::new(&self.front[0])
@@ -152,8 +150,8 @@ fn remember(
 }
 
 impl Candidate {
-    /// Hello, the offers and Ready, all within the start-up limit. Welcome is sent behind Hello.
-    fn hear_hello(&mut self, granted: u64) -> Result<(), String> {
+    /// The same one after Hello, the offers and Ready, all within the start-up limit. Welcome is sent behind Hello.
+    pub(super) fn greeted(mut self, granted: u64) -> Result<Candidate, String> {
         let until = Instant::now() + self.patience;
         match self.hear_until(until)? {
             Said::Hello { major, capabilities } if major == VERSION_MAJOR => {
@@ -192,11 +190,11 @@ impl Candidate {
                 return Err("it offers more than 4,096 tasks, or more than 1 MiB of them".to_owned());
             }
         }
-        let names: BTreeSet<&str> = self.offers.iter().map(|offered| &*offered.task.name).collect();
-        match names.len() {
+        let names = self.offers.iter().map(|offered| &*offered.task.name);
+        match names.collect::<BTreeSet<&str>>().len() {
             0 => Err("it offers no task".to_owned()),
             different if different < self.offers.len() => Err("it offers a task twice".to_owned()),
-            _ => Ok(()),
+            _ => Ok(self),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use offload_protocol::limits::{CHECKPOINT_MAX, MESSAGE_MAX, PART_MAX, SDK_NAME_MAX};
 use offload_protocol::messages::{FromWorker, WORKER_MAGIC};
-use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, TaskOffer, is_task_name};
+use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, TASK_NAMES, TaskOffer, is_task_name};
 use std::fmt;
 
 /// A message.
@@ -114,7 +114,7 @@ pub(super) fn said(message: FromWorker<'_>, payload: &[u8]) -> Result<Said, Stri
         FromWorker::Hello { major, capabilities, .. } => has_none(Said::Hello { major, capabilities }),
         FromWorker::Offer { task, about, example_length, schema_length } => {
             if !is_task_name(&task.name) {
-                return Err(format!("{:?} is no name for a task", task.name));
+                return Err(format!("{:?} is no name for a task: {TASK_NAMES}", task.name));
             }
             let described = DescribedTask::new(about, payload, example_length, schema_length)
                 .map_err(|problem| format!("the offer of {}: {problem}", task.name))?;

@@ -2,7 +2,7 @@
 
 use offload_core::batches::BatchLimits;
 use offload_protocol::limits::{BATCH_JOBS_MAX, BATCH_WAIT_MAX};
-use offload_protocol::nouns::is_task_name;
+use offload_protocol::nouns::{TASK_NAMES, is_task_name};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -97,7 +97,7 @@ fn show(limits: &BatchLimits) -> String {
 pub(super) fn check(batches: &BTreeMap<String, BatchLimits>) -> Result<(), String> {
     for (name, limits) in batches {
         if !is_task_name(name) {
-            return Err(format!("{name:?} cannot be the name of a task"));
+            return Err(format!("{name:?} cannot be the name of a task: {TASK_NAMES}"));
         }
         if let Some(max) = limits.max.filter(|max| !(1..=BATCH_JOBS_MAX).contains(max)) {
             return Err(format!("a batch of {name} must have from 1 to {BATCH_JOBS_MAX} jobs, not {max}"));

@@ -23,6 +23,9 @@ const POOL: &str = "pool";
 /// The key for the name of a pool in messages. It configures nothing, so it is not in the table of settings.
 const NAME: &str = "name";
 
+/// What is no key, because others may read the configuration file.
+const TOKEN: &str = "token";
+
 /// Reads a file.
 ///
 /// # Errors
@@ -250,7 +253,21 @@ fn check_names(table: &DeTable<'_>, known: &[&str], place: &str) -> Result<(), M
     }
 }
 
+/// The table of which this is a key, as it is written.
+fn table_of(key: &str) -> Option<String> {
+    let table = FILE_TABLES.into_iter().find(|table| names_in(table).contains(&key))?;
+    Some(if [POOL, ROUTE].contains(&table) { format!("[[{table}]]") } else { format!("[{table}]") })
+}
+
 fn unknown_key(key: &str, known: &[&str], place: &str) -> String {
+    if let Some(table) = table_of(key) {
+        return format!("unknown key {key:?} {place}; it is a key of {table}");
+    }
+    if key == TOKEN {
+        return format!(
+            "unknown key {key:?} {place}; write it to a file of mode 0600, and name that as token_file"
+        );
+    }
     let nearest = known.iter().map(|name| (strsim::damerau_levenshtein(key, name), name)).min();
     match nearest {
         Some((distance, name)) if distance <= 1 + name.len() / 3 => {

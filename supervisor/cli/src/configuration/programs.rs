@@ -1,7 +1,7 @@
 //! Tasks that are programs: `[task.NAME] exec = [...]` in the file, `NAME [FIELD=TEXT]... -- CMD ARG...` on the command line.
 
 use super::words::{join_words, split_words};
-use offload_protocol::nouns::{MediaType, is_task_name};
+use offload_protocol::nouns::{MediaType, TASK_NAMES, is_task_name};
 use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_size};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -179,10 +179,13 @@ pub(super) fn show_programs(all: &BTreeMap<String, TaskProgram>) -> String {
 pub(super) fn check(all: &BTreeMap<String, TaskProgram>) -> Result<(), String> {
     for (name, program) in all {
         if !is_task_name(name) {
-            return Err(format!("{name:?} cannot be the name of a task"));
+            return Err(format!("{name:?} cannot be the name of a task: {TASK_NAMES}"));
         }
         if program.words.is_empty() {
-            return Err(format!("task {name}: {EXEC} is missing: the command that is started for each job"));
+            return Err(format!(
+                "task {name}: {EXEC} is missing: the command that is started for each job; of a task of a worker only \
+                 `batch` can be set here"
+            ));
         }
         if program.words.iter().any(|word| word.contains('\0')) {
             return Err(format!("task {name}: a word of the command has a zero byte"));

@@ -103,6 +103,20 @@ fn a_value_of_the_wrong_kind_is_told_with_its_line_and_its_key() {
 }
 
 #[test]
+fn a_key_in_the_wrong_table_is_told_with_the_right_one() {
+    for (text, expected) in [
+        ("max_jobs = 3", "1: unknown key \"max_jobs\" as a table; it is a key of [supervisor]"),
+        ("[http]\nrun_timeout = \"1s\"", "2: unknown key \"run_timeout\" in [http]; it is a key of [[pool]]"),
+        (
+            "[http]\ntoken = \"x\"",
+            "2: unknown key \"token\" in [http]; write it to a file of mode 0600, and name that as token_file",
+        ),
+    ] {
+        assert_eq!(parse(text).unwrap_err(), format!("offload.toml:{expected}"));
+    }
+}
+
+#[test]
 fn several_pools_add_their_commands_and_workers() {
     let layer =
         parse("[[pool]]\ncommand = \"a\"\nworkers = 2\n[[pool]]\ncommand = [\"b\", \"c d\"]\nworkers = 3")
@@ -229,7 +243,7 @@ fn a_task_of_the_file_may_be_a_program_and_mistakes_are_told_with_their_lines() 
         ("[task.a]\nexec = \"x\"\nsuccess = [256]", ":3: task.a.success"),
         ("[task.a]\nexec = \"x\"\nenv = \"A=b\"", ":3: task.a.env: a table of texts"),
         ("[task]\na = 1", ":2: task.a: a table is expected"),
-        ("[task.\"2a\"]\nexec = \"x\"", "cannot be the name of a task"),
+        ("[task.\"2a\"]\nexec = \"x\"", "cannot be the name of a task: 1 to 64 ASCII letters"),
     ] {
         let message = parse(text).unwrap_err();
         assert!(message.contains(expected), "{text}: {message}");
