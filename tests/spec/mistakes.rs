@@ -91,6 +91,7 @@ const WHILE_IT_RUNS: &[Mistake] = &[
     ("wait nonsense", 5, &["no job 'nonsense'"]),
     ("explain zzzz", 5, &["no known one begins or ends so", "`offload jobs` shows"]),
     ("submit primes", 1, &["app_error: no input was given, and JSON is expected"]),
+    ("serve --http 127.0.0.1:PORT", 75, &["another supervisor", "owns", "offload drain"]),
     ("cancel --label nothing", 5, &["no job with the label nothing"]),
     ("dead show nonsense", 5, &["`offload dead list` shows those that there are"]),
     ("serve", 75, &["another supervisor", "owns", "offload status", "offload drain", "--socket PATH"]),

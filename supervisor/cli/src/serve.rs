@@ -9,7 +9,7 @@ use crate::configuration::{ConfigFile, Layer, Settings};
 use clap::{Args, ValueEnum};
 use offload_http::Address;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::front::BindError;
+use offload_supervisor::front::{BindError, owner_of};
 use offload_supervisor::printer::Printer;
 use offload_supervisor::service::ServiceStartError;
 use offload_supervisor::{
@@ -17,7 +17,7 @@ use offload_supervisor::{
 };
 use serde_json::json;
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -71,7 +71,8 @@ impl Serve {
         let serve = Arc::new(self);
         let file = globals.config_file()?;
         let settings = globals.settings_from(file.as_ref(), serve.layer())?;
-        let http = Interface::prepare(&settings.values, settings.socket()?)?;
+        let http = Interface::prepare(&settings.values, settings.socket()?)
+            .map_err(|failure| unless_it_runs(failure, settings.socket().ok()))?;
         let config = ServerConfig {
             pool: serve.pool_config(globals, &settings)?,
             socket: settings.socket()?.to_owned(),
@@ -231,11 +232,26 @@ fn ready_line(ready: &Ready, http: &Listening, is_json: bool) -> String {
     }
 }
 
+/// If there is a supervisor at this socket already, that is why HTTP failed, or it will be the next reason.
+fn unless_it_runs(failure: Failure, socket: Option<&Path>) -> Failure {
+    match socket.and_then(|socket| Some((owner_of(socket)?, socket))) {
+        Some((pid, socket)) => {
+            let (socket, pid) = (socket.to_owned(), Some(pid));
+            already_running(&BindError::AlreadyRunning { socket, pid, listens: true })
+        }
+        None => failure,
+    }
+}
+
+fn already_running(error: &BindError) -> Failure {
+    Failure::AlreadyRunning(format!(
+        "{error}; ask it with `offload status`, end it with `offload drain`, or choose another --socket PATH"
+    ))
+}
+
 fn refused(error: ServerStartError) -> Failure {
     match error {
-        ServerStartError::Bind(error @ BindError::AlreadyRunning { .. }) => Failure::AlreadyRunning(format!(
-            "{error}; ask it with `offload status`, end it with `offload drain`, or choose another --socket PATH"
-        )),
+        ServerStartError::Bind(error @ BindError::AlreadyRunning { .. }) => already_running(&error),
         ServerStartError::Bind(error @ BindError::Unsuitable { .. }) => Failure::Usage(format!(
             "{error}; put the socket into a folder of your own, such as --socket ~/.offload/me.sock"
         )),
