@@ -65,6 +65,8 @@ const BEFORE_ANYTHING_RUNS: &[Mistake] = &[
     ("--socket FOLDER/text submit echo x", 3, &["is a file, not the socket of a supervisor"]),
     ("serve --socket FOLDER/public/o.sock", 2, &["it must be 0700", "--socket ~/"]),
     ("serve --socket /proc/none/o.sock", 2, &["cannot create the directory /proc/none", "--socket ~/"]),
+    // What `OFFLOAD_CONFIG` names is no part of the usage.
+    ("submit", 2, &["Usage: offload submit <TASK> [INPUT]"]),
     // HTTP.
     ("serve --http 127.0.0.1:99999", 2, &["is no address to listen at", "127.0.0.1:8080"]),
     ("serve --http 192.0.2.1:8080", 2, &["can be reached from other machines", "--http-public"]),

@@ -72,7 +72,7 @@ impl Config {
         match self.verb {
             Verb::Init { file } => return init(file, globals),
             Verb::Check { file } => {
-                let named = file.as_deref().or(globals.config.as_deref());
+                let named = file.clone().or_else(|| globals.named_file());
                 if let Some(none) = named.filter(|path| ConfigFile::stands_for_none(path)) {
                     let settings = Settings::resolve(&[], None)?;
                     print(checked(&none.display().to_string(), &settings, globals.json).as_bytes())?;
@@ -121,7 +121,7 @@ fn init(file: Option<PathBuf>, globals: &Globals) -> VerbResult {
         print(template().as_bytes())?;
         return Ok(OK);
     }
-    let path = match file.or_else(|| globals.config.clone()) {
+    let path = match file.or_else(|| globals.named_file()) {
         Some(path) => path,
         None => places_of_file().into_iter().next().expect("there is one for everybody"),
     };

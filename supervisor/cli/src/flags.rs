@@ -32,6 +32,9 @@ use std::time::Duration;
 /// processes, so each process has its own turn and quota.
 pub(crate) const NAMELESS: &str = "";
 
+/// Names the configuration file.
+const FILE_VARIABLE: &str = "OFFLOAD_CONFIG";
+
 /// Flags of every verb.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
@@ -40,9 +43,9 @@ pub(crate) struct Globals {
     pub(crate) keys: KeyFlags<Everywhere>,
 
     /// Configuration file (TOML); /dev/null: none [env: OFFLOAD_CONFIG] [default: $XDG_CONFIG_HOME/offload/config.toml,
-    /// ~/.config/offload/config.toml, or else /etc/offload/config.toml]
-    #[arg(long, global = true, value_name = "FILE", env = "OFFLOAD_CONFIG", hide_env = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub(crate) config: Option<PathBuf>,
+    /// ~/.config/offload/config.toml, or else /etc/offload/config.toml; for root only the last one]
+    #[arg(long, global = true, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    config: Option<PathBuf>,
 
     /// Print JSON: one document, or one per line where there are several results
     #[arg(long, global = true)]
@@ -71,13 +74,19 @@ impl Globals {
         Ok(Settings::resolve(&[flags, environment, file], place_of_socket())?)
     }
 
+    /// The configuration file that the flag or the variable names. The parser is not told of the variable: it would show the flag
+    /// as a part of every usage.
+    pub(crate) fn named_file(&self) -> Option<PathBuf> {
+        self.config.clone().or_else(|| var_os(FILE_VARIABLE).map(PathBuf::from))
+    }
+
     /// The configuration file that is read, if there is one.
     ///
     /// # Errors
     /// An empty path is one. It usually comes from a script in which a variable is not set; to run without a file
     /// would mean another configuration than the intended one.
     pub(crate) fn config_file(&self) -> Result<Option<ConfigFile>, Failure> {
-        match &self.config {
+        match self.named_file() {
             Some(path) if path.as_os_str().is_empty() => Err(Failure::Usage(
                 "the path of the configuration file is empty: unset OFFLOAD_CONFIG to do without a file, or name the \
                  file, there or with --config FILE"

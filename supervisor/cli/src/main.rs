@@ -206,8 +206,12 @@ fn is_json_asked_for(words: impl Iterator<Item = OsString>) -> bool {
 
 /// Prints what is wrong with the command line, or the help or version that was asked for.
 fn report_command_line(error: &clap::Error) -> VerbResult {
-    if error.kind() == ErrorKind::MissingSubcommand && std::env::args_os().len() == 1 {
-        // The parser would list all verbs, also those that are hidden.
+    let has_no_verb = matches!(
+        error.kind(),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    if has_no_verb && std::env::args_os().len() == 1 {
+        // The parser would print all of its help, or list all verbs, also those that are hidden.
         return Err(Failure::Usage(NO_VERB.to_owned()));
     }
     if error.use_stderr() {
