@@ -127,6 +127,17 @@ fn size_of_png(file: &[u8]) -> (u32, u32) {
 }
 
 #[test]
+fn own_service_is_as_the_readme_of_the_library_shows_it() {
+    let service = Listening::start("own_service");
+    let (status, _, body) = service.ask("POST", "/words", b"\"to be or not to be\"");
+    assert_eq!((status, body.as_slice()), (200, &b"6"[..]));
+    let text = |path: &str| std::fs::read_to_string(workspace().join(path)).unwrap();
+    let program = text("examples/own_service.rs");
+    let (_, code) = program.split_once("\n\nuse ").unwrap();
+    assert!(text("supervisor/README.md").contains(&format!("```rust,ignore\nuse {code}```")), "they differ");
+}
+
+#[test]
 fn thumbnail_service() {
     let view = r#"{"x":-0.5,"y":0,"scale":3,"width":800,"height":400,"iterations":50}"#;
     let picture = run(&mut tests::harness::command(&["run", "mandelbrot", view]), b"").ok().stdout;

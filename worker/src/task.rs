@@ -78,6 +78,15 @@ impl Task {
 
     /// A task from one JSON document to another. The input is read as JSON whatever its media type says. If it does not
     /// fit `I`, the job fails with an error that names the line and column, and `run` is not called.
+    ///
+    /// A function that cannot fail has [`Infallible`](std::convert::Infallible) as its error:
+    ///
+    /// ```
+    /// use offload_worker::Task;
+    /// use std::convert::Infallible;
+    ///
+    /// let task = Task::json("double", |n: u32, _| Ok::<_, Infallible>(u64::from(n) * 2));
+    /// ```
     pub fn json<I, O, E, F>(name: impl Into<String>, mut run: F) -> Task
     where
         I: DeserializeOwned,
