@@ -59,8 +59,10 @@ fn document(key: &Key) -> Value {
     })
 }
 
-const ABOUT_POOLS: &str = "There may be several of these, told apart by `name = \"...\"`: their commands and numbers of \
-                           workers add up (one without a command adds `builtin`), everything else has to agree.";
+const ABOUT_POOLS: &str = "There may be several of these, told apart by `name = \"...\"`, each for a worker program (one without a \
+                           command is for `builtin`). Their numbers of workers add up, and the workers go to the programs in turn: \
+                           with 6 and 2, two programs have 4 each. All other keys hold for all programs, and have to agree; only \
+                           the command, env, dir and open_files are of one program.";
 
 /// All fields of a route. Each line is a comment, because no line of a table means anything without the first three.
 pub(super) const ROUTE_EXAMPLE: &str = "\
