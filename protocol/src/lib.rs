@@ -118,8 +118,9 @@
 //!   ran for the job: 2 and an `i32` it exited with this code, 3 and an `i32` it was ended by this signal, 4 it ran too long,
 //!   5 it used too much memory. To a supervisor without it, send 0.
 //! - `news` says what has become of the program that the worker stands in front of, and that lives as long as the worker: 0 it was
-//!   stopped, 1 it goes on, 2 it has not taken one byte of the job that was started, which therefore counts as not started,
-//!   3 it broke its rules, for which the job that runs is blamed unless it has to do with another one. After 2 and 3 the worker ends.
+//!   stopped; 1 it goes on; 2 it has not taken one byte of the job that was started, so that job counts as not started; 3 it broke
+//!   its rules. For 3, the job that runs is blamed, unless the `bool` says that another job was the reason. After 2 and 3 the worker
+//!   ends.
 //!
 //! For example, Started for job 7, attempt 1, is these 24 bytes:
 //!
@@ -155,8 +156,8 @@
 //!   | --- Checkpoint -------------------->|   `checkpoints`: a state from which another attempt can go on
 //!   | --- Started, Finished or Failed --->|   `stepped`: another job that was given may run between two steps. It ends
 //!   |                                     |   before the next step of the first one
-//!   |<------------------------- Yield --- |   another job needs the worker: send Yielded when the step ends. A worker
-//!   |                                     |   that cannot do that ignores it, as one whose job has ended
+//!   |<------------------------- Yield --- |   another job needs the worker: send Yielded when the step ends. Ignore it if
+//!   |                                     |   you cannot do that, or if the job has ended
 //!   | --- Yielded ----------------------->|   in place of Finished: another attempt goes on from its payload
 //!   |<------------------- Resume, Run --- |   that attempt: Resume, with the state, comes right before its Run
 //! ```
@@ -267,9 +268,9 @@
 //!   |<------------------ InputIn, Run --- |   the input is in the segment, and the payload of Run is empty
 //!   | --- Started ----------------------->|   as ever
 //!   | --- OutputIn, Finished ------------>|   the output is in a segment, and the payload of Finished is empty
-//!   |<-------------------- OutputRead --- |   the segment for outputs may be written again. Sent before the next Run, or, if
-//!   |                                     |   that lies in the tray, as soon as the output is read. Not for an output in the
-//!   |                                     |   segment for inputs
+//!   |<-------------------- OutputRead --- |   the output was read: the segment for outputs may be written again. It comes before
+//!   |                                     |   the next Run, unless that Run is in the tray already. It does not come for an
+//!   |                                     |   output that is in the segment for inputs
 //!   |<------------------- SegmentGone --- |   unmap it; ignore it if it was left already
 //!   | --- SegmentLeft ------------------->|   it will not be used any more
 //! ```
@@ -352,7 +353,12 @@
 //! ## Clients
 //!
 //! Clients speak the same frames over the supervisor's local socket, with the messages [`messages::ToSupervisor`] and
-//! [`messages::ToClient`]. It is at `OFFLOAD_SOCKET`, otherwise at `$XDG_RUNTIME_DIR/offload/offload.sock`.
+//! [`messages::ToClient`]. Its path is the first of these that is there:
+//!
+//! 1. what the flag `--socket`, the variable `OFFLOAD_SOCKET` or the key `socket` of the configuration file names, in this order;
+//! 2. `$XDG_RUNTIME_DIR/offload/offload.sock`, if the variable is set to an absolute path;
+//! 3. `/run/user/UID/offload/offload.sock`, if there is the folder `/run/user/UID`, with the number of the user for `UID`;
+//! 4. `$HOME/.offload/offload.sock`.
 //!
 //! ```text
 //! client                                supervisor

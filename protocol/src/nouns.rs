@@ -139,10 +139,10 @@ outcome_codes! {
     /// Nobody knows whether the job was done, and it must not run twice: the connection to the supervisor was lost, its
     /// worker was killed because of another job, or it may have begun when its worker broke the protocol.
     Indeterminate = "indeterminate",
-    /// An I/O job failed. Only the command line uses it, for an input that it cannot read, until tasks run on threads of the
-    /// supervisor ([`Lane::Io`]).
+    /// A task that threads of the supervisor do ([`Lane::Io`]) failed. The command line also uses it for an input that it cannot
+    /// read.
     IoError = "io_error",
-    /// An I/O job panicked. Not produced before tasks run on threads of the supervisor ([`Lane::Io`]).
+    /// A task that threads of the supervisor do ([`Lane::Io`]) panicked.
     IoPanic = "io_panic",
     /// Rejected: the queue or the memory is full.
     Overloaded = "overloaded",
@@ -152,10 +152,9 @@ outcome_codes! {
     TooLarge = "too_large",
     /// Rejected: the request makes no sense.
     BadRequest = "bad_request",
-    /// Rejected: no valid credentials. Not produced before there is an HTTP interface: whoever may open the local socket is
-    /// trusted.
+    /// Rejected: no valid credentials. Only over HTTP: whoever may open the local socket is trusted.
     Unauthenticated = "unauthenticated",
-    /// Rejected: not allowed. Not produced before there is an HTTP interface.
+    /// Rejected: not allowed. Only over HTTP.
     Forbidden = "forbidden",
     /// Rejected: the idempotency key was used with another input.
     Conflict = "conflict",
@@ -163,7 +162,8 @@ outcome_codes! {
     Unavailable = "unavailable",
     /// There was no room to keep something: the output of a job, or the input of a dead letter.
     StorageFull = "storage_full",
-    /// Rejected: this form of input is not supported. Not produced before inputs can be streams.
+    /// Not supported: an input that is a file, if not all workers of its task take files; a request or a version of the protocol
+    /// that the other end does not know.
     Unsupported = "unsupported",
     /// Rejected: no worker offers a task of this name.
     UnknownTask = "unknown_task",
