@@ -3,7 +3,9 @@
 
 use super::key::{Key, ValueKind};
 use super::surroundings;
-use super::table::{BUILTIN, COMMAND, FILE_TABLES, HTTP, JSONL, ROUTE, TASK, TASKS, command_key, in_table};
+use super::table::{
+    BUILTIN, COMMAND, FILE_TABLES, HTTP, JSONL, ROUTE, TABLE, TASK, TASKS, command_key, in_table,
+};
 use super::value::Value;
 use super::words::split_words;
 use super::{ConfigError, ConfigFile, Layer, Origin};
@@ -19,6 +21,9 @@ use toml::de::{DeTable, DeValue};
 
 /// The table that may occur several times.
 const POOL: &str = "pool";
+
+/// Other names of keys: their table, their name there, and the key.
+const ALSO: [(&str, &str, &str); 1] = [("supervisor", "http", "http.listen")];
 
 /// The key for the name of a pool in messages. It configures nothing, so it is not in the table of settings.
 const NAME: &str = "name";
@@ -137,7 +142,19 @@ fn read_tables(file: &DeTable<'_>) -> Result<Vec<SpannedValue>, Misplaced> {
         }
     }
     check_values(&values)?;
+    check_twice(&values)?;
     Ok(values)
+}
+
+/// A key that has two names is written under one of them.
+fn check_twice(values: &[SpannedValue]) -> Result<(), Misplaced> {
+    for (table, name, key) in ALSO {
+        let mut written = values.iter().filter(|one| one.key.name == key);
+        if let (Some(_), Some(again)) = (written.next(), written.next()) {
+            return Err(again.misplaced(&format!("{table}.{name} says the same: write one of the two")));
+        }
+    }
+    Ok(())
 }
 
 fn check_values(values: &[SpannedValue]) -> Result<(), Misplaced> {
@@ -192,9 +209,16 @@ fn read_table(
             read_table(inner, value, values)?;
         } else if let Some(key) = in_table(table).find(|key| key.table_and_name().1 == Some(name)) {
             read_key(key, value, values)?;
+        } else if let Some(key) = also_called(table, name) {
+            read_key(key, value, values)?;
         }
     }
     Ok(())
+}
+
+fn also_called(table: &str, name: &str) -> Option<&'static Key> {
+    let (.., key) = ALSO.into_iter().find(|(its, called, _)| (*its, *called) == (table, name))?;
+    TABLE.iter().find(|known| known.name == key)
 }
 
 fn read_key(
@@ -233,7 +257,8 @@ fn names_in(table: &'static str) -> Vec<&'static str> {
     let name = if table == POOL { [&[NAME][..], &surroundings::FIELDS].concat() } else { Vec::new() };
     let keys = in_table(table).filter_map(|key| key.table_and_name().1);
     let inner = FILE_TABLES.into_iter().filter_map(|inner| inner.strip_prefix(table)?.strip_prefix('.'));
-    name.into_iter().chain(keys).chain(inner).collect()
+    let also = ALSO.into_iter().filter(|(its, ..)| *its == table).map(|(_, name, _)| name);
+    name.into_iter().chain(keys).chain(also).chain(inner).collect()
 }
 
 fn place_of(table: &str) -> String {

@@ -249,3 +249,12 @@ fn a_task_of_the_file_may_be_a_program_and_mistakes_are_told_with_their_lines() 
         assert!(message.contains(expected), "{text}: {message}");
     }
 }
+
+#[test]
+fn where_http_is_answered_may_be_written_in_the_table_of_the_supervisor() {
+    let listens = |text: &str| parse(text).map(|layer| format!("{layer:?}").contains("127.0.0.1:8080"));
+    assert_eq!(listens("[supervisor]\nhttp = \"127.0.0.1:8080\""), Ok(true));
+    assert_eq!(listens("[http]\nlisten = [\"127.0.0.1:8080\"]"), Ok(true));
+    let twice = parse("[supervisor]\nhttp = \"127.0.0.1:1\"\n[http]\nlisten = \"127.0.0.1:2\"").unwrap_err();
+    assert!(twice.contains("supervisor.http says the same: write one of the two"), "{twice}");
+}
