@@ -62,7 +62,7 @@ impl Core {
         if self.phase != Phase::Running {
             return Err(outcome::error(
                 OutcomeCode::Unavailable,
-                "the supervisor is ending and takes no more jobs",
+                "the supervisor is ending and takes no more jobs: submit again when one runs",
             ));
         }
         check_sense(request)?;
@@ -90,7 +90,9 @@ impl Core {
     }
 
     pub(super) fn wrong_lane(&self, task: TaskIndex) -> ErrorDetail {
-        let message = format!("task {} is not in the lane that was asked for", self.registry.task(task).name);
+        let name = &self.registry.task(task).name;
+        let message =
+            format!("task {name} is not in the lane that was asked for: name none to run it where it is");
         outcome::error(OutcomeCode::BadRequest, message)
     }
 
