@@ -47,7 +47,7 @@ impl Core {
         job: Option<JobId>,
         (what, words): (&str, &str),
     ) {
-        // It has proved itself and waits for other programs: a job that ends it now would have ended any other worker.
+        // It has proved itself and waits for other programs. Without them it would have been taken over by now.
         if job.is_some() && matches!(self.renewal.programs[program], Trust::Passed(_)) {
             return;
         }
