@@ -353,13 +353,14 @@ pub enum Notice {
         /// The program.
         program: ProgramIndex,
     },
-    /// A job has ended the worker of a new version, and a worker that had proved itself as well: the job is to blame, and the
-    /// version is tried with another worker.
+    /// A job has ended the worker of a new version, and that may have been its own doing: the version is tried with another worker.
     TrialGoesOn {
         /// The program.
         program: ProgramIndex,
         /// The job.
         job: JobId,
+        /// The job has ended a worker that had proved itself as well. If not, it has ended before it had shown anything.
+        is_guilty: bool,
     },
     /// The new version of a program failed: all programs keep their old one.
     RolledBack {

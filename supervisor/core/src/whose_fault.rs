@@ -10,10 +10,13 @@
 //!      |-- with no job, with one that is not run again, or for the fifth time --------------------------.
 //!      |   (after it has passed: with no job)                                                           |
 //!      v                                                                                                v
-//!   InQuestion --- a proven worker does the job; the job ends without that; 30 s are over --------> TakenBack
+//!   InQuestion --- a proven worker does the job; it is not run again; 30 s are over ---------------> TakenBack
 //!      |
-//!      '---------- the job ends a proven worker as well ---> OnTrial, with another worker of the version
+//!      '---------- the job ends a proven worker as well, or is cancelled ---> OnTrial, with another worker of the version
 //! ```
+//!
+//! A job that is cancelled before it has shown anything does not make the version fail: whoever submits such jobs may be out of
+//! patience, too. As nobody wants it any more, it is no loss either.
 
 use super::Core;
 use super::action::{Action, Notice};
@@ -90,11 +93,17 @@ impl Core {
         if !end.place.is_some_and(|place| is_proven(place.worker)) {
             return;
         }
+        self.try_another(turn, program, id, true);
+    }
+
+    /// The version is tried with another worker.
+    fn try_another(&mut self, turn: &mut Turn<'_>, program: ProgramIndex, job: JobId, is_guilty: bool) {
+        let Trust::InQuestion(record, _) = &self.renewal.programs[program] else { return };
         let mut record = *record;
         record.acquitted += 1;
         self.renewal.programs[program] = Trust::OnTrial(record);
         self.trust_changed();
-        turn.push(Action::Log(Notice::TrialGoesOn { program, job: id }));
+        turn.push(Action::Log(Notice::TrialGoesOn { program, job, is_guilty }));
     }
 
     /// A job has ended. If a version waited for what it does, that is known now, or never will be.
@@ -102,15 +111,16 @@ impl Core {
         let Some(program) = self.in_question_by(id) else { return };
         let why = match outcome {
             OutcomeCode::Ok | OutcomeCode::AppError | OutcomeCode::Panic | OutcomeCode::WorkerOom => {
-                "that another worker has done since".to_owned()
+                "that another worker has done since"
             }
             OutcomeCode::WorkerCrashed
             | OutcomeCode::WorkerProtocol
             | OutcomeCode::Confinement
-            | OutcomeCode::Poison => "that is not run again".to_owned(),
-            other => format!("that has ended as `{other}` before another worker had done it"),
+            | OutcomeCode::Poison => "that is not run again",
+            // It was cancelled, or its time was up.
+            _ => return self.try_another(turn, program, id, false),
         };
-        self.answer(turn, program, &why);
+        self.answer(turn, program, why);
     }
 
     /// When the first question is given up.

@@ -197,9 +197,13 @@ impl Hub {
                     self.program_name(*program)
                 )
             }
-            Notice::TrialGoesOn { program, job } => {
+            Notice::TrialGoesOn { program, job, is_guilty } => {
+                let why = match is_guilty {
+                    true => "has ended an old one, too",
+                    false => "has ended its worker, and is cancelled before an old one has run it",
+                };
                 format!(
-                    "program `{}`: the new version is tried with another worker, because job {} has ended an old one, too",
+                    "program `{}`: the new version is tried with another worker, because job {} {why}",
                     self.program_name(*program),
                     self.name(*job)
                 )

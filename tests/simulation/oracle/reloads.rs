@@ -136,7 +136,9 @@ impl Oracle {
                 self.reloads.doubts.fill(Doubt::None);
                 self.starts.forget(self.reloads.doubts.len());
             }
-            Notice::TrialGoesOn { program, job } => self.judge_trial_goes_on(event, program, job)?,
+            Notice::TrialGoesOn { program, job, is_guilty } => {
+                self.judge_trial_goes_on(event, program, (job, is_guilty))?;
+            }
             Notice::RolledBack { program, .. } => {
                 self.judge_taken_back(now, program)?;
                 demand(trial.is_some(), "O18", || format!("program {program} has nothing on trial"))?;

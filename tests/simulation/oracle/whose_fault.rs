@@ -6,6 +6,7 @@ use offload_core::action::{Action, Notice};
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, ProgramIndex, WorkerId};
 use offload_core::limits::{TRIAL_QUESTION_TIME, TRIAL_WORKERS_MAX};
+use offload_protocol::nouns::OutcomeCode;
 use std::collections::BTreeMap;
 
 const RULE: &str = "O27";
@@ -67,7 +68,13 @@ impl Oracle {
         let is_back = is_taken_back(end.program, actions);
         let acquitted = self.questions.acquitted.get(&end.program).copied().unwrap_or(0);
         let lives = |job: JobId| self.live.contains(&job);
-        let has_to_go = !end.job.is_some_and(lives) || acquitted + 1 == TRIAL_WORKERS_MAX;
+        let is_over = !end.job.is_some_and(lives);
+        if is_over && end.job.is_some_and(|job| shows_nothing(job, actions)) {
+            return demand(is_back || goes_on(end.program, actions), "O18", || {
+                "the trial is forgotten".to_owned()
+            });
+        }
+        let has_to_go = is_over || acquitted + 1 == TRIAL_WORKERS_MAX;
         let may_go = has_to_go || !end.is_certain || !self.has_proven_ones(end.program);
         demand(is_back || !has_to_go, "O18", || format!("the trial of program {} goes on", end.program))?;
         demand(!is_back || may_go, RULE, || {
@@ -97,12 +104,18 @@ impl Oracle {
         &mut self,
         event: Option<&Event>,
         program: ProgramIndex,
-        id: JobId,
+        (id, is_guilty): (JobId, bool),
     ) -> Result<(), Failure> {
         *self.questions.acquitted.entry(program).or_default() += 1;
+        // It may be asked and answered at once: the job of the worker that has just ended is over.
+        let is_at_once = !is_guilty && matches!(event, Some(Event::Exited { .. }));
         let Some(asked) = self.questions.open.remove(&program) else {
-            return demand(false, RULE, || format!("program {program} has asked nothing"));
+            return demand(is_at_once, RULE, || format!("program {program} has asked nothing"));
         };
+        if !is_guilty {
+            let is_over = !self.live.contains(&id);
+            return demand(is_over, RULE, || format!("{id} may still show whose fault it was"));
+        }
         if !asked.is_certain {
             return Ok(());
         }
@@ -142,6 +155,14 @@ impl Oracle {
             format!("the version of {program} is taken back, and {job:?} has not shown anything")
         })
     }
+}
+
+/// Whether the job has ended without an outcome that says anything of a worker.
+fn shows_nothing(job: JobId, actions: &[Action]) -> bool {
+    use OutcomeCode::{AppError, Confinement, Ok, Panic, Poison, WorkerCrashed, WorkerOom, WorkerProtocol};
+    let shown = [Ok, AppError, Panic, WorkerOom, WorkerCrashed, WorkerProtocol, Confinement, Poison];
+    let is_it = |action: &Action| matches!(action, Action::Finish(ended) if ended.job == job && !shown.contains(&ended.outcome));
+    actions.iter().any(is_it)
 }
 
 fn is_taken_back(of: ProgramIndex, actions: &[Action]) -> bool {

@@ -133,14 +133,17 @@ fn a_version_that_ends_in_a_job_that_is_not_run_again_is_taken_back_at_once() {
     );
 }
 
+/// Who submits such jobs may be out of patience, too.
 #[test]
-fn a_version_is_taken_back_when_the_job_ends_before_it_has_said_anything() {
-    let mut pool = on_trial(1, 0);
-    let job = in_question(&mut pool);
+fn a_job_that_is_cancelled_before_it_has_shown_anything_makes_no_version_fail() {
+    let (mut pool, job) = nobody_is_free();
     pool.event(Event::Cancel { job });
     pool.wait(MS);
-    let why = why_old_stay(&pool);
-    assert!(why.ends_with("that has ended as `cancelled` before another worker had done it"), "{why}");
+    assert!(pool.reloads.is_empty() && of_version(&pool, 1).len() == 1, "{:?}", pool.reloads);
+    let told = Notice::TrialGoesOn { program: 0, job, is_guilty: false };
+    assert!(pool.notices.contains(&told), "{:?}", pool.notices);
+    pool.wait(Duration::from_secs(3));
+    assert_eq!(of_version(&pool, 0).len(), 1, "the old worker still has its job");
 }
 
 #[test]
