@@ -210,12 +210,10 @@ impl Core {
         let (JobState::Queued | JobState::Paused, Some(task)) = (job.state, job.task) else { return None };
         let program = self.program_of(task);
         let queues = &self.programs[program];
-        let ahead = queues
-            .queue_of(job.line(), task)
-            .map_or(0, |queue| queue.ahead_of_its_own(job.client, job.rank(id)));
+        let queue = queues.queue_of(job.line(), task);
+        let ahead = queue.map_or(0, |queue| queue.ahead_of_its_own(job.client, job.rank(id)));
+        let clients_before = queue.map_or(0, |queue| queue.clients_before(job.client));
         let clients = self.clients.waiting_count();
-        let clients_before =
-            queues.queue_of(job.line(), task).map_or(0, |queue| queue.clients_before(job.client));
         // Before each turn of its client all clients have theirs.
         let turns = ahead.saturating_mul(clients).saturating_add(clients_before);
         let turns = planned(job.expected()).saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX));

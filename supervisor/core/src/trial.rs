@@ -9,13 +9,14 @@
 //!
 //!                     reload                 its first jobs, or a while without a job
 //!        Trusted -----------------> OnTrial ------------------------------------------> Passed
-//!          ^ ^                        | ^ |                                               |
-//!          | |     it ends in a job,  | | |  it does not start, ends without a job,       | every program has passed:
-//!          | |     which is run again | | |  or fails all of its first jobs               | the others follow (renew.rs)
-//!          | |                        v | v                                               |
-//!          | '-- one job done ---- InQuestion, TakenBack                                  |
-//!          |                     (whose_fault.rs)                                         |
-//!          '------------------------------------------------------------------------------'
+//!          ^ ^                      ^ | |                                            |
+//!          | | it ends in a job     | | | it does not start, ends without            | every program has passed:
+//!          | | that is run again    | v | a job, or fails all of its first           | the others follow (renew.rs)
+//!          | |              InQuestion  |                                            |
+//!          | |       (whose_fault.rs) | |                                            |
+//!          | |                        v v                                            |
+//!          | '-- one job done ---- TakenBack                                         |
+//!          '-------------------------------------------------------------------------'
 //! ```
 //!
 //! If the trial fails, its worker goes and nothing else happens. But the file on disk may be the one that failed, and an

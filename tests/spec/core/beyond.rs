@@ -98,15 +98,22 @@ fn the_place_beyond_the_share_goes_to_whichever_job_starts_first() {
     assert!(is_held(&pool, third), "that one has the place now");
 }
 
-/// It has not started, so nothing of it is ever collected.
-#[test]
-fn a_job_that_ends_in_its_queue_leaves_the_place_to_another() {
+/// Two of a client's jobs that it waits for would be beyond its share. The first of them has the place and waits for the worker, which
+/// has a job of another client.
+fn one_is_next() -> (PoolUnderTest, JobId, [JobId; 2]) {
     let (mut pool, _, [beyond, first, second]) = over_its_share(["charge"; 3]);
     run(&mut pool, beyond, 9 * KIB);
     let of_another_client = pool.submit_with("charge", by("other"));
     pool.start(of_another_client);
     collect(&mut pool, beyond);
     assert!(!is_held(&pool, first) && is_held(&pool, second));
+    (pool, of_another_client, [first, second])
+}
+
+/// It has not started, so nothing of it is ever collected.
+#[test]
+fn a_job_that_ends_in_its_queue_leaves_the_place_to_another() {
+    let (mut pool, of_another_client, [first, second]) = one_is_next();
     pool.event(Event::Cancel { job: first });
     assert!(!is_held(&pool, second), "at once, though all workers are busy");
     pool.finish_with(of_another_client, MS, 0);
@@ -117,12 +124,7 @@ fn a_job_that_ends_in_its_queue_leaves_the_place_to_another() {
 /// While no worker is free, somebody may go away, and another one has to be the next.
 #[test]
 fn a_job_that_nobody_waits_for_any_more_does_not_keep_the_place_for_itself() {
-    let (mut pool, _, [beyond, first, second]) = over_its_share(["charge"; 3]);
-    run(&mut pool, beyond, 9 * KIB);
-    let of_another_client = pool.submit_with("charge", by("other"));
-    pool.start(of_another_client);
-    collect(&mut pool, beyond);
-    assert!(!is_held(&pool, first) && is_held(&pool, second));
+    let (mut pool, of_another_client, [first, second]) = one_is_next();
     pool.event(Event::Abandoned { job: first });
     pool.finish_with(of_another_client, MS, 0);
     run(&mut pool, second, 9 * KIB);
