@@ -85,7 +85,7 @@ use live_jobs::LiveJob;
 use meters::TaskMeters;
 use notices::StartFailures;
 use offload_core::Core;
-use offload_core::action::{Accepted, Action, Actions, Kill, ReloadEnd};
+use offload_core::action::{Accepted, Action, Actions, Kill};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, WorkerId};
@@ -143,7 +143,7 @@ pub(crate) struct Hub {
 }
 
 /// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.
-type OnReloaded = Box<dyn FnOnce(ReloadEnd, &mut Context)>;
+type OnReloaded = Box<dyn FnOnce(Result<(), String>, &mut Context)>;
 
 /// Called with the reason when the first worker of a program cannot be started.
 pub(crate) type OnNoWorker = Box<dyn FnOnce(String, &mut Context)>;

@@ -148,8 +148,29 @@ fn a_reload_to_a_program_that_does_not_start_is_taken_back_and_the_old_workers_s
     let daemon = configured(&file);
     write_config(&file, "/bin/false", 2);
     let ran = daemon.run(&["reload"]).code(4);
-    assert!(ran.stderr.contains("unavailable: the old workers stay: "), "{}", ran.stderr);
+    let why = "unavailable: the old workers stay, because the new version of `/bin/false` does not work: ";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
     assert_eq!(daemon.submit(&["echo", "still here"])["output"], "still here");
+}
+
+#[test]
+fn of_several_programs_a_failed_reload_names_the_one_that_does_not_work() {
+    let folder = tests::harness::private_folder();
+    let file = folder.path().join("offload.toml");
+    let pools = |second: &str| {
+        let pool = |command: &str| format!("[[pool]]\ncommand = \"{command}\"\nworkers = 1\n");
+        std::fs::write(&file, pool("builtin") + &pool(second)).unwrap();
+    };
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/worker.py");
+    let python = format!("python3 {}", python.display());
+    pools(&python);
+    let daemon = configured(&file);
+    daemon.wait_until_whole();
+    pools("/bin/false");
+    let ran = daemon.run(&["reload"]).code(4);
+    assert!(ran.stderr.contains(" the new version of `/bin/false` does not work: "), "{}", ran.stderr);
+    pools(&python);
+    daemon.run(&["reload"]).ok();
 }
 
 #[test]

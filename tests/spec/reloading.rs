@@ -140,7 +140,8 @@ fn without_a_spare_a_version_that_does_not_start_leaves_the_only_worker_alone() 
         std::fs::write(&file, "oops(").unwrap();
         let ran = daemon.run(&["reload"]).code(4);
         assert!(
-            ran.stderr.contains("the old workers stay: ") && ran.stderr.contains("SyntaxError"),
+            ran.stderr.contains("unavailable: the old workers stay, because the new version of `python3 ")
+                && ran.stderr.contains("SyntaxError"),
             "{}",
             ran.stderr
         );
@@ -164,7 +165,7 @@ fn a_version_that_ends_with_its_first_job_costs_one_job_and_no_worker() {
     }
     let said = std::io::read_to_string(reload.stderr.take().unwrap()).unwrap();
     assert_eq!(reload.wait().unwrap().code(), Some(4), "{said}");
-    assert!(said.contains("the old workers stay: its worker ended with exit code 7"), "{said}");
+    assert!(said.contains(" does not work: its worker ended with exit code 7"), "{said}");
     assert_eq!((lost, pids(&daemon)), (1, before));
     for _ in 0..20 {
         assert_eq!(outcome(), "ok");

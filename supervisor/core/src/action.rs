@@ -23,7 +23,14 @@ pub struct Accepted {
 pub enum ReloadEnd {
     /// All workers are of the new version.
     Done,
-    /// The old workers stay: none was replaced. Why, in words for people.
+    /// The old workers stay, because the new version of this program does not work.
+    TakenBack {
+        /// The program. The old workers of all others stay, too.
+        program: ProgramIndex,
+        /// Why, in words for people.
+        why: String,
+    },
+    /// The old workers stay, because the reload came to no end. Why, in words for people.
     OldStay(String),
     /// The new version is good, but not all old workers were replaced. Why, in words for people.
     SomeStay(String),

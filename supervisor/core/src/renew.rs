@@ -50,8 +50,8 @@ pub(super) enum Stage {
     OnTrial,
     /// The version is good, and the others follow.
     Following,
-    /// The version failed, for this reason.
-    TakenBack(String),
+    /// The version of this program failed, for this reason.
+    TakenBack(ProgramIndex, String),
 }
 
 impl Renewal {
@@ -94,7 +94,7 @@ impl Core {
         let end = match stage {
             Stage::OnTrial => ReloadEnd::OldStay(why.to_owned()),
             Stage::Following => ReloadEnd::SomeStay(why.to_owned()),
-            Stage::TakenBack(why) => ReloadEnd::OldStay(why),
+            Stage::TakenBack(program, why) => ReloadEnd::TakenBack { program, why },
         };
         turn.push(Action::Reloaded { version, end });
     }
@@ -119,8 +119,10 @@ impl Core {
                     }
                     None => return,
                 },
-                Stage::TakenBack(_) if self.slots.iter().any(is_left) => return,
-                Stage::TakenBack(why) => ReloadEnd::OldStay(why.clone()),
+                Stage::TakenBack(..) if self.slots.iter().any(is_left) => return,
+                Stage::TakenBack(program, why) => {
+                    ReloadEnd::TakenBack { program: *program, why: why.clone() }
+                }
             };
             let version = reload.version;
             self.renewal.reload = None;

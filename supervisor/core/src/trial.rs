@@ -416,7 +416,7 @@ impl Core {
     /// The trial of this program has failed: all programs keep their old version.
     pub(super) fn take_back(&mut self, turn: &mut Turn<'_>, program: ProgramIndex, why: &str) {
         let Some(reload) = &mut self.renewal.reload else { return };
-        reload.stage = Stage::TakenBack(why.to_owned());
+        reload.stage = Stage::TakenBack(program, why.to_owned());
         // Whatever it has done before: this end speaks against it.
         if let Trust::Passed(record) = self.renewal.programs[program] {
             self.renewal.programs[program] = Trust::OnTrial(record);

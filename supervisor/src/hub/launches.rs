@@ -276,7 +276,7 @@ fn usable_cores() -> Vec<usize> {
 /// Reloads.
 impl Hub {
     /// Replaces the workers one by one by workers of these programs. There must be as many programs as before. `then`
-    /// is called with nothing when all are replaced, or with the reason why the reload was rolled back.
+    /// is called when all are replaced, or with the reason why some or all of the old ones stay.
     pub(crate) fn reload(&mut self, programs: Vec<Program>, then: OnReloaded) {
         let version = self.launches.add_version(programs);
         self.callbacks.on_reloaded(version, then);
@@ -285,6 +285,17 @@ impl Hub {
 
     pub(super) fn reloaded(&mut self, version: Version, end: ReloadEnd) {
         if let Some(then) = self.callbacks.take_reloaded(version) {
+            let end = match end {
+                ReloadEnd::Done => Ok(()),
+                ReloadEnd::TakenBack { program, why } => {
+                    let name = self.launches.program_name(program);
+                    Err(format!(
+                        "the old workers stay, because the new version of `{name}` does not work: {why}"
+                    ))
+                }
+                ReloadEnd::OldStay(why) => Err(format!("the old workers stay: {why}")),
+                ReloadEnd::SomeStay(why) => Err(format!("some of the old workers stay: {why}")),
+            };
             self.handle.set_pending(move |cx| then(end, cx));
         }
         let core = &self.core;

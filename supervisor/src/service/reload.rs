@@ -15,7 +15,6 @@ use super::reply::{Document, Reply};
 use super::{Service, Ticket};
 use crate::hub::PoolConfig;
 use crate::workers::Program;
-use offload_core::action::ReloadEnd;
 use offload_core::config::CoreConfig;
 use offload_event_loop::Context;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -207,12 +206,8 @@ impl Service {
         let begun = self.0.reloads.borrow_mut().begin_replacing(wanted, is_connected);
         let Some(Replacement { programs, ignored, requesters }) = begun else { return };
         let me = self.weak();
-        let told = move |end: ReloadEnd, _: &mut Context| {
-            let failure = match end {
-                ReloadEnd::Done => None,
-                ReloadEnd::OldStay(why) => Some(format!("the old workers stay: {why}")),
-                ReloadEnd::SomeStay(why) => Some(format!("some of the old workers stay: {why}")),
-            };
+        let told = move |end: Result<(), String>, _: &mut Context| {
+            let failure = end.err();
             Service::with(&me, |service| service.on_replaced(&requesters, &ignored, failure.as_deref()));
         };
         self.hub().borrow_mut().reload(programs, Box::new(told));

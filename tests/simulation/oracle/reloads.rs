@@ -227,7 +227,9 @@ impl Oracle {
                         self.programs.iter().any(|program| program.may_refuse(self.least_restarts));
                     reloads.good == version && may_refuse
                 }
-                ReloadEnd::OldStay(_) => reloads.is_taken_back && reloads.good != version,
+                ReloadEnd::TakenBack { .. } => reloads.is_taken_back && reloads.good != version,
+                // Only the two events above cut it short.
+                ReloadEnd::OldStay(_) => false,
             };
         demand(is_right, "O18", || format!("{:?} {end:?}", self.reloads))?;
         self.reloads.may_linger = matches!(end, ReloadEnd::SomeStay(_));

@@ -26,8 +26,8 @@ fn versions(pool: &PoolUnderTest) -> Vec<u64> {
     pool.workers.values().map(|worker| worker.version).collect()
 }
 
-fn old_stay(why: &str) -> [ReloadEnd; 1] {
-    [ReloadEnd::OldStay(why.to_owned())]
+fn taken_back(why: &str) -> [ReloadEnd; 1] {
+    [ReloadEnd::TakenBack { program: 0, why: why.to_owned() }]
 }
 
 fn configure(pool: &mut PoolUnderTest, change: impl FnOnce(&mut CoreConfig)) {
@@ -131,7 +131,7 @@ fn a_new_version_whose_worker_ends_is_taken_back_with_the_reason() {
     assert!(versions(&pool).iter().all(|version| *version == 0), "{:?}", versions(&pool));
     pool.run(job);
     let why = "its worker ended with signal 11 (SIGSEGV) after 0 jobs, in a job of `sum` that another worker has done since";
-    assert_eq!(pool.reloads, old_stay(why));
+    assert_eq!(pool.reloads, taken_back(why));
     assert_eq!(pool.outcome(job), Some(Ok));
 }
 
@@ -147,7 +147,7 @@ fn a_new_version_that_fails_all_of_its_first_jobs_is_taken_back() {
         pool.event(Event::Failed { worker, job, attempt: 1, run, kind, message, usage });
     }
     pool.wait(Duration::from_secs(1));
-    assert_eq!(pool.reloads, old_stay("its first 3 jobs all failed"));
+    assert_eq!(pool.reloads, taken_back("its first 3 jobs all failed"));
     assert!(versions(&pool).iter().all(|version| *version == 0));
 }
 
@@ -180,7 +180,10 @@ fn a_reload_tries_the_new_version_even_if_the_old_one_cannot_be_started() {
 fn an_older_version_is_not_loaded() {
     let mut pool = pool(1, 0, |_| ());
     pool.event(Event::Reload { version: 0 });
-    assert_eq!(pool.reloads, old_stay("there is a newer version, or the supervisor is ending"));
+    assert_eq!(
+        pool.reloads,
+        [ReloadEnd::OldStay("there is a newer version, or the supervisor is ending".to_owned())]
+    );
 }
 
 #[test]

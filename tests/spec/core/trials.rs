@@ -31,7 +31,7 @@ fn reload(pool: &mut PoolUnderTest, version: u64) {
 }
 
 fn is_old(end: &ReloadEnd) -> bool {
-    matches!(end, ReloadEnd::OldStay(_))
+    matches!(end, ReloadEnd::TakenBack { .. } | ReloadEnd::OldStay(_))
 }
 
 /// The worker of the new version.
@@ -168,7 +168,10 @@ fn a_version_whose_first_jobs_all_hang_is_taken_back() {
         pool.wait(pool.core.config().cancel_grace);
     }
     pool.wait(MS);
-    assert_eq!(pool.reloads, [ReloadEnd::OldStay("its first 3 jobs all failed".to_owned())]);
+    assert_eq!(
+        pool.reloads,
+        [ReloadEnd::TakenBack { program: 0, why: "its first 3 jobs all failed".to_owned() }]
+    );
     assert_eq!(pids(&pool), before);
 }
 

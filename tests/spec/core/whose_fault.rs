@@ -57,7 +57,7 @@ fn is_told_of(pool: &PoolUnderTest, guilty: JobId) -> bool {
 /// Why the old workers stayed, if they did.
 fn why_old_stay(pool: &PoolUnderTest) -> &str {
     match &pool.reloads[..] {
-        [ReloadEnd::OldStay(why)] => why,
+        [ReloadEnd::TakenBack { why, .. } | ReloadEnd::OldStay(why)] => why,
         others => panic!("{others:?}"),
     }
 }
