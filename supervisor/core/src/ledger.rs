@@ -27,8 +27,8 @@
 //!
 //! There are three exceptions:
 //!
-//! - If almost nothing else is held (one sixteenth of the limit at most), one payload or one output of any size passes.
-//!   Otherwise a client alone could never use a payload of more than half the limit.
+//! - If almost nothing else is held (one sixteenth of the limit at most, and nothing for the same client), one payload or one output
+//!   of any size passes. Otherwise a client alone could never use a payload of more than half the limit.
 //! - If almost nothing is held for a client ([`little`]), its input is never turned away. Its job waits for its turn,
 //!   since the length of its output is not known yet.
 //! - The client without a name is the program that embeds the pool. It has no share: only the total is limited.
@@ -197,21 +197,21 @@ impl Ledger {
         self.all.in_memory() >= limit && self.all.of(Holding::Outgoing) > limit / IDLE_SHARE
     }
 
-    /// Whether an input of this many bytes may come in. `limit` is the limit for all clients together.
+    /// Whether an input of this many bytes may come in, or so many more of one of which `came` bytes are held already. `limit` is the
+    /// limit for all clients together.
     ///
     /// # Errors
     /// Whether room is short for everybody or only within the client's share.
-    pub fn has_room(&self, limit: u64, client: &str, bytes: u64) -> Result<(), Short> {
+    pub fn has_room(&self, limit: u64, client: &str, bytes: u64, came: u64) -> Result<(), Short> {
         let all = self.all.total();
-        let account = self.of(client);
-        let (own, arriving) = (account.total(), account.of(Holding::Arriving));
+        let own = self.of(client).total();
         if !client.is_empty() && own.saturating_add(bytes) <= little(limit) {
             return Ok(());
         }
         let Some(free) = limit.checked_sub(all).and_then(|free| free.checked_sub(bytes)) else {
             return Err(Short::OfRoom);
         };
-        let is_idle = own == arriving && all - arriving <= limit / IDLE_SHARE;
+        let is_idle = own == came && all.saturating_sub(came) <= limit / IDLE_SHARE;
         if client.is_empty() || is_idle || own.saturating_add(bytes) <= free {
             return Ok(());
         }
@@ -248,7 +248,7 @@ mod tests {
 
     /// Takes pieces of one byte for as long as that is allowed, and returns how many the client holds then.
     fn fill(ledger: &mut Ledger, client: &str) -> u64 {
-        while ledger.has_room(LIMIT, client, 1).is_ok() {
+        while ledger.has_room(LIMIT, client, 1, 0).is_ok() {
             ledger.hold(client, Holding::Inputs, 1);
         }
         ledger.of(client).total()
@@ -260,20 +260,34 @@ mod tests {
         assert_eq!(fill(&mut ledger, "first"), 800);
         assert_eq!(fill(&mut ledger, "second"), 400);
         assert_eq!(fill(&mut ledger, "third"), 200);
-        assert_eq!(ledger.has_room(LIMIT, "first", 1), Err(Short::OfItsShare));
-        assert_eq!(ledger.has_room(LIMIT, "fourth", 101), Err(Short::OfRoom));
-        assert_eq!(ledger.has_room(LIMIT, "fourth", 100), Ok(()));
+        assert_eq!(ledger.has_room(LIMIT, "first", 1, 0), Err(Short::OfItsShare));
+        assert_eq!(ledger.has_room(LIMIT, "fourth", 101, 0), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(LIMIT, "fourth", 100, 0), Ok(()));
     }
 
     #[test]
     fn a_payload_as_large_as_the_limit_passes_when_nothing_else_is_held() {
         let mut ledger = Ledger::default();
-        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT), Ok(()));
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT, 0), Ok(()));
         ledger.hold("other", Holding::Outgoing, 1);
-        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT), Err(Short::OfRoom));
-        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT - 1), Ok(()));
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT, 0), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT - 1, 0), Ok(()));
         ledger.hold("other", Holding::Outgoing, LIMIT / IDLE_SHARE);
-        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT - 200), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(LIMIT, "first", LIMIT - 200, 0), Err(Short::OfRoom));
+    }
+
+    #[test]
+    fn of_several_payloads_of_a_client_that_arrive_together_only_the_first_may_be_larger_than_its_share() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.has_room(LIMIT, "first", 1200, 0), Ok(()));
+        ledger.hold("first", Holding::Arriving, 1000);
+        assert_eq!(ledger.has_room(LIMIT, "first", 200, 1000), Ok(()), "the rest of it");
+        assert_eq!(ledger.has_room(LIMIT, "first", 200, 0), Err(Short::OfItsShare), "another one");
+        ledger.release("first", Holding::Arriving, 600);
+        assert_eq!(ledger.has_room(LIMIT, "first", 400, 0), Ok(()));
+        ledger.hold("first", Holding::Arriving, 400);
+        assert_eq!(ledger.has_room(LIMIT, "first", 1, 0), Err(Short::OfItsShare));
+        assert_eq!(ledger.has_room(LIMIT, "neighbour", 400, 0), Ok(()));
     }
 
     #[test]
@@ -325,8 +339,8 @@ mod tests {
     fn the_program_itself_may_use_all_there_is() {
         let mut ledger = Ledger::default();
         ledger.hold("", Holding::Inputs, LIMIT - 1);
-        assert_eq!(ledger.has_room(LIMIT, "", 1), Ok(()));
-        assert_eq!(ledger.has_room(LIMIT, "", 2), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(LIMIT, "", 1, 0), Ok(()));
+        assert_eq!(ledger.has_room(LIMIT, "", 2, 0), Err(Short::OfRoom));
         ledger.hold("", Holding::Outgoing, LIMIT);
         assert!(ledger.may_start(LIMIT, ledger.level_of(""), LIMIT));
     }
@@ -337,10 +351,10 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.hold("greedy", Holding::Outgoing, limit + 1);
         assert_eq!(small, 4 << 10);
-        assert_eq!(ledger.has_room(limit, "polite", small), Ok(()));
-        assert_eq!(ledger.has_room(limit, "polite", small + 1), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(limit, "polite", small, 0), Ok(()));
+        assert_eq!(ledger.has_room(limit, "polite", small + 1, 0), Err(Short::OfRoom));
         ledger.hold("polite", Holding::Inputs, small);
-        assert_eq!(ledger.has_room(limit, "polite", 1), Err(Short::OfRoom));
+        assert_eq!(ledger.has_room(limit, "polite", 1, 0), Err(Short::OfRoom));
         assert_eq!(little(1 << 20), 256, "a small limit makes it smaller");
     }
 

@@ -26,9 +26,10 @@ impl Core {
         }
     }
 
-    /// Whether an input of this many bytes may come in for this client. Cheap, for callers that ask again and again.
-    pub fn takes_in(&self, client: &str, bytes: u64) -> bool {
-        self.ledger.has_room(self.config.max_bytes, client, bytes).is_ok()
+    /// Whether an input of this many bytes may come in for this client, or so many more of one of which `came` bytes are held already.
+    /// Cheap, for callers that ask again and again.
+    pub fn takes_in(&self, client: &str, bytes: u64, came: u64) -> bool {
+        self.ledger.has_room(self.config.max_bytes, client, bytes, came).is_ok()
     }
 
     /// Like [`Core::takes_in`], with a reason.
@@ -36,9 +37,9 @@ impl Core {
     /// # Errors
     /// Why the input may not come in, and when it is worth asking again: `quota` if the client's share is used up,
     /// `overloaded` if there is no room for anybody.
-    pub fn room_for(&self, client: &str, bytes: u64) -> Result<(), ErrorDetail> {
+    pub fn room_for(&self, client: &str, bytes: u64, came: u64) -> Result<(), ErrorDetail> {
         let limit = self.config.max_bytes;
-        let Err(short) = self.ledger.has_room(limit, client, bytes) else { return Ok(()) };
+        let Err(short) = self.ledger.has_room(limit, client, bytes, came) else { return Ok(()) };
         let (all, own) = (self.ledger.all(), self.ledger.of(client));
         match short {
             Short::OfItsShare => {

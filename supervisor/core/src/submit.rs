@@ -159,7 +159,7 @@ impl Core {
             return Err(self.full(OutcomeCode::Overloaded, &message, program));
         }
         if !request.has_room {
-            self.room_for(&request.client, request.held_bytes())?;
+            self.room_for(&request.client, request.held_bytes(), 0)?;
         }
         let own = self.clients.find(&request.client).map_or(0, |account| account.waiting);
         let most = self.config.max_jobs_of_one();

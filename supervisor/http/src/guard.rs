@@ -14,7 +14,9 @@
 //! `Host` and one length, `chunked` is the only coding, and a target is a path (or `*`). This is a pure state machine: it knows no
 //! socket, and any bytes in any portions are legal input.
 
-use crate::limits::{CHUNK_EXTENSION_MAX, FIELDS_MAX, HEAD_MAX, TARGET_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX};
+use crate::limits::{
+    CHUNK_EXTENSION_MAX, CHUNKS_AT_ONCE, FIELDS_MAX, HEAD_MAX, TARGET_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX,
+};
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -45,6 +47,8 @@ pub struct Guard {
     state: State,
     /// Of the head that is incomplete, so many bytes were looked at.
     looked_at: usize,
+    /// So many chunks began in what was passed on last.
+    chunks: usize,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +75,8 @@ impl Guard {
                 Ok(admitted)
             }
             State::Chunked(chunked) => {
-                let (admitted, is_end) = chunked.admit(bytes)?;
+                let (admitted, is_end);
+                (admitted, self.chunks, is_end) = chunked.admit(bytes)?;
                 if is_end {
                     self.state = State::Head;
                 }
@@ -84,6 +89,17 @@ impl Guard {
     /// [`Guard::count`].
     pub fn body_left(&self) -> Option<u64> {
         if let State::Length(left) = self.state { Some(left) } else { None }
+    }
+
+    /// Whether the next bytes are those of a chunked body.
+    pub fn is_in_chunks(&self) -> bool {
+        matches!(self.state, State::Chunked(_))
+    }
+
+    /// How many chunks began in what was passed on last. Each of them is handled by itself, however small it is, so there are never
+    /// more than a few.
+    pub fn take_chunks(&mut self) -> usize {
+        std::mem::take(&mut self.chunks)
     }
 
     /// So many bytes of the body were passed on.
@@ -304,10 +320,15 @@ struct Trailers {
 const BAD_CHUNK: Violation = bad("a chunked body that is not sound");
 
 impl Chunked {
-    /// How many of the bytes belong to this body, and whether it ends there.
-    fn admit(&mut self, bytes: &[u8]) -> Result<(usize, bool), Violation> {
-        let mut at = 0;
+    /// How many of the bytes may be passed on, how many chunks begin in them, and whether the body ends there.
+    fn admit(&mut self, bytes: &[u8]) -> Result<(usize, usize, bool), Violation> {
+        let (mut at, mut chunks) = (0, 0);
         while at < bytes.len() {
+            match self {
+                Chunked::SizeEnd { .. } => chunks += 1,
+                Chunked::Size { digits: 0, .. } if chunks >= CHUNKS_AT_ONCE => break,
+                _ => {}
+            }
             if let Chunked::Data { left } = self {
                 let taken = (bytes.len() - at).min(usize::try_from(*left).unwrap_or(usize::MAX));
                 at += taken;
@@ -318,11 +339,11 @@ impl Chunked {
                 continue;
             }
             if self.step(bytes[at])? {
-                return Ok((at + 1, true));
+                return Ok((at + 1, chunks, true));
             }
             at += 1;
         }
-        Ok((at, false))
+        Ok((at, chunks, false))
     }
 
     /// One byte that is no data. True if it is the last one of the body.

@@ -64,6 +64,13 @@ pub const BODY_TIME: Duration = Duration::from_secs(10);
 /// See [`BODY_TIME`]. Below 16 KiB/s on average over 10 s the request is given up.
 pub const BODY_QUOTA: u64 = 160 << 10;
 
+/// How long a client may take for a whole body, and a second more for each [`BODY_RATE`] bytes of it: what is announced holds memory
+/// until all of it has come.
+pub const BODY_IN_ALL: Duration = Duration::from_secs(30);
+
+/// See [`BODY_IN_ALL`].
+pub const BODY_RATE: u64 = 128 << 10;
+
 /// How long a client may take for [`READ_QUOTA`] bytes of what waits to be written to it, or for the rest of that.
 pub const READ_TIME: Duration = Duration::from_secs(10);
 
@@ -99,6 +106,12 @@ pub const TURN_BYTES: usize = 256 << 10;
 
 /// A request costs as much of this turn as so many bytes: 32 requests that were sent at once have one turn.
 pub(crate) const HEAD_COST: usize = 8 << 10;
+
+/// A chunk of a body costs as much as so many bytes: 64 of them have one turn, even if they have a byte each.
+pub(crate) const CHUNK_COST: usize = 4 << 10;
+
+/// Chunks that are looked at together.
+pub(crate) const CHUNKS_AT_ONCE: usize = 32;
 
 /// Bytes of answers that wait in a connection, beside the piece that is being written.
 pub const WRITE_BUFFER: usize = 64 << 10;

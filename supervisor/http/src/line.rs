@@ -14,7 +14,7 @@ mod incoming;
 
 use crate::frames::Frames;
 use crate::guard::Violation;
-use crate::limits::{HEAD_COST, HEAD_MAX};
+use crate::limits::{CHUNK_COST, HEAD_COST, HEAD_MAX};
 use crate::patience::{Late, Patience, Timekeeper};
 use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
@@ -367,10 +367,12 @@ impl Line {
             }
             if is_head && !incoming.is_empty() {
                 ready!(self.transport.socket().poll_turn(context, HEAD_COST));
+            } else if incoming.guard.is_in_chunks() {
+                ready!(self.transport.socket().poll_turn(context, 0));
             }
             match incoming.clear() {
                 Ok(true) if is_head && incoming.frames.is_none() => self.patience.head_is_there(),
-                Ok(true) => {}
+                Ok(true) => self.transport.socket().pay(CHUNK_COST * incoming.guard.take_chunks()),
                 Err(violation) if is_head => self.violation.set(Some(violation)),
                 // The answer to this request is hyper's, if it is still to be given.
                 Err(violation) => return Poll::Ready(Err(io::Error::other(violation.reason))),

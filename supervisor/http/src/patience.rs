@@ -3,7 +3,8 @@
 //! ```text
 //!   Idle ----- the first byte of a head -----> Head ----- the head is complete -----> requests are under way
 //!    ^  within IDLE_TIME                        |  within HEAD_TIME                     |-- a body that is waited for:
-//!    |                                          '--> 408                                |   BODY_TIME for each BODY_QUOTA
+//!    |                                          '--> 408                                |   BODY_TIME for each BODY_QUOTA,
+//!    |                                                                                  |   and BODY_IN_ALL with its length
 //!    '--------------------------- the last answer is written ---------------------------|-- an answer that is not taken:
 //!                                                                                       |   READ_TIME for each READ_QUOTA
 //!                                                                                       '-- more is sent ahead than there is
@@ -16,19 +17,21 @@
 //! others should not wait for that.
 
 mod keeper;
+mod pace;
 
 use crate::limits::{
-    AHEAD_TIME, BODY_QUOTA, BODY_TIME, GUESSES_MAX, HEAD_TIME, IDLE_TIME, LINGER_TIME, READ_QUOTA, READ_TIME,
+    AHEAD_TIME, BODY_IN_ALL, BODY_QUOTA, BODY_RATE, BODY_TIME, GUESSES_MAX, HEAD_TIME, IDLE_TIME,
+    LINGER_TIME, READ_QUOTA, READ_TIME,
 };
 use crate::quiet::Quiet;
 pub(crate) use keeper::Timekeeper;
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
+use pace::{Pace, Paces};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The limit that a client has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,34 +63,6 @@ impl Late {
     }
 }
 
-/// How long one side has kept us waiting for a quota of bytes. When they have come, the next quota has the same time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pace {
-    since: Option<Instant>,
-    waited: Duration,
-    bytes: u64,
-}
-
-impl Pace {
-    fn wait(&mut self, now: Instant) {
-        self.since.get_or_insert(now);
-    }
-
-    fn count(&mut self, bytes: usize, now: Instant, quota: u64) {
-        if let Some(since) = self.since.take() {
-            self.waited += now.saturating_duration_since(since);
-        }
-        self.bytes += bytes as u64;
-        if self.bytes >= quota {
-            *self = Pace::default();
-        }
-    }
-
-    fn limit(&self, time: Duration) -> Option<Instant> {
-        self.since.map(|since| since + time.saturating_sub(self.waited))
-    }
-}
-
 type OnLate = Box<dyn Fn(Late)>;
 
 /// What is known of one connection. See the module's documentation.
@@ -107,14 +82,12 @@ pub(crate) struct Patience {
     /// Wrong tokens, and how many of the requests are kept waiting for that.
     guesses: Cell<u32>,
     delayed: Cell<usize>,
-    /// The bodies that were waited for, each with a pace of its own: over HTTP/2 one that flows is no excuse for one that stands.
-    bodies: RefCell<BTreeMap<u64, Pace>>,
-    last_body: Cell<u64>,
+    /// The bodies that were waited for.
+    bodies: Paces,
     answer: Cell<Pace>,
     /// Bodies of answers of which there is more than was asked for: over HTTP/2 a client can keep them without the socket being
     /// full.
-    unread: Cell<usize>,
-    reading: Cell<Pace>,
+    unread: Paces,
     /// The body of the request under way did not come in time.
     is_body_late: Cell<bool>,
     /// The end of an answer may still be with hyper.
@@ -144,11 +117,9 @@ impl Patience {
             requests: Cell::new(0),
             guesses: Cell::new(0),
             delayed: Cell::new(0),
-            bodies: RefCell::default(),
-            last_body: Cell::new(0),
+            bodies: Paces::default(),
             answer: Cell::default(),
-            unread: Cell::new(0),
-            reading: Cell::default(),
+            unread: Paces::default(),
             is_body_late: Cell::new(false),
             is_unwritten: Cell::new(false),
             waits_for_end: RefCell::default(),
@@ -261,9 +232,7 @@ impl Patience {
 
     /// A body that somebody will wait for.
     pub(crate) fn body(self: &Rc<Patience>) -> BodyPace {
-        let number = self.last_body.get() + 1;
-        self.last_body.set(number);
-        self.bodies.borrow_mut().insert(number, Pace::default());
+        let number = self.bodies.add(Pace::default());
         BodyPace { patience: Rc::clone(self), number }
     }
 
@@ -278,34 +247,19 @@ impl Patience {
 
     /// The client takes no more for now.
     pub(crate) fn answer_waits(&self) {
-        self.change(&self.answer, |answer, now| answer.wait(now));
+        self.change_answer(|answer, now| answer.wait(now));
     }
 
     /// It took so much.
     pub(crate) fn answer_was_taken(&self, bytes: usize) {
-        self.change(&self.answer, |answer, now| answer.count(bytes, now, READ_QUOTA));
+        self.change_answer(|answer, now| answer.count(bytes, now, READ_QUOTA));
     }
 
     /// There is more of an answer than the client has room for, until this is dropped.
     pub(crate) fn has_unread(self: &Rc<Patience>) -> Unread {
-        self.unread.set(self.unread.get() + 1);
-        self.change(&self.reading, |reading, now| reading.wait(now));
-        Unread(Rc::clone(self))
-    }
-
-    /// It has made room for so much.
-    fn was_read(&self, bytes: usize) {
-        self.change(&self.reading, |reading, now| {
-            reading.count(bytes, now, READ_QUOTA);
-            reading.wait(now);
-        });
-    }
-
-    fn nothing_is_unread(&self) {
-        self.unread.set(self.unread.get() - 1);
-        if self.unread.get() == 0 {
-            self.reading.set(Pace::default());
-        }
+        let mut pace = Pace::default();
+        pace.wait(self.now());
+        Unread { patience: Rc::clone(self), number: self.unread.add(pace) }
     }
 
     /// It took everything that there was.
@@ -326,21 +280,21 @@ impl Patience {
 
     /// Whether no request is under way and none has begun to come.
     pub(crate) fn is_idle(&self) -> bool {
-        self.requests.get() == 0 && self.head_since.get().is_none() && self.answer.get().since.is_none()
+        self.requests.get() == 0 && self.head_since.get().is_none() && !self.answer.get().is_waiting()
     }
 
     /// Since when it has waited for a request, or for the rest of its head; None while one is under way that is not kept waiting.
     pub(crate) fn waits_for_a_request_since(&self) -> Option<Instant> {
-        match (self.requests.get() - self.delayed.get(), self.answer.get().since) {
-            (0, None) => Some(self.head_since.get().unwrap_or(self.idle_since.get())),
+        match (self.requests.get() - self.delayed.get(), self.answer.get().is_waiting()) {
+            (0, false) => Some(self.head_since.get().unwrap_or(self.idle_since.get())),
             _ => None,
         }
     }
 
-    fn change(&self, pace: &Cell<Pace>, deed: impl FnOnce(&mut Pace, Instant)) {
-        let mut changed = pace.get();
-        deed(&mut changed, self.now());
-        pace.set(changed);
+    fn change_answer(&self, update: impl FnOnce(&mut Pace, Instant)) {
+        let mut changed = self.answer.get();
+        update(&mut changed, self.now());
+        self.answer.set(changed);
     }
 
     /// The limit that passes first, and when.
@@ -350,10 +304,10 @@ impl Patience {
         }
         let idle = self.is_idle().then(|| (self.idle_since.get() + IDLE_TIME, Late::Idle));
         let head = self.head_since.get().map(|since| (since + HEAD_TIME, Late::Head));
-        let bodies = self.bodies.borrow();
-        let body = bodies.values().filter_map(|body| body.limit(BODY_TIME)).min().map(|at| (at, Late::Body));
+        let body = |pace: &Pace| pace.limit(BODY_TIME).min(pace.limit_in_all(BODY_IN_ALL, BODY_RATE));
+        let body = self.bodies.first(body).map(|at| (at, Late::Body));
         let reader = self.answer.get().limit(READ_TIME).map(|at| (at, Late::Reader));
-        let reading = self.reading.get().limit(READ_TIME).map(|at| (at, Late::Reader));
+        let reading = self.unread.first(|pace| pace.limit(READ_TIME)).map(|at| (at, Late::Reader));
         let ahead = self.ahead_since.get().map(|since| (since + AHEAD_TIME, Late::Ahead));
         [idle, head, body, reader, reading, ahead].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
@@ -427,17 +381,25 @@ impl Drop for Patience {
 }
 
 /// See [`Patience::has_unread`].
-pub(crate) struct Unread(Rc<Patience>);
+pub(crate) struct Unread {
+    patience: Rc<Patience>,
+    number: u64,
+}
 
 impl Unread {
+    /// The client has made room for so much. Who reads many answers at once has to take as much of all of them as of one alone.
     pub(crate) fn was_read(&self, bytes: usize) {
-        self.0.was_read(bytes);
+        let now = self.patience.now();
+        self.patience.unread.change(self.number, |pace, count| {
+            pace.count(bytes, now, READ_QUOTA / count.max(1) as u64);
+            pace.wait(now);
+        });
     }
 }
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        self.0.nothing_is_unread();
+        self.patience.unread.remove(self.number);
     }
 }
 
@@ -458,17 +420,15 @@ impl BodyPace {
         self.change(|pace, now| pace.count(bytes, now, BODY_QUOTA));
     }
 
-    fn change(&self, deed: impl FnOnce(&mut Pace, Instant)) {
+    fn change(&self, update: impl FnOnce(&mut Pace, Instant)) {
         let now = self.patience.now();
-        if let Some(pace) = self.patience.bodies.borrow_mut().get_mut(&self.number) {
-            deed(pace, now);
-        }
+        self.patience.bodies.change(self.number, |pace, _| update(pace, now));
     }
 }
 
 impl Drop for BodyPace {
     fn drop(&mut self) {
-        self.patience.bodies.borrow_mut().remove(&self.number);
+        self.patience.bodies.remove(self.number);
     }
 }
 

@@ -139,8 +139,14 @@ impl Socket {
             self.go_on_later(Direction::Read);
             return Poll::Pending;
         }
-        side.spent.set(side.spent.get() + cost);
+        self.pay(cost);
         Poll::Ready(())
+    }
+
+    /// Something has cost as much of this turn as reading so many bytes.
+    pub(crate) fn pay(&self, cost: usize) {
+        let spent = &self.sides.reading.spent;
+        spent.set(spent.get() + cost);
     }
 
     /// Waits until the client ends or is gone, as far as that shows while nothing is read.

@@ -148,17 +148,17 @@ impl Hub {
         }
     }
 
-    /// Whether an input of this many bytes is accepted from this client.
-    pub(crate) fn has_room(&self, client: &str, bytes: u64) -> bool {
-        self.core.takes_in(client, bytes)
+    /// Whether an input of this many bytes is accepted from this client, or so many more of one of which `came` bytes are held.
+    pub(crate) fn has_room(&self, client: &str, bytes: u64, came: u64) -> bool {
+        self.core.takes_in(client, bytes, came)
     }
 
     /// Like [`Hub::has_room`], with the reason.
     ///
     /// # Errors
     /// Why there is no room, and when to ask again.
-    pub(crate) fn room_for(&self, client: &str, bytes: u64) -> Result<(), ErrorDetail> {
-        self.core.room_for(client, bytes)
+    pub(crate) fn room_for(&self, client: &str, bytes: u64, came: u64) -> Result<(), ErrorDetail> {
+        self.core.room_for(client, bytes, came)
     }
 
     /// Whether memory is full: there is room for nothing.

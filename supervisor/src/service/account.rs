@@ -45,15 +45,15 @@ impl Account {
         self.name.get().map_or("", |name| name)
     }
 
-    /// Whether a body of this many bytes, or this many more bytes of a body, may be read now.
+    /// Whether a body of this many bytes, or this many more bytes of the body that is arriving, may be read now.
     pub fn has_room(&self, bytes: u64) -> bool {
-        self.hub.borrow().has_room(self.name(), bytes)
+        self.hub.borrow().has_room(self.name(), bytes, self.arriving.get())
     }
 
     /// The error that tells the client why there is no room for a body of this many bytes. If there is room by now,
     /// the error says that there was none in time.
     pub(super) fn why_no_room(&self, bytes: u64) -> ErrorDetail {
-        let why = self.hub.borrow().room_for(self.name(), bytes).err();
+        let why = self.hub.borrow().room_for(self.name(), bytes, self.arriving.get()).err();
         why.unwrap_or_else(|| ErrorDetail {
             retry_after_ms: Some(100),
             ..ErrorDetail::new(

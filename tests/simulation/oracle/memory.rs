@@ -90,15 +90,17 @@ impl Oracle {
             true => (of(&self.memory.expected, client), sum(&self.memory.expected)),
             false => (0, 0),
         };
-        let arriving = of(&self.memory.arriving, client);
-        let own = self.inputs_of(client) + arriving + of(&self.memory.outgoing, client) + expected;
+        let own = self.inputs_of(client)
+            + of(&self.memory.arriving, client)
+            + of(&self.memory.outgoing, client)
+            + expected;
         let all = self.in_memory() + all_expected;
         let limit = self.config.max_bytes;
         if !client.is_empty() && own + bytes <= little(limit) {
             return true;
         }
         let Some(free) = limit.checked_sub(all + bytes) else { return false };
-        let is_idle = own == arriving && all - arriving <= limit / IDLE_SHARE;
+        let is_idle = own == 0 && all <= limit / IDLE_SHARE;
         client.is_empty() || is_idle || own + bytes <= free
     }
 

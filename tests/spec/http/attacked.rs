@@ -185,3 +185,41 @@ fn descriptors_that_a_client_sends_along_are_not_kept() {
     // Fewer are no matter: one of its own may be gone by now.
     until("they are closed", || (descriptors_of(http.daemon.pid()) <= before).then_some(()));
 }
+
+/// It needs no token for that: each chunk is handled by itself, and the loop would do nothing else.
+#[test]
+fn chunks_of_one_byte_do_not_keep_the_loop() {
+    const CHUNKS: usize = 50_000;
+    let http = HttpDaemon::start(&["--workers", "1", "--max-payload", "1MiB"]);
+    let turns = || http.daemon.status()["event_loop"]["iterations"].as_u64().expect("a number");
+    let before = turns();
+    let mut connection = http.connect();
+    let head = connection.head("POST", "/v1/tasks/sha256", &[("Transfer-Encoding", "chunked")]);
+    connection.write((head + &"1\r\nx\r\n".repeat(CHUNKS) + "0\r\n\r\n").as_bytes());
+    assert_eq!(connection.answer().map(|answer| answer.status), Some(200));
+    let turns = turns() - before;
+    assert!(turns >= CHUNKS as u64 / 100, "{CHUNKS} chunks in {turns} turns");
+}
+
+/// They hold memory from then on. The first one may be larger than its client's share; it was thought to be the only one each time.
+#[test]
+fn bodies_that_are_only_announced_leave_room_for_other_clients() {
+    let http = HttpDaemon::start(&["--workers", "1", "--max-bytes", "16MiB", "--max-payload", "4MiB"]);
+    let length = (4 << 20).to_string();
+    let _announced: Vec<HttpConnection> = (0..4)
+        .map(|_| {
+            let mut connection = http.connect();
+            let fields = [("Content-Length", length.as_str()), ("Offload-Client", "greedy")];
+            let head = connection.head("POST", "/v1/tasks/echo", &fields);
+            connection.write(head.as_bytes());
+            connection
+        })
+        .collect();
+    let held = || http.daemon.status()["queue"]["bytes"].as_u64().expect("a number");
+    until("two of them are let in", || (held() >= 8 << 20).then_some(()));
+    for _ in 0..20 {
+        let neighbour = [("Offload-Client", "neighbour")];
+        assert_eq!(http.call("sha256", &neighbour, vec![b'x'; 100_000]).status, 200);
+    }
+    assert!(held() < 9 << 20, "{} bytes are held for a client alone", held());
+}

@@ -47,6 +47,20 @@ fn sound_requests_pass() {
     assert_eq!(verdict(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"), (1, None));
 }
 
+/// However small they are: each of them is handled by itself.
+#[test]
+fn only_a_few_chunks_are_passed_on_together() {
+    let body = "1\r\nx\r\n".repeat(100) + "2;x=y\r\nab\r\n0\r\n\r\n";
+    let bytes = request("Transfer-Encoding: chunked\r\n", &body);
+    let (mut guard, mut at, mut chunks) = (Guard::default(), 0, Vec::new());
+    while at < bytes.len() {
+        at += guard.admit(&bytes[at..]).unwrap();
+        assert_eq!(guard.is_in_chunks(), at < bytes.len());
+        chunks.push(guard.take_chunks());
+    }
+    assert_eq!(chunks, [0, CHUNKS_AT_ONCE, CHUNKS_AT_ONCE, CHUNKS_AT_ONCE, 102 - 3 * CHUNKS_AT_ONCE]);
+}
+
 /// One sentence for each way in which two programs have read the same bytes as different requests.
 #[test]
 fn nothing_ambiguous_passes() {

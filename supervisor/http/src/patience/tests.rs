@@ -3,6 +3,8 @@
 use super::*;
 use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
 use offload_supervisor::pauses::RunningClock;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// After how many seconds of the loop's time each limit was found to have passed.
 fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Late)> {
@@ -96,7 +98,12 @@ fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
     assert_eq!(late(1)[0], (10, Late::Body));
     let enough = usize::try_from(BODY_QUOTA / 9).unwrap();
     assert_eq!(late(enough / 2)[0], (10, Late::Body));
-    assert_eq!(late(enough), []);
+    assert_eq!(
+        late(enough)[0],
+        (34, Late::Body),
+        "30 s, and 5 more for what came: it would hold its memory for too long"
+    );
+    assert_eq!(late(usize::try_from(BODY_RATE).unwrap()), []);
 }
 
 #[test]
@@ -104,6 +111,35 @@ fn an_answer_that_is_not_taken_is_late() {
     let late = |bytes| trickle(bytes, Patience::answer_waits, Patience::answer_was_taken);
     assert_eq!(late(1)[0], (10, Late::Reader));
     assert_eq!(late(usize::try_from(READ_QUOTA / 9).unwrap()), []);
+}
+
+#[test]
+fn an_answer_that_is_not_taken_is_late_whatever_else_is_taken_over_its_connection() {
+    let late = late_after(|patience, handle| {
+        let mark = in_order(patience);
+        let stands = patience.has_unread();
+        handle.set_interval(Duration::from_secs(2), move |_| {
+            let flowing = mark.patience().has_unread();
+            flowing.was_read(1 << 20);
+            let _stands = &stands;
+        });
+    });
+    assert_eq!(late[0], (10, Late::Reader));
+}
+
+#[test]
+fn who_takes_many_answers_at_once_need_not_be_faster_than_with_one() {
+    const ANSWERS: usize = 64;
+    let late = late_after(|patience, handle| {
+        let mark = in_order(patience);
+        let answers: Vec<Unread> = (0..ANSWERS).map(|_| patience.has_unread()).collect();
+        let each = usize::try_from(READ_QUOTA).unwrap() / ANSWERS / 9;
+        handle.set_interval(Duration::from_secs(1), move |_| {
+            let _under_way = &mark;
+            answers.iter().for_each(|answer| answer.was_read(each));
+        });
+    });
+    assert_eq!(late, []);
 }
 
 #[test]
