@@ -79,6 +79,9 @@ pub(crate) struct Patience {
     /// Since when there has been no room for requests that are sent ahead of an answer.
     ahead_since: Cell<Option<Instant>>,
     requests: Cell<usize>,
+    /// Its number, once it is among the others, and whether it has asked for something that not everybody is answered.
+    connection: Cell<u64>,
+    is_known: Cell<bool>,
     /// Wrong tokens, and how many of the requests are kept waiting for that.
     guesses: Cell<u32>,
     delayed: Cell<usize>,
@@ -115,6 +118,8 @@ impl Patience {
             linger_since: Cell::new(None),
             ahead_since: Cell::new(None),
             requests: Cell::new(0),
+            connection: Cell::new(0),
+            is_known: Cell::new(false),
             guesses: Cell::new(0),
             delayed: Cell::new(0),
             bodies: Paces::default(),
@@ -283,9 +288,27 @@ impl Patience {
         self.requests.get() == 0 && self.head_since.get().is_none() && !self.answer.get().is_waiting()
     }
 
-    /// Since when it has waited for a request, or for the rest of its head; None while one is under way that is not kept waiting.
+    /// From now on its connection has this number.
+    pub(crate) fn set_connection(&self, number: u64) {
+        self.connection.set(number);
+    }
+
+    /// Whether its client has asked for something that not everybody is answered.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known.get()
+    }
+
+    /// It has. Returns the number of the connection.
+    pub(crate) fn recognize(&self) -> u64 {
+        self.is_known.set(true);
+        self.connection.get()
+    }
+
+    /// Since when it has waited for a request, or for the rest of its head; None while one is under way that is not kept waiting. While an
+    /// answer is not taken, only a client that is known is at work: otherwise everybody could keep a connection by not reading.
     pub(crate) fn waits_for_a_request_since(&self) -> Option<Instant> {
-        match (self.requests.get() - self.delayed.get(), self.answer.get().is_waiting()) {
+        let is_at_work = self.is_known.get() && self.answer.get().is_waiting();
+        match (self.requests.get() - self.delayed.get(), is_at_work) {
             (0, false) => Some(self.head_since.get().unwrap_or(self.idle_since.get())),
             _ => None,
         }

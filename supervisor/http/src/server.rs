@@ -30,7 +30,7 @@ use crate::router::{BadPattern, Found, Router};
 use crate::tls::{Acceptor, BadTls, Session, Tls};
 use crate::traffic::Traffic;
 use askers::LastAsker;
-use crowd::Crowd;
+use crowd::Crowds;
 use http::Method;
 use http::request::Parts;
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
@@ -76,7 +76,7 @@ struct Inner {
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
     /// Those of them that were not cut to make room.
-    crowd: RefCell<Crowd<ClientKey, Instant>>,
+    crowds: RefCell<Crowds<ClientKey, Instant>>,
     last: Cell<u64>,
     connections_max: Cell<usize>,
     traffic: Rc<Traffic>,
@@ -132,7 +132,7 @@ impl Server {
             checks: RefCell::default(),
             listeners: RefCell::default(),
             connections: RefCell::default(),
-            crowd: RefCell::default(),
+            crowds: RefCell::default(),
             last: Cell::new(0),
             connections_max: Cell::new(CONNECTIONS_MAX),
             traffic: Rc::default(),
@@ -357,7 +357,8 @@ impl Inner {
                 inner.disconnected(number);
             }
         });
-        self.crowd.borrow_mut().enter(client_key(remote), number);
+        line.patience().set_connection(number);
+        self.crowds.borrow_mut().enter(client_key(remote), number);
         self.connections.borrow_mut().insert(number, Connection { line, remote, waker: None, _task: task });
     }
 
@@ -371,8 +372,8 @@ impl Inner {
 
     /// Whether there is room for one more connection, if need be because another gives way.
     fn make_room(&self) -> bool {
-        let mut crowd = self.crowd.borrow_mut();
-        if crowd.count() < self.connections_max.get() {
+        let mut crowds = self.crowds.borrow_mut();
+        if crowds.count() < self.connections_max.get() {
             return true;
         }
         let connections = self.connections.borrow();
@@ -380,10 +381,10 @@ impl Inner {
             let line = &connections.get(&number)?.line;
             line.patience().waits_for_a_request_since().filter(|_| !line.is_cut())
         };
-        let Some((client, number)) = crowd.first_to_go(waits_since) else { return false };
-        crowd.leave(client, number);
+        let Some((client, number)) = crowds.first_to_go(waits_since) else { return false };
+        crowds.leave(client, number);
         let line = connections.get(&number).map(|connection| Rc::clone(&connection.line));
-        drop((crowd, connections));
+        drop((crowds, connections));
         // It is gone at the end of this turn.
         line.into_iter().for_each(|line| line.cut());
         true
@@ -392,7 +393,7 @@ impl Inner {
     fn disconnected(&self, number: u64) {
         let gone = self.connections.borrow_mut().remove(&number);
         if let Some(connection) = &gone {
-            self.crowd.borrow_mut().leave(client_key(connection.remote), number);
+            self.crowds.borrow_mut().leave(client_key(connection.remote), number);
         }
         drop(gone);
         self.finish_if_done();

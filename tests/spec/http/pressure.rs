@@ -1,5 +1,6 @@
 //! Too many, too much, too slow.
 
+use std::io::Write;
 use tests::harness::until;
 use tests::http::{HttpConnection, HttpDaemon};
 
@@ -159,4 +160,36 @@ fn a_body_beyond_all_bounds_is_refused_before_it_comes_or_when_it_is_too_much() 
         let status = http.daemon.status();
         (status["jobs"]["rejected"] == 2 && status["queue"]["bytes"] == 0).then_some(())
     });
+}
+
+/// Over loopback all have the same address. By not reading, 50 connections of somebody without a token had kept everybody else out.
+#[test]
+fn who_has_shown_no_token_and_reads_no_answers_gives_way_to_those_who_have() {
+    const ATTACKERS: usize = 7;
+    let most = (ATTACKERS + 1).to_string();
+    let http = HttpDaemon::start(&["--workers", "1", "--http-connections", &most]);
+    let mut kept = http.connect();
+    let mut ask = |connection: &mut HttpConnection| {
+        connection.send("POST", "/v1/tasks/echo", &[], b"hello");
+        connection.answer().map(|answer| answer.status)
+    };
+    assert_eq!(ask(&mut kept), Some(200));
+    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    let attackers: Vec<HttpConnection> = (0..ATTACKERS).map(|_| http.connect()).collect();
+    for attacker in &attackers {
+        let mut socket = attacker.socket();
+        socket.set_nonblocking(true).unwrap();
+        let mut looks_without_room = 0;
+        until("its answers wait to be read", || {
+            match socket.write(requests.as_bytes()) {
+                Ok(_) => looks_without_room = 0,
+                Err(_) => looks_without_room += 1,
+            }
+            (looks_without_room > 20).then_some(())
+        });
+    }
+    for _ in 0..3 {
+        assert_eq!(ask(&mut http.connect()), Some(200));
+    }
+    assert_eq!(ask(&mut kept), Some(200), "it is not the one that gives way");
 }

@@ -105,7 +105,7 @@ fn bad(detail: String) -> Problem {
     Problem::new(OutcomeCode::BadRequest, detail)
 }
 
-/// The fields on which it depends who may ask. They are found in one walk over the head, because every request is asked for all of
+/// The fields that decide who may ask. They are found in one walk over the head, because every request is asked for all of
 /// them.
 #[derive(Default)]
 struct AccessFields<'a> {
@@ -154,9 +154,9 @@ impl<'a> Field<'a> {
 }
 
 impl Access {
-    /// Whether this request may be answered. One of a process of the same user over a Unix socket always may; one of another user,
-    /// whom the socket's mode lets in, has to show a token. Over TCP it has to name this server, come from no page of another site that is not in `cors`, and show a token; `/healthz` and
-    /// `/readyz` need none, and neither do routes with [`RouteAuth::None`](crate::RouteAuth::None).
+    /// Whether this request may be answered. A process of the same user on a Unix socket always may ask; one of another user has to
+    /// show a token. Over TCP a request has to name this server, come from no page of another site that is not in `cors`, and show a
+    /// token; `/healthz`, `/readyz` and routes with [`RouteAuth::None`](crate::RouteAuth::None) need none.
     ///
     /// # Errors
     /// What its client is told: status 400, 401 or 403.
@@ -170,10 +170,9 @@ impl Access {
             let host = self.check_host(head, &fields)?;
             self.check_origin(head, &fields, host)?;
         }
-        let is_open = head.extensions.get::<NeedsNoToken>().is_some();
         // A browser asks what a page may do before it sends what the page has.
         let is_preflight = head.extensions.get::<Preflight>().is_some();
-        if OPEN_PATHS.contains(&head.uri.path()) || is_open || is_preflight {
+        if needs_no_token(head) || is_preflight {
             return Ok(());
         }
         self.check_token(fields.token)
@@ -229,6 +228,11 @@ impl Access {
             )),
         }
     }
+}
+
+/// Whether it is answered to everybody.
+pub(crate) fn needs_no_token(head: &Parts) -> bool {
+    OPEN_PATHS.contains(&head.uri.path()) || head.extensions.get::<NeedsNoToken>().is_some()
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

@@ -36,6 +36,7 @@ mod parts;
 mod routes;
 mod tasks;
 
+pub(crate) use access::needs_no_token;
 pub use access::{Access, SharedTokens, Tokens};
 pub(crate) use routes::NeedsNoToken;
 

@@ -5,8 +5,9 @@
 //!     '-------------------------------------------- its line in the access log, when all is over -----'
 //! ```
 
-use super::{Handler, HandlerFuture, Inner};
+use super::{Handler, HandlerFuture, Inner, client_key};
 use crate::access_log::Logged;
+use crate::api::needs_no_token;
 use crate::body::RequestBody;
 use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
@@ -146,6 +147,10 @@ impl Inner {
             } else {
                 Err(problem.into_response())
             };
+        }
+        if !body.patience().is_known() && !needs_no_token(&head) {
+            let connection = body.patience().recognize();
+            self.crowds.borrow_mut().recognize(client_key(remote), connection);
         }
         let (handler, parameters) = match found {
             Found::Handler(handler, parameters) => (handler, parameters),

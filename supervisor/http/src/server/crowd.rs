@@ -1,5 +1,10 @@
 //! Who gives way when all connections are in use: of the client that has most, the connection that has waited longest for a
-//! request.
+//! request. Those that have asked only for what everybody is answered give way before all others.
+//!
+//! ```text
+//!   newcomers --- a request that not everybody may make ---> known
+//!       '--------- first to go -----------------------------> if there is none, one of these
+//! ```
 //!
 //! Who opens many connections to keep others out comes back as soon as one was cut. So finding it must not cost a look at all of
 //! them: for each client, the few that have waited longest are remembered, and looked for again when those are used up. A
@@ -10,9 +15,53 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// So many connections of a client are remembered in one look.
 const REMEMBERED_MAX: usize = 64;
 
-/// The connections that stay, by client. `T` is a time.
+/// All connections that stay. `T` is a time.
 #[derive(Debug)]
-pub(super) struct Crowd<Client, T> {
+pub(super) struct Crowds<Client, T> {
+    newcomers: Crowd<Client, T>,
+    known: Crowd<Client, T>,
+}
+
+impl<Client, T> Default for Crowds<Client, T> {
+    fn default() -> Crowds<Client, T> {
+        Crowds { newcomers: Crowd::default(), known: Crowd::default() }
+    }
+}
+
+impl<Client: Copy + Ord, T: Copy + Ord> Crowds<Client, T> {
+    /// How many connections stay.
+    pub(super) fn count(&self) -> usize {
+        self.newcomers.count + self.known.count
+    }
+
+    /// A new connection of this client.
+    pub(super) fn enter(&mut self, client: Client, connection: u64) {
+        self.newcomers.enter(client, connection);
+    }
+
+    /// It is no newcomer any more, if it still stays.
+    pub(super) fn recognize(&mut self, client: Client, connection: u64) {
+        if self.newcomers.leave(client, connection) {
+            self.known.enter(client, connection);
+        }
+    }
+
+    /// It is gone, or about to be.
+    pub(super) fn leave(&mut self, client: Client, connection: u64) {
+        if !self.newcomers.leave(client, connection) {
+            self.known.leave(client, connection);
+        }
+    }
+
+    /// The connection that gives way, if one waits for a request. `waits_since` says since when a connection does.
+    pub(super) fn first_to_go(&mut self, waits_since: impl Fn(u64) -> Option<T>) -> Option<(Client, u64)> {
+        self.newcomers.first_to_go(&waits_since).or_else(|| self.known.first_to_go(waits_since))
+    }
+}
+
+/// Some of the connections, by client.
+#[derive(Debug)]
+struct Crowd<Client, T> {
     clients: BTreeMap<Client, Connections<T>>,
     /// The same clients, by how many connections they have.
     by_count: BTreeSet<(usize, Client)>,
@@ -33,13 +82,7 @@ impl<Client, T> Default for Crowd<Client, T> {
 }
 
 impl<Client: Copy + Ord, T: Copy + Ord> Crowd<Client, T> {
-    /// How many connections stay.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
-    /// A new connection of this client.
-    pub(super) fn enter(&mut self, client: Client, connection: u64) {
+    fn enter(&mut self, client: Client, connection: u64) {
         let its = self
             .clients
             .entry(client)
@@ -52,12 +95,12 @@ impl<Client: Copy + Ord, T: Copy + Ord> Crowd<Client, T> {
         }
     }
 
-    /// It is gone, or about to be.
-    pub(super) fn leave(&mut self, client: Client, connection: u64) {
-        let Some(its) = self.clients.get_mut(&client) else { return };
+    /// False if it was not there.
+    fn leave(&mut self, client: Client, connection: u64) -> bool {
+        let Some(its) = self.clients.get_mut(&client) else { return false };
         let before = its.all.len();
         if !its.all.remove(&connection) {
-            return;
+            return false;
         }
         self.count -= 1;
         self.by_count.remove(&(before, client));
@@ -65,10 +108,10 @@ impl<Client: Copy + Ord, T: Copy + Ord> Crowd<Client, T> {
             0 => drop(self.clients.remove(&client)),
             left => drop(self.by_count.insert((left, client))),
         }
+        true
     }
 
-    /// The connection that gives way, if one waits for a request. `waits_since` says since when a connection does.
-    pub(super) fn first_to_go(&mut self, waits_since: impl Fn(u64) -> Option<T>) -> Option<(Client, u64)> {
+    fn first_to_go(&mut self, waits_since: impl Fn(u64) -> Option<T>) -> Option<(Client, u64)> {
         let (clients, by_count) = (&mut self.clients, &self.by_count);
         by_count.iter().rev().find_map(|(_, client)| {
             let found = clients.get_mut(client)?.longest_waiting(&waits_since)?;
@@ -127,6 +170,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Event {
         Enters(u8),
+        IsRecognized(prop::sample::Index),
         Leaves(prop::sample::Index),
         Waits(prop::sample::Index),
         Asks(prop::sample::Index),
@@ -137,6 +181,7 @@ mod tests {
         let index = || any::<prop::sample::Index>();
         prop_oneof![
             4 => (0_u8..4).prop_map(Event::Enters),
+            2 => index().prop_map(Event::IsRecognized),
             1 => index().prop_map(Event::Leaves),
             3 => index().prop_map(Event::Waits),
             2 => index().prop_map(Event::Asks),
@@ -147,7 +192,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_the_one_that_a_look_at_all_finds(events in prop::collection::vec(event(), 1..600)) {
-            let (mut crowd, mut open, mut waiting) = (Crowd::default(), BTreeMap::new(), BTreeMap::new());
+            let (mut crowds, mut open, mut waiting) = (Crowds::default(), BTreeMap::new(), BTreeMap::new());
+            let mut known = BTreeSet::new();
             let mut now = 0_u32;
             for (number, event) in (0_u64..).zip(events) {
                 now += 1;
@@ -156,14 +202,19 @@ mod tests {
                 };
                 match event {
                     Event::Enters(client) => {
-                        crowd.enter(client, number);
+                        crowds.enter(client, number);
                         open.insert(number, client);
                         waiting.insert(number, now);
                     }
+                    Event::IsRecognized(index) => if let Some(one) = chosen(index, &open) {
+                        known.insert(one);
+                        crowds.recognize(open[&one], one);
+                    },
                     Event::Leaves(index) => if let Some(gone) = chosen(index, &open) {
                         let client = open.remove(&gone).unwrap();
-                        crowd.leave(client, gone);
-                        crowd.leave(client, gone);
+                        crowds.leave(client, gone);
+                        crowds.leave(client, gone);
+                        crowds.recognize(client, gone);
                     },
                     Event::Waits(index) => if let Some(one) = chosen(index, &open) {
                         waiting.entry(one).or_insert(now);
@@ -172,16 +223,19 @@ mod tests {
                         waiting.remove(&one);
                     },
                     Event::OneGivesWay => {
-                        let expected = by_looking_at_all(&open, &waiting);
-                        let found = crowd.first_to_go(|number| waiting.get(&number).copied());
+                        let (knowns, newcomers): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                            open.iter().map(|(number, client)| (*number, *client)).partition(|(number, _)| known.contains(number));
+                        let expected =
+                            by_looking_at_all(&newcomers, &waiting).or_else(|| by_looking_at_all(&knowns, &waiting));
+                        let found = crowds.first_to_go(|number| waiting.get(&number).copied());
                         prop_assert_eq!(found, expected.map(|(_, client, _, number)| (client, number)));
                         if let Some((client, number)) = found {
-                            crowd.leave(client, number);
+                            crowds.leave(client, number);
                             open.remove(&number);
                         }
                     }
                 }
-                prop_assert_eq!(crowd.count(), open.len());
+                prop_assert_eq!(crowds.count(), open.len());
             }
         }
     }
