@@ -84,11 +84,11 @@ mod streams;
 mod waits;
 
 use crate::hub::{Hub, HubRef, WhichLines};
-use crate::views::{IoPoolView, Meters, TaskLoad, TaskView};
+use crate::views::{GlanceView, IoPoolView, Meters, TaskLoad, TaskView};
 use bytes::Bytes;
 use descriptors::Descriptors;
 use offload_core::ids::JobId;
-use offload_event_loop::io_pool::{IoPool, IoPoolConfig, IoPoolStats};
+use offload_event_loop::io_pool::{IoFuture, IoPool, IoPoolConfig, IoPoolStats};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use reload::Reloads;
@@ -316,6 +316,12 @@ impl Service {
         }
     }
 
+    /// What changes of a job as it goes on, for whoever looks often. None if no such job is known.
+    pub fn glance(&self, name: &str) -> Option<GlanceView> {
+        let hub = self.settled_hub();
+        hub.find(name).and_then(|job| hub.glance(job))
+    }
+
     /// The state of the supervisor: [`Document::Status`].
     pub fn status(&self) -> Reply {
         Reply::document(Document::Status(Box::new(self.settled_hub().status(self.io_pool_view()))))
@@ -335,6 +341,12 @@ impl Service {
     /// The threads for blocking work.
     pub fn io_pool_stats(&self) -> IoPoolStats {
         self.0.io_pool.stats()
+    }
+
+    /// Computes something that would take long on the loop, on one of these threads.
+    #[track_caller]
+    pub fn on_thread<T: Send + 'static>(&self, compute: impl FnOnce() -> T + Send + 'static) -> IoFuture<T> {
+        self.0.io_pool.run(compute)
     }
 
     /// The tasks that workers offer: [`Document::Tasks`].

@@ -1,6 +1,7 @@
 //! The data that `status`, `workers`, `jobs`, `dead` and `tasks` show. The supervisor fills in these structures, `--json` prints them
 //! unchanged, and the command line makes its tables from them. The field names are a contract with users.
 
+mod explanation;
 mod measured;
 mod task;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
+pub use explanation::{ExplanationView, GlanceView};
 pub use measured::{Meters, TaskLoad, TaskMeter, Times};
 pub use task::{BatchView, TaskView};
 
@@ -429,48 +431,6 @@ pub struct DeadView {
     pub error: String,
     /// Every attempt, the first one first.
     pub attempts: Vec<AttemptView>,
-}
-
-/// The state of a job and the reasons for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExplanationView {
-    /// The job's public id.
-    pub job: String,
-    /// The job's task.
-    pub task: String,
-    /// The client that submitted the job.
-    pub client: String,
-    /// `parked` (no worker is known to offer the task yet), `queued`, `paused`, `held` (there is no room to keep its output),
-    /// `assigned`, `running`, or the outcome.
-    pub state: String,
-    /// The words by which the job can be found; absent if there are none.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
-    /// The reasons as sentences for a user, the most important first.
-    pub reasons: Vec<String>,
-    /// Time since the job was accepted, or from acceptance to the end, in microseconds.
-    pub age_us: u64,
-    /// Number of attempts that were started.
-    pub attempts: u32,
-    /// How many attempts may end their worker.
-    pub attempts_allowed: Option<u32>,
-    /// How long a waiting job is expected to wait, in microseconds. None if the job does not wait, or if no similar
-    /// job has ever run.
-    pub expected_wait_us: Option<u64>,
-    /// Number of jobs of the same client that come before a waiting job.
-    pub ahead: Option<usize>,
-    /// `short` or `long`: the class of the job, which decides which slots it may use.
-    pub class: Option<String>,
-    /// The slot that runs the job or ran it last.
-    pub slot: Option<usize>,
-    /// The process that runs the job or ran it last.
-    pub worker_pid: Option<u32>,
-    /// Units of work done, and the total (0 if unknown).
-    pub progress: Option<(u64, u64)>,
-    /// Length of the checkpoint from which the next attempt resumes, in bytes; 0 if there is none.
-    pub checkpoint_bytes: u64,
-    /// The attempts that were lost, the first one first.
-    pub lost: Vec<AttemptView>,
 }
 
 /// One row of a list. It is written as the fields of the variant, without its name.

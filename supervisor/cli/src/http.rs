@@ -310,7 +310,9 @@ fn make_token(path: &Path) -> io::Result<()> {
 }
 
 fn write_token(path: &Path) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // One of this name is left over from a process that had this number, or somebody has put it there to read what is written.
+    let _ = std::fs::remove_file(path);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
     let mut random = [0_u8; TOKEN_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;

@@ -6,9 +6,22 @@ use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerInSlot};
 use super::jobs::{Job, JobState, Progress};
 use super::registry::Class;
 use super::waiting::{Standing, planned};
-use crate::limits::HOLDERS_TOLD;
+use crate::limits::{EXPLAINED_BY, HOLDERS_TOLD};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What changes of a job that has not ended while it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Its state.
+    pub state: JobState,
+    /// It waits in a queue from which nothing is started now.
+    pub is_paused: bool,
+    /// Number of attempts that were started.
+    pub attempts: u32,
+    /// What the latest attempt has reported.
+    pub progress: Option<Progress>,
+}
 
 /// What there is to say about a job that has not ended.
 #[derive(Clone, Debug)]
@@ -139,6 +152,14 @@ impl Core {
             run: job.run_limit.duration(),
             to_deadline: job.deadline.moment().map(|deadline| deadline - now),
         })
+    }
+
+    /// What changes of a job that has not ended, for whoever looks often: it takes the same time however many jobs there are.
+    pub fn glance(&self, id: JobId) -> Option<Glance> {
+        let job = self.jobs.get(id)?;
+        let waits = matches!(job.state, JobState::Queued | JobState::Paused);
+        let is_paused = waits && job.task.is_some_and(|task| self.pauses.holds(task));
+        Some(Glance { state: job.state, is_paused, attempts: job.attempts, progress: job.past.progress })
     }
 
     /// Why the job is where it is; `None` if it has ended, or never was.
@@ -275,8 +296,10 @@ impl Core {
                 && other.task.map(|task| self.program_of(task)) == job.task.map(|task| self.program_of(task))
                 && (other.client != job.client || other.rank(other_id) < rank)
         };
+        // Of very many the oldest stand for all: nobody should have to wait for a look at the others.
         self.jobs
             .iter()
+            .take(EXPLAINED_BY)
             .all(|(other_id, other)| !is_before(other_id, other) || other.expected_run.duration().is_some())
     }
 

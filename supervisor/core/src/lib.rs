@@ -144,7 +144,7 @@ use turn::Turn;
 use waiting::Looks;
 
 pub use drain::Phase;
-pub use explain::{Explanation, Held, Waiting, WhyUnknown};
+pub use explain::{Explanation, Glance, Held, Waiting, WhyUnknown};
 pub use waiting::WaitEstimates;
 
 /// The whole state of the decision maker: workers, jobs, clients and what is kept. The picture of what goes in and

@@ -167,6 +167,9 @@ pub const KEEP_DEAD_LETTERS_DEFAULT: Duration = Duration::from_secs(72 * 3600);
 /// How many of the jobs that keep workers busy are named to who asks why a job waits.
 pub const HOLDERS_TOLD: usize = 4;
 
+/// Jobs that are looked at to explain how long another one waits.
+pub const EXPLAINED_BY: usize = 10_000;
+
 /// Most workers of a new version that are tried, one after the other, if each ends in a job that ends other workers, too.
 pub const TRIAL_WORKERS_MAX: u32 = 5;
 

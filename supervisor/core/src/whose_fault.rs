@@ -12,7 +12,7 @@
 //!      v                                                                                                v
 //!   InQuestion --- a proven worker does the job; it is not run again; 30 s are over ---------------> TakenBack
 //!      |
-//!      '---------- the job ends a proven worker as well, or is cancelled ---> OnTrial, with another worker of the version
+//!      '---------- the job ends a proven worker as well, or is cancelled or late ---> OnTrial, with another worker of the version
 //! ```
 //!
 //! A job that is cancelled before it has shown anything does not make the version fail: whoever submits such jobs may be out of

@@ -174,14 +174,31 @@ impl Line {
 
     fn json(&self) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        json!({
+        let document = json!({
             "time": utc(self.time), "client": self.client, "method": self.method, "target": text(&self.target),
             "version": self.version, "status": self.status, "bytes": self.bytes, "referer": text(&self.referer),
             "agent": text(&self.agent), "took_us": u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX), "job": self.job,
             "tls": self.tls.map(TlsVersion::as_str),
-        })
-        .to_string()
+        });
+        in_ascii(&document.to_string())
     }
+}
+
+/// The same JSON without anything that a terminal or a reader of lines could take for something else.
+fn in_ascii(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            ' '..='~' => safe.push(character),
+            _ => {
+                let mut units = [0; 2];
+                for unit in character.encode_utf16(&mut units) {
+                    _ = write!(safe, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    safe
 }
 
 /// As much of a text as is logged.
@@ -223,7 +240,7 @@ mod tests {
             version: "HTTP/1.1".to_owned(),
             status: 200,
             bytes: 7,
-            agent: b"evil\"\n\x1b[31m\xff".to_vec(),
+            agent: b"evil\"\n\x1b[31m\xff\xc2\x9b31m\xe2\x80\xa8\xe2\x80\xae\xf0\x9f\x98\x80\x7f".to_vec(),
             ..Line::now()
         }
     }
@@ -233,15 +250,17 @@ mod tests {
         assert_eq!(
             line().combined(),
             "203.0.113.9 - - [29/Feb/2000:00:00:00 +0000] \"GET /a?b=\\\"\\\\ HTTP/1.1\" 200 7 \"-\" \
-             \"evil\\\"\\x0a\\x1b[31m\\xff\""
+             \"evil\\\"\\x0a\\x1b[31m\\xff\\xc2\\x9b31m\\xe2\\x80\\xa8\\xe2\\x80\\xae\\xf0\\x9f\\x98\\x80\\x7f\""
         );
         let document = line().json();
-        assert!(!document.contains('\n'), "{document}");
+        assert!(document.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{document}");
         let document: serde_json::Value = serde_json::from_str(&document).unwrap();
         assert_eq!(
             (&document["target"], &document["time"]),
             (&"/a?b=\"\\".into(), &"2000-02-29T00:00:00.000Z".into())
         );
+        let agent = "evil\"\n\u{1b}[31m\u{fffd}\u{9b}31m\u{2028}\u{202e}\u{1f600}\u{7f}";
+        assert_eq!(document["agent"], agent, "nothing of it is lost");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use crate::access_log::Logged;
 use crate::leftover::Arriving;
 use crate::limits::PIECE;
-use crate::patience::{BodyPace, Patience, RequestMark, Unread};
+use crate::patience::{BodyPace, Document, Patience, RequestMark, Unread};
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
@@ -59,7 +59,9 @@ impl RequestBody {
         let media_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media_type = media_type.and_then(|text| text.parse().ok()).unwrap_or(MediaType::OCTET_STREAM);
         let mut codings = head.headers.get_all(CONTENT_ENCODING).iter();
-        let is_encoded = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+        let is_plain =
+            |coding: &HeaderValue| coding.is_empty() || coding.as_bytes().eq_ignore_ascii_case(b"identity");
+        let is_encoded = !codings.all(is_plain);
         let incoming = Arriving::new(incoming, head.version, mark.patience());
         RequestBody { pace: None, incoming, ahead: None, media_type, mark, max: None, is_encoded }
     }
@@ -156,6 +158,10 @@ impl RequestBody {
 #[derive(Default)]
 pub struct Body {
     content: Content,
+    /// As many bytes of it are in memory for this answer alone, and charged to nobody.
+    uncharged: usize,
+    /// The same, as its connection counts them.
+    document: Option<Document>,
     /// There is more of it than the client has asked for.
     unread: Option<Unread>,
     /// The request is under way until this is dropped.
@@ -207,7 +213,12 @@ impl Body {
 
     /// These bytes. `held` is dropped when the last of them were handed to the system, or the client is gone.
     pub fn holding(bytes: Bytes, held: impl Any) -> Body {
-        Body::from(holding(bytes, Rc::new(held)))
+        Body { uncharged: 0, ..Body::from(holding(bytes, Rc::new(held))) }
+    }
+
+    /// These bytes, which are in memory in any case.
+    pub(crate) fn shared(bytes: Bytes) -> Body {
+        Body { uncharged: 0, ..Body::from(bytes) }
     }
 
     /// What `produce` returns, of a length that nobody has to know. It is asked only when the client has room, so a client that
@@ -217,6 +228,7 @@ impl Body {
     }
 
     fn of_pieces(mut bytes: Bytes) -> Body {
+        let uncharged = bytes.len();
         let content = match bytes.len() {
             0 => Content::Empty,
             1..=PIECE => Content::Piece(bytes),
@@ -229,7 +241,16 @@ impl Body {
                 Content::Pieces { pieces, left }
             }
         };
-        Body { content, ..Body::default() }
+        Body { content, uncharged, ..Body::default() }
+    }
+
+    /// False if the client has too many answers that it does not read: it is not to have this one.
+    pub(crate) fn is_let_out(&mut self, patience: &Rc<Patience>) -> bool {
+        if self.uncharged == 0 {
+            return true;
+        }
+        self.document = patience.document(self.uncharged);
+        self.document.is_some()
     }
 
     pub(crate) fn log(&mut self, logged: Logged) {

@@ -249,6 +249,8 @@ impl Line {
                 self.patience.body_is_late();
                 self.transport.socket().wake_reader();
             }
+            // The client is told, because a request of its may be under way; if it does not answer, there is a second time.
+            Late::Idle if !self.is_ending.replace(true) => self.transport.socket().wake_reader(),
             Late::Idle | Late::Body | Late::Reader | Late::Linger => self.transport.socket().cut(),
         }
     }

@@ -285,8 +285,17 @@ fn accept(listener: BorrowedFd<'_>) -> Result<Option<(OwnedFd, Remote)>, Errno> 
             Ok(Some((connection, remote)))
         }
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(error) if is_of_the_connection(error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether it is the connection that has failed, and not the attempt to accept it (accept(2)).
+fn is_of_the_connection(error: Errno) -> bool {
+    use rustix::io::Errno as E;
+    let network = [E::NETDOWN, E::NETUNREACH, E::HOSTDOWN, E::HOSTUNREACH, E::NONET];
+    let protocol = [E::PROTO, E::NOPROTOOPT, E::OPNOTSUPP, E::PERM];
+    network.contains(&error) || protocol.contains(&error)
 }
 
 fn remote(connection: BorrowedFd<'_>) -> Remote {

@@ -17,14 +17,16 @@
 //! others should not wait for that.
 
 mod keeper;
+mod marks;
 mod pace;
 
 use crate::limits::{
-    AHEAD_TIME, BODY_IN_ALL, BODY_QUOTA, BODY_RATE, BODY_TIME, GUESSES_MAX, HEAD_TIME, IDLE_TIME,
+    AHEAD_TIME, BODY_IN_ALL, BODY_RATE, BODY_TIME, DOCUMENTS_MAX, GUESSES_MAX, HEAD_TIME, IDLE_TIME,
     LINGER_TIME, READ_QUOTA, READ_TIME,
 };
 use crate::quiet::Quiet;
 pub(crate) use keeper::Timekeeper;
+pub(crate) use marks::{BodyPace, Delayed, Document, RequestMark, Unread};
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
 use pace::{Pace, Paces};
@@ -91,6 +93,8 @@ pub(crate) struct Patience {
     /// Bodies of answers of which there is more than was asked for: over HTTP/2 a client can keep them without the socket being
     /// full.
     unread: Paces,
+    /// Bytes of answers that are charged to nobody.
+    documents: Cell<usize>,
     /// The body of the request under way did not come in time.
     is_body_late: Cell<bool>,
     /// The end of an answer may still be with hyper.
@@ -125,6 +129,7 @@ impl Patience {
             bodies: Paces::default(),
             answer: Cell::default(),
             unread: Paces::default(),
+            documents: Cell::new(0),
             is_body_late: Cell::new(false),
             is_unwritten: Cell::new(false),
             waits_for_end: RefCell::default(),
@@ -181,6 +186,11 @@ impl Patience {
             on_late(Late::Guesses);
         }
         is_last
+    }
+
+    /// Whether the last of these was shown.
+    pub(crate) fn is_barred(&self) -> bool {
+        self.guesses.get() >= GUESSES_MAX
     }
 
     /// A request is kept waiting on purpose until this is dropped.
@@ -265,6 +275,17 @@ impl Patience {
         let mut pace = Pace::default();
         pace.wait(self.now());
         Unread { patience: Rc::clone(self), number: self.unread.add(pace) }
+    }
+
+    /// An answer of so many bytes, which are charged to nobody, until this is dropped. None if there are too many already; one may have
+    /// any length.
+    pub(crate) fn document(self: &Rc<Patience>, bytes: usize) -> Option<Document> {
+        let all = self.documents.get().saturating_add(bytes);
+        if all > DOCUMENTS_MAX && all > bytes {
+            return None;
+        }
+        self.documents.set(all);
+        Some(Document { patience: Rc::clone(self), bytes })
     }
 
     /// It took everything that there was.
@@ -400,82 +421,6 @@ impl Patience {
 impl Drop for Patience {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// See [`Patience::has_unread`].
-pub(crate) struct Unread {
-    patience: Rc<Patience>,
-    number: u64,
-}
-
-impl Unread {
-    /// The client has made room for so much. Who reads many answers at once has to take as much of all of them as of one alone.
-    pub(crate) fn was_read(&self, bytes: usize) {
-        let now = self.patience.now();
-        self.patience.unread.change(self.number, |pace, count| {
-            pace.count(bytes, now, READ_QUOTA / count.max(1) as u64);
-            pace.wait(now);
-        });
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.patience.unread.remove(self.number);
-    }
-}
-
-/// See [`Patience::body`].
-pub(crate) struct BodyPace {
-    patience: Rc<Patience>,
-    number: u64,
-}
-
-impl BodyPace {
-    /// Somebody waits for more of it.
-    pub(crate) fn wait(&self) {
-        self.change(Pace::wait);
-    }
-
-    /// So much of it came, and nobody waits for now.
-    pub(crate) fn came(&self, bytes: usize) {
-        self.change(|pace, now| pace.count(bytes, now, BODY_QUOTA));
-    }
-
-    fn change(&self, update: impl FnOnce(&mut Pace, Instant)) {
-        let now = self.patience.now();
-        self.patience.bodies.change(self.number, |pace, _| update(pace, now));
-    }
-}
-
-impl Drop for BodyPace {
-    fn drop(&mut self) {
-        self.patience.bodies.remove(self.number);
-    }
-}
-
-/// See [`Patience::delay`].
-pub(crate) struct Delayed(Rc<Patience>);
-
-impl Drop for Delayed {
-    fn drop(&mut self) {
-        self.0.delayed.set(self.0.delayed.get() - 1);
-    }
-}
-
-/// A request that is under way.
-pub(crate) struct RequestMark(Rc<Patience>);
-
-impl RequestMark {
-    pub(crate) fn patience(&self) -> &Rc<Patience> {
-        &self.0
-    }
-}
-
-impl Drop for RequestMark {
-    fn drop(&mut self) {
-        self.0.request_ends();
     }
 }
 

@@ -9,6 +9,7 @@ use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
+use std::time::SystemTime;
 
 /// The media type of a problem document.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -53,6 +54,9 @@ pub struct Problem {
     /// The exit code of the worker, if it exited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// The body was refused for how it is packed: another media type would not help.
+    #[serde(skip)]
+    pub(crate) is_about_coding: bool,
     /// After how many milliseconds it may be worth trying again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
@@ -94,6 +98,7 @@ impl Problem {
             attempts: None,
             signal: error.signal,
             exit_code: error.exit_code,
+            is_about_coding: false,
             retry_after_ms: error
                 .retry_after_ms
                 .or((status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_MS)),
@@ -145,7 +150,7 @@ impl IntoResponse for Problem {
         if self.status == 401 {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.status == 415 {
+        if self.is_about_coding {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if let Some(millis) = self.retry_after_ms {
@@ -173,8 +178,9 @@ pub(crate) fn raw(violation: Violation) -> Vec<u8> {
         format!("retry-after: {}\r\n{RETRY_AFTER_MS}: {millis}\r\n", millis.div_ceil(1000))
     });
     let protection: String = FIELDS.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let date = httpdate::fmt_http_date(SystemTime::now());
     format!(
-        "HTTP/1.1 {} {title}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {length}\r\n{protection}\
+        "HTTP/1.1 {} {title}\r\ndate: {date}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {length}\r\n{protection}\
          {retry_after}connection: close\r\n\r\n{json}",
         problem.status
     )

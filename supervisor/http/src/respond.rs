@@ -39,6 +39,11 @@ fn with_type(body: Body, media_type: &'static str) -> Response {
     response
 }
 
+/// The body is JSON.
+pub(crate) fn json_response(body: Body) -> Response {
+    with_type(body, "application/json")
+}
+
 impl IntoResponse for Response {
     fn into_response(self) -> Response {
         self
@@ -91,7 +96,7 @@ impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
-            Ok(json) => with_type(Body::from(json), "application/json"),
+            Ok(json) => json_response(Body::from(json)),
             Err(error) => {
                 let detail = format!("the answer cannot be written as JSON: {error}");
                 crate::problem::Problem::new(offload_protocol::nouns::OutcomeCode::Panic, detail)

@@ -90,7 +90,7 @@ pub(crate) fn check_coding(body: &RequestBody, service: &Service) -> Result<(), 
     service.count_refused(OutcomeCode::Unsupported);
     let detail =
         "a body is taken as it is: send it without Content-Encoding, or call the task `gunzip` with it";
-    Err(Problem::new(OutcomeCode::Unsupported, detail).into())
+    Err(Problem { is_about_coding: true, ..Problem::new(OutcomeCode::Unsupported, detail) }.into())
 }
 
 /// How long a body may be.

@@ -422,7 +422,7 @@ impl Inner {
         for (line, waker) in all {
             match waker {
                 Some(waker) => waker.wake(),
-                // It has not said anything yet.
+                // No head of it is complete yet.
                 None => line.cut(),
             }
         }

@@ -3,13 +3,13 @@
 use super::Hub;
 use super::finished::Record;
 use super::live_jobs::micros;
-use crate::views::ExplanationView;
+use crate::views::{ExplanationView, GlanceView};
 use offload_core::ids::JobId;
 use offload_core::jobs::JobState;
 use offload_core::kept::whose;
 use offload_core::outcome::human;
 use offload_core::registry::Class;
-use offload_core::{Explanation, Held, Waiting, WhyUnknown};
+use offload_core::{Explanation, Glance, Held, Waiting, WhyUnknown};
 use std::time::Duration;
 
 /// The shortest expected wait that is shown: forecasts are not more exact than this.
@@ -24,13 +24,29 @@ impl Hub {
         }
     }
 
+    /// What changes of a job as it goes on. None if the job was never known or is forgotten.
+    pub(crate) fn glance(&self, id: JobId) -> Option<GlanceView> {
+        match self.core.glance(id) {
+            Some(Glance { state, is_paused, attempts, progress }) => Some(GlanceView {
+                state: word(state, is_paused),
+                attempts,
+                progress: progress.map(|progress| (progress.done, progress.total)),
+            }),
+            None => self.records.finished().record(id).map(|record| GlanceView {
+                state: record.report.outcome.as_str(),
+                attempts: record.report.attempts,
+                progress: None,
+            }),
+        }
+    }
+
     fn explain_living(&self, id: JobId, job: &Explanation) -> ExplanationView {
         let place = job.running.map(|(place, _)| place).or(job.given_to);
         ExplanationView {
             job: self.name(id),
             task: job.task.to_string(),
             client: job.client.to_string(),
-            state: word(job).to_owned(),
+            state: word(job.state, job.waiting.as_ref().is_some_and(|waiting| waiting.is_paused)).to_owned(),
             labels: self.labels_of(id),
             reasons: self.reasons(job),
             age_us: micros(job.age),
@@ -157,10 +173,10 @@ impl Hub {
     }
 }
 
-fn word(job: &Explanation) -> &'static str {
-    match job.state {
+fn word(state: JobState, is_paused: bool) -> &'static str {
+    match state {
         JobState::Parked => "parked",
-        _ if job.waiting.as_ref().is_some_and(|waiting| waiting.is_paused) => "paused",
+        _ if is_paused => "paused",
         JobState::Queued | JobState::Paused => "queued",
         JobState::Held => "held",
         JobState::Assigned { .. } => "assigned",

@@ -200,7 +200,7 @@ impl Hub {
             Notice::TrialGoesOn { program, job, is_guilty } => {
                 let why = match is_guilty {
                     true => "has ended an old one, too",
-                    false => "has ended its worker, and is cancelled before an old one has run it",
+                    false => "has ended its worker, and is cancelled or late before an old one has run it",
                 };
                 format!(
                     "program `{}`: the new version is tried with another worker, because job {} {why}",

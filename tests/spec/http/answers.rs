@@ -60,6 +60,9 @@ fn a_path_that_is_not_there_and_a_method_that_it_does_not_have_have_codes_of_the
     let http = HttpDaemon::start(&["--workers", "1"]);
     assert_eq!(http.ask("GET", "/v2/jobs", &[], b"").problem(), (404, "not_found".to_owned()));
     assert_eq!(http.ask("PUT", "/v1/jobs", &[], b"").problem(), (405, "method_not_allowed".to_owned()));
+    let asked = http.ask("OPTIONS", "/v1/jobs/x", &[], b"");
+    assert_eq!((asked.status, asked.field("allow")), (204, Some("GET, HEAD, DELETE, OPTIONS")));
+    assert_eq!(http.ask("OPTIONS", "*", &[], b"").status, 204);
     let codes = http.ask("GET", "/openapi.json", &[], b"").json()["components"]["schemas"]["Code"].clone();
     for code in ["not_found", "method_not_allowed", "ok"] {
         assert!(codes["enum"].as_array().expect("a list").contains(&code.into()), "{code}: {codes}");

@@ -169,7 +169,7 @@ fn who_has_shown_no_token_and_reads_no_answers_gives_way_to_those_who_have() {
     let most = (ATTACKERS + 1).to_string();
     let http = HttpDaemon::start(&["--workers", "1", "--http-connections", &most]);
     let mut kept = http.connect();
-    let mut ask = |connection: &mut HttpConnection| {
+    let ask = |connection: &mut HttpConnection| {
         connection.send("POST", "/v1/tasks/echo", &[], b"hello");
         connection.answer().map(|answer| answer.status)
     };

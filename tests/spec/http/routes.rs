@@ -94,7 +94,7 @@ fn what_a_route_does_not_take_is_refused_before_anything_runs() {
     chunked.write(format!("{head}5\r\n12345\r\n4\r\n6789\r\n0\r\n\r\n").as_bytes());
     assert_eq!(chunked.answer().expect("an answer").problem().0, 413);
     let wrong = http.ask("GET", "/albums/a/hash", &[], b"");
-    assert_eq!((wrong.problem().0, wrong.field("allow")), (405, Some("POST")));
+    assert_eq!((wrong.problem().0, wrong.field("allow")), (405, Some("POST, OPTIONS")));
     assert_eq!(http.ask("POST", "/albums/hash", &text, b"x").problem().0, 404);
     assert_eq!(http.ask("POST", "/albums/a/hash", &[("Authorization", "")], b"x").problem().0, 401);
     let status = http.daemon.status();

@@ -310,6 +310,81 @@ fn a_client_that_makes_no_room_for_an_answer_is_given_up_with_all_that_is_held_f
     until("nothing is held for it", || (http.daemon.status()["queue"]["bytes"] == 0).then_some(()));
 }
 
+/// Lists and figures are charged to nobody, so one connection may not have as many as it likes.
+#[test]
+fn answers_that_are_not_read_are_bounded_for_each_connection() {
+    const REQUESTS: u32 = 60;
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::silent(&http);
+    peer.write(PREFACE);
+    let no_window = [&4_u16.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
+    peer.write(&frame(SETTINGS, 0, 0, &no_window));
+    let mut statuses = Vec::new();
+    for number in 0..REQUESTS {
+        let stream = 2 * number + 1;
+        let request = peer.request("GET", "/metrics", &[]);
+        peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &request));
+        assert_eq!(peer.hear(), Heard::Response(stream));
+        statuses.push(peer.block);
+    }
+    let let_out = statuses.iter().take_while(|block| **block == OK).count();
+    assert!((1..50).contains(&let_out), "{let_out} of {REQUESTS}");
+    assert!(statuses[let_out..].iter().all(|block| *block != OK), "{statuses:?}");
+    // Whoever reads gets more.
+    let window = &(1_u32 << 20).to_be_bytes();
+    (0..REQUESTS).for_each(|number| peer.write(&frame(WINDOW_UPDATE, 0, 2 * number + 1, window)));
+    peer.write(&frame(WINDOW_UPDATE, 0, 0, window));
+    until("there is room again", || {
+        let mut other = 0;
+        while other != PING {
+            peer.write(&frame(PING, 0, 0, &[0; 8]));
+            other = peer.next_frame()?.0;
+        }
+        Some(())
+    });
+    let request = peer.request("GET", "/metrics", &[]);
+    peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, 2 * REQUESTS + 1, &request));
+    let heard = std::iter::repeat_with(|| peer.hear()).find(|heard| *heard != Heard::PingAck);
+    assert_eq!((heard, peer.block), (Some(Heard::Response(2 * REQUESTS + 1)), OK));
+}
+
+/// It is up to a client when an HTTP/2 connection ends, but not what it learns until then.
+#[test]
+fn behind_ten_wrong_tokens_the_right_one_is_not_looked_at() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::greeted(&http);
+    let host = peer.host.clone();
+    let guess = fields(&[
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":path", "/v1/status"),
+        (":authority", &host),
+        ("authorization", "Bearer 0123456789abcdef0123456789abcdef"),
+    ]);
+    let right = peer.request("GET", "/v1/status", &[]);
+    let blocks = (0..10).map(|_| &guess).chain([&right]);
+    let frames: Vec<u8> = (0..)
+        .zip(blocks)
+        .flat_map(|(number, block)| frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, block))
+        .collect();
+    peer.write(&frames);
+    let mut answered = 0;
+    loop {
+        match peer.hear() {
+            Heard::Response(_) => {
+                answered += 1;
+                assert_ne!(peer.block, OK, "after {answered} answers");
+            }
+            Heard::End => break,
+            _ => {}
+        }
+        if answered == 11 {
+            break;
+        }
+    }
+    assert!(answered >= 10, "{answered} answers");
+}
+
 #[test]
 fn a_head_has_the_same_bounds_in_both_versions() {
     let http = HttpDaemon::start(&["--workers", "1"]);

@@ -207,7 +207,9 @@ impl Access {
             if !is_own && !self.cors.allows(origin, head) {
                 return Err(forbidden("pages of this origin may not call this server".to_owned()));
             }
-            return Ok(());
+            if !is_own {
+                return Ok(());
+            }
         }
         let is_anybodys = self.cors.has_any() && head.extensions.get::<NeedsNoToken>().is_some();
         match fields.site.text(&SEC_FETCH_SITE)? {

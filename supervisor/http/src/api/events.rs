@@ -5,18 +5,20 @@
 //! ```
 //!
 //! Each event has an id. A client that lost the connection sends the last one that it got (`Last-Event-ID`), and is not told the
-//! same again.
+//! same again; if that was the end, the answer is 204, after which a browser does not come back.
 
+use super::jobs::{document, is_awaited};
 use crate::body::{Body, BrokenOff, Produce};
 use crate::ended::Failure;
-use crate::offload::{Answers, RequestContext, TICKET};
+use crate::offload::{Answers, RequestContext};
 use crate::request::Request;
-use crate::respond::Response;
+use crate::respond::{IntoResponse, Response};
 use crate::server::Server;
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use offload_supervisor::service::{Reply, Session};
-use offload_supervisor::views::ExplanationView;
+use offload_supervisor::service::Session;
+use offload_supervisor::views::GlanceView;
 use serde::Serialize;
 use serde_json::json;
 use std::future::Future;
@@ -26,6 +28,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
+
+/// The states of a job that has not ended.
+pub(super) const LIVE: [&str; 6] = ["parked", "queued", "paused", "held", "assigned", "running"];
 
 /// How often the progress of a job is looked at while somebody follows it.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -54,11 +59,15 @@ pub(super) fn events_response(produce: impl Produce + 'static) -> Response {
 /// Follows a job to its end.
 fn follow(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
     let job = request.parameter("id").unwrap_or("").to_owned();
-    let (session, answers) = context.open();
-    if let Some(Reply::Refusal(error)) = session.wait(TICKET, &job) {
-        return Err(Failure::refused(&error));
-    }
     let told = request.header("last-event-id").unwrap_or("").to_owned();
+    let (session, answers) = context.open();
+    if !is_awaited(&session, &job)? {
+        document(&job, context)?;
+        // Whoever comes back with that would otherwise do so for ever.
+        if context.service().glance(&job).is_some_and(|glance| event_id(&glance) == told) {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+    }
     let look = Box::pin(context.event_loop().sleep(Duration::ZERO));
     Ok(events_response(Following {
         job,
@@ -70,6 +79,15 @@ fn follow(request: &Request, context: &RequestContext) -> Result<Response, Failu
         quiet: 0,
         has_ended: false,
     }))
+}
+
+/// It changes with the state, and with the progress.
+fn event_id(glance: &GlanceView) -> String {
+    let GlanceView { state: word, attempts, progress } = glance;
+    match progress {
+        Some((done, total)) => format!("{word}-{attempts}-{done}-{total}"),
+        None => format!("{word}-{attempts}"),
+    }
 }
 
 struct Following {
@@ -87,27 +105,27 @@ struct Following {
 impl Following {
     /// The state as an event, with an id that changes with it.
     fn state(&mut self) -> Option<Bytes> {
-        let Ok(document) = super::jobs::document(&self.job, &self.context) else {
-            self.has_ended = true;
-            return Some(event("end", None, &json!({"job": self.job, "state": "forgotten"})));
+        let glance = self.context.service().glance(&self.job);
+        let Some((glance, id)) = glance.map(|glance| (glance, event_id(&glance))) else {
+            return Some(self.forgotten());
         };
-        let ExplanationView { state: word, attempts, progress, .. } = &document.explanation;
-        let id = match progress {
-            Some((done, total)) => format!("{word}-{attempts}-{done}-{total}"),
-            None => format!("{word}-{attempts}"),
-        };
-        self.has_ended =
-            !matches!(word.as_str(), "parked" | "queued" | "paused" | "held" | "assigned" | "running");
+        self.has_ended = !LIVE.contains(&glance.state);
         if id == self.told {
             return None;
         }
-        let name = match (self.has_ended, progress.is_some()) {
+        let Ok(document) = document(&self.job, &self.context) else { return Some(self.forgotten()) };
+        let name = match (self.has_ended, glance.progress.is_some()) {
             (true, _) => "end",
             (false, true) => "progress",
             (false, false) => "state",
         };
         self.told.clone_from(&id);
         Some(event(name, Some(&id), &document))
+    }
+
+    fn forgotten(&mut self) -> Bytes {
+        self.has_ended = true;
+        event("end", None, &json!({"job": self.job, "state": "forgotten"}))
     }
 }
 

@@ -64,12 +64,23 @@ pub(super) fn list<'a>(request: &'a Request, name: &HeaderName) -> Result<Vec<&'
         words.extend(
             visible(name.as_str(), value)
                 .map_err(bad)?
-                .split(',')
+                .split(outside_of_quotes(','))
                 .map(str::trim)
                 .filter(|word| !word.is_empty()),
         );
     }
     Ok(words)
+}
+
+/// This character, where it does not stand in a quoted text.
+fn outside_of_quotes(wanted: char) -> impl FnMut(char) -> bool {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    move |character| {
+        let is_literal = is_escaped;
+        is_escaped = is_quoted && !is_literal && character == '\\';
+        is_quoted ^= character == '"' && !is_literal;
+        character == wanted && !is_quoted
+    }
 }
 
 /// How the client wants to be answered.
@@ -102,10 +113,11 @@ pub(super) fn seconds(text: &str, what: &str) -> Result<Duration, Problem> {
 pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
     let mut preference = Preference::default();
     for word in list(request, &PREFER)? {
-        let word = word.split(';').next().unwrap_or("").trim();
+        let word = word.split(outside_of_quotes(';')).next().unwrap_or("").trim();
         match word.split_once('=').map_or((word, ""), |(name, value)| (name.trim(), value.trim())) {
             (name, _) if name.eq_ignore_ascii_case("respond-async") => preference.is_async = true,
-            (name, value) if name.eq_ignore_ascii_case("wait") => {
+            // Of several the first one counts.
+            (name, value) if name.eq_ignore_ascii_case("wait") && preference.wait.is_none() => {
                 preference.wait = Some(seconds(value.trim_matches('"'), "wait")?);
             }
             _ => {}
@@ -172,6 +184,15 @@ fn labels(request: &Request) -> Result<Labels, Problem> {
 mod tests {
     use super::*;
     use http::HeaderValue;
+
+    #[test]
+    fn a_comma_in_a_quoted_text_separates_nothing() {
+        let pieces = |text: &'static str| text.split(outside_of_quotes(',')).collect::<Vec<_>>();
+        assert_eq!(pieces(r#"a="b, wait=1",c"#), [r#"a="b, wait=1""#, "c"]);
+        assert_eq!(pieces(r#"a="\",",b"#), [r#"a="\",""#, "b"]);
+        assert_eq!(pieces(r"a\,b"), [r"a\", "b"]);
+        assert_eq!(pieces(r#"a,"b"#), ["a", r#""b"#]);
+    }
 
     #[test]
     fn each_field_of_the_table_is_seen_when_it_comes_alone() {

@@ -13,7 +13,7 @@ use offload_protocol::messages::View;
 use offload_protocol::nouns::{MediaType, OutcomeCode, Receipt, Report};
 use offload_supervisor::JsonOutput;
 use offload_supervisor::limits::PAGE_ROWS_MAX;
-use offload_supervisor::service::{Document, Reply};
+use offload_supervisor::service::{Document, Reply, Session};
 use offload_supervisor::views::{ExplanationView, Row};
 use serde::Serialize;
 use serde_json::json;
@@ -21,7 +21,11 @@ use serde_json::json;
 pub(super) fn mount(server: &Server) {
     server.get("/v1/jobs", |request, context| async move { list(View::Jobs, &request, &context) });
     server.get("/v1/workers", |request, context| async move { list(View::Workers, &request, &context) });
-    server.get("/v1/jobs/{id}", |request, context| async move { show(&request, &context).await });
+    server.get("/v1/jobs/{id}", |request, context| {
+        // While it waits, nothing of the request is kept.
+        let (id, wait) = (id(&request), request.query("wait"));
+        async move { show(&id, wait, &context).await }
+    });
     server.get("/v1/jobs/{id}/output", |request, context| async move { output(&request, &context) });
     let cancel = |request: Request, context: RequestContext| async move { cancel(&request, &context) };
     server.route(Method::DELETE, "/v1/jobs/{id}", cancel).expect("the path of a route");
@@ -32,18 +36,28 @@ pub(super) fn id(request: &Request) -> String {
 }
 
 /// The state of a job, or with `?wait=N` its state at its end, if that comes within so many seconds.
-async fn show(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
-    let id = id(request);
-    let wait = request.query("wait").map(|text| seconds(&text, "wait")).transpose()?;
+async fn show(id: &str, wait: Option<String>, context: &RequestContext) -> Result<Response, Failure> {
+    let wait = wait.map(|text| seconds(&text, "wait")).transpose()?;
     if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
         let (session, answers) = context.open();
-        match session.wait(TICKET, &id) {
-            Some(Reply::Refusal(error)) => return Err(Failure::refused(&error)),
-            Some(_) => {}
-            None => drop(answers.next_within(&context.clock, wait).await),
+        if is_awaited(&session, id)? {
+            drop(answers.next_within(&context.clock, wait).await);
         }
     }
-    Ok(Json(document(&id, context)?).into_response())
+    Ok(Json(document(id, context)?).into_response())
+}
+
+/// Waits for the end of a job. False if there is nothing to wait for: it has ended, or there is no such job.
+///
+/// # Errors
+/// So many wait already that this one may not.
+pub(super) fn is_awaited(session: &Session, id: &str) -> Result<bool, Failure> {
+    match session.wait(TICKET, id) {
+        None => Ok(true),
+        Some(Reply::Refusal(error)) if error.code == OutcomeCode::Overloaded => Err(Failure::refused(&error)),
+        // What is known of its end is asked for elsewhere, whether its output is kept or not.
+        Some(_) => Ok(false),
+    }
 }
 
 /// All that is known of a job.

@@ -1,15 +1,21 @@
 //! `/openapi.json`: this interface as OpenAPI 3.1. What is always the same is in `openapi/base.json`; the tasks come from what
 //! workers offer at this moment, each with its media types, its schema and its example.
 
-use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, status_of};
-use crate::respond::Json;
+use crate::body::Body;
+use crate::offload::RequestContext;
+use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, status_of};
+use crate::respond::json_response;
 use crate::server::Server;
+use bytes::Bytes;
 use http::StatusCode;
 use offload_protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::service::{Document, Reply, Service};
 use offload_supervisor::views::TaskView;
 use serde_json::{Map, Value, json};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
 
 const BASE: &str = include_str!("openapi/base.json");
 
@@ -27,21 +33,66 @@ const JOB_FIELDS: [&str; 9] = [
 ];
 
 /// Any request may be answered so, whatever it asks for: not understood, no token, foreign, too slow, too long, no room.
-const ANYWHERE: [u16; 8] = [400, 401, 403, 405, 408, 414, 431, 500];
+const ANYWHERE: [u16; 9] = [400, 401, 403, 405, 408, 414, 431, 500, 503];
 
 pub(super) fn mount(server: &Server) {
-    server.get("/openapi.json", |_, context| async move { Json(document(context.service())) });
+    let writer = Rc::new(Writer::default());
+    server.get("/openapi.json", move |_, context| {
+        let writer = Rc::clone(&writer);
+        async move { writer.document(&context).await.map(|document| json_response(Body::shared(document))) }
+    });
 }
 
-fn document(service: &Service) -> Value {
-    let tasks = match service.tasks() {
-        Reply::Document(document) => match *document {
-            Document::Tasks(tasks) => tasks,
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    };
-    describe(&tasks)
+/// Writes the document once for the tasks that are offered, on a thread: of thousands of tasks it is megabytes.
+#[derive(Default)]
+struct Writer {
+    /// The last one, and the tasks that it describes.
+    last: RefCell<Option<(Vec<TaskView>, Bytes)>>,
+    is_writing: Rc<Cell<bool>>,
+}
+
+/// Whoever asks while it is written looks again after this.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+impl Writer {
+    async fn document(&self, context: &RequestContext) -> Result<Bytes, Problem> {
+        while self.is_writing.get() {
+            context.clock.sleep(LOOK_AGAIN).await;
+        }
+        let tasks = offered(context.service());
+        if let Some((_, document)) = self.last.borrow().as_ref().filter(|(known, _)| *known == tasks) {
+            return Ok(document.clone());
+        }
+        let _writing = Writing::begin(&self.is_writing);
+        let write = move || (describe(&tasks).to_string(), tasks);
+        let (text, tasks) = context.service().on_thread(write).await.map_err(|error| {
+            Problem::new(OutcomeCode::Overloaded, format!("the document was not written: {error}"))
+        })?;
+        let document = Bytes::from(text);
+        self.last.replace(Some((tasks, document.clone())));
+        Ok(document)
+    }
+}
+
+/// Until this is dropped, also because its client is gone.
+struct Writing(Rc<Cell<bool>>);
+
+impl Writing {
+    fn begin(is_writing: &Rc<Cell<bool>>) -> Writing {
+        is_writing.set(true);
+        Writing(Rc::clone(is_writing))
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+fn offered(service: &Service) -> Vec<TaskView> {
+    let Reply::Document(document) = service.tasks() else { return Vec::new() };
+    if let Document::Tasks(tasks) = *document { tasks } else { Vec::new() }
 }
 
 fn describe(tasks: &[TaskView]) -> Value {

@@ -76,7 +76,7 @@ impl Page {
     }
 
     fn response(&self) -> Response {
-        let mut response = Response::new(Body::from(self.document.clone()));
+        let mut response = Response::new(Body::shared(self.document.clone()));
         response.headers_mut().clone_from(&self.headers);
         response
     }
@@ -90,6 +90,19 @@ fn digest(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_knows_each_state_of_a_job_that_has_not_ended() {
+        let [draw, job] = [SCRIPTS[1], SCRIPTS[3]];
+        let live = job.lines().find(|line| line.starts_with("const isLive = ")).expect("the list");
+        let tones =
+            draw.split_once("const TONES = {").expect("the list").1.split_once('}').expect("its end").0;
+        for state in super::super::events::LIVE {
+            assert!(live.contains(&format!("'{state}'")), "{state} in {live}");
+            assert!(tones.contains(&format!("{state}: ")), "{state} in {tones}");
+        }
+        assert_eq!(live.matches('\'').count(), 2 * super::super::events::LIVE.len(), "{live}");
+    }
 
     #[test]
     fn the_page_needs_nothing_from_elsewhere_and_makes_no_markup_from_texts() {

@@ -64,10 +64,19 @@ pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
 /// # Errors
 /// What the client is told: `Accept` is no visible ASCII.
 pub(super) fn accepted(request: &Request) -> Result<Option<Form>, Problem> {
-    let is_events =
-        |kind: &str| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(EVENT_STREAM);
+    let is_events = |kind: &str| {
+        let mut parts = kind.split(';').map(str::trim);
+        let is_named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(EVENT_STREAM));
+        is_named && !parts.any(is_weight_of_nothing)
+    };
     let accepts_events = list(request, &ACCEPT)?.into_iter().any(is_events);
     Ok(accepts_events.then_some(Form::Events))
+}
+
+/// `q=0`: exactly this is not wanted.
+fn is_weight_of_nothing(parameter: &str) -> bool {
+    let weight = parameter.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
+    weight.is_some_and(|(_, weight)| weight.trim().parse() == Ok(0.0_f32))
 }
 
 /// Calls a task whose output is sent in parts. The status is known when the first part has come, or the end.

@@ -47,9 +47,9 @@ impl Future for Traced {
     }
 }
 
-/// The trace that the request belongs to.
+/// The trace that the request belongs to. What its job is not given, because it is no text, is not repeated either.
 pub(super) fn trace_of(request: &Request) -> Option<HeaderValue> {
-    request.headers().get(TRACEPARENT).cloned()
+    request.header(TRACEPARENT.as_str()).map(header)
 }
 
 /// The answer; it repeats the trace.

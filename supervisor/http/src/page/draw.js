@@ -29,7 +29,7 @@ function bytes(count) {
 const count = (value) => (value ?? 0).toLocaleString('en');
 const perSecond = (value) => (value === null ? '–' : value === 0 ? '0' : value < 10 ? value.toFixed(1) : count(Math.round(value)));
 
-const TONES = { ok: 'good', running: 'info', busy: 'info', ready: 'good', idle: 'quiet', spare: 'quiet', queued: 'quiet', parked: 'quiet', held: 'warn',
+const TONES = { ok: 'good', running: 'info', busy: 'info', ready: 'good', idle: 'quiet', spare: 'quiet', queued: 'quiet', parked: 'quiet', paused: 'warn', held: 'warn',
   assigned: 'info', cancelled: 'warn', starting: 'warn', degraded: 'warn', draining: 'warn', stopping: 'warn', backing_off: 'warn', empty: 'quiet' };
 const tone = (state) => TONES[state] ?? 'bad';
 

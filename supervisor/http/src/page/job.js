@@ -3,7 +3,7 @@ let story = null;
 /** The dead letters whose jobs can be tried again. */
 let retryable = new Set();
 
-const isLive = (state) => ['parked', 'queued', 'held', 'assigned', 'running'].includes(state);
+const isLive = (state) => ['parked', 'queued', 'paused', 'held', 'assigned', 'running'].includes(state);
 
 function showProgress(target, progress, live) {
   target.hidden = !live || !progress;

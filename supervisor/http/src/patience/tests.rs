@@ -1,6 +1,7 @@
 //! Each limit, in virtual time.
 
 use super::*;
+use crate::limits::BODY_QUOTA;
 use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
 use offload_supervisor::pauses::RunningClock;
 use std::collections::BTreeMap;

@@ -13,6 +13,7 @@ use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
 use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
+use crate::patience::Late;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
 use crate::request::{Remote, Request, one};
@@ -139,6 +140,10 @@ impl Inner {
         if let Some(problem) = out_of_bounds(&head) {
             return Err(problem.into_response());
         }
+        // The connection is about to end, but over HTTP/2 that is up to the client: it learns nothing more.
+        if body.patience().is_barred() {
+            return Err(Problem::new(OutcomeCode::Unauthenticated, Late::Guesses.reason()).into_response());
+        }
         let checks = Rc::clone(&self.checks.borrow());
         if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
             let is_guess = problem.status == 401 && head.headers.contains_key(AUTHORIZATION);
@@ -155,6 +160,9 @@ impl Inner {
         let (handler, parameters) = match found {
             Found::Handler(handler, parameters) => (handler, parameters),
             Found::OtherMethods(methods) => return Err(other_methods(&head, &methods)),
+            Found::Nothing if head.method == Method::OPTIONS && head.uri.path() == "*" => {
+                return Err(StatusCode::NO_CONTENT.into_response());
+            }
             Found::Nothing => {
                 let detail = format!("there is nothing at {}", head.uri.path());
                 let status = StatusCode::NOT_FOUND;
@@ -270,7 +278,12 @@ fn complete(response: &mut Response) {
 }
 
 fn other_methods(head: &Parts, methods: &[Method]) -> Response {
-    let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    // Where something can be got, its head can be, too; and everybody may ask which methods there are.
+    let own = methods.iter().flat_map(|method| match *method {
+        Method::GET => vec!["GET", "HEAD"],
+        _ => vec![method.as_str()],
+    });
+    let names: Vec<&str> = own.chain(["OPTIONS"]).collect();
     let allow = HeaderValue::from_str(&names.join(", ")).unwrap_or_else(|_| HeaderValue::from_static(""));
     let mut response = match head.method == Method::OPTIONS {
         true => StatusCode::NO_CONTENT.into_response(),

@@ -7,6 +7,9 @@ use tests::http::HttpDaemon;
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// The first byte of the fields of a response with status 200.
+pub(super) const OK: u8 = 0x88;
+
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const PRIORITY: u8 = 2;
