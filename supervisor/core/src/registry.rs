@@ -36,6 +36,8 @@ pub struct Task {
     average_run: Option<u64>,
     /// The last of its jobs on a worker that has proved itself failed, or ran too long.
     pub fails: bool,
+    /// The last of its jobs on a worker that has proved itself ended that worker.
+    pub ends_workers: bool,
     /// Some program offers it.
     is_on_offer: bool,
     /// The likely length of its next output in bytes, by the size class of the input.
@@ -96,6 +98,7 @@ impl Task {
             runs: RunTimes::default(),
             average_run: None,
             fails: false,
+            ends_workers: false,
             is_on_offer: true,
             outputs: SmallMap::default(),
             large_outputs: 0,

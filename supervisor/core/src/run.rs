@@ -177,7 +177,8 @@ impl Core {
     fn note_outcome(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, task: Option<TaskIndex>, is_well: bool) {
         let shown = if is_well { Shown::Well } else { self.failure_shows(task) };
         if let Some(task) = task.filter(|_| !self.is_unproven(slot)) {
-            self.registry.task_mut(task).fails = !is_well;
+            let task = self.registry.task_mut(task);
+            (task.fails, task.ends_workers) = (!is_well, false);
         }
         self.note_proof(turn, slot, shown);
     }

@@ -145,8 +145,8 @@ impl Core {
                 slot.or_else(|| self.slot_to_learn(program, job, company))
             }
         };
-        let slot = self.slot_on_trial(program, job).or_else(usual);
-        slot.or_else(|| self.unproven_slot(program, job))
+        let slot = self.slot_on_trial(program, job).or_else(|| self.slot_to_find_out(program, job));
+        slot.or_else(usual).or_else(|| self.unproven_slot(program, job))
     }
 
     /// The class of a waiting job. If nothing was known of its task when it began to wait, that may be known now.

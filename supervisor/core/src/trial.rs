@@ -36,6 +36,7 @@ use super::starts::{FailedStart, Outlook};
 use super::turn::Turn;
 use super::whose_fault::Question;
 use super::{Core, Ending};
+use std::collections::BTreeSet;
 
 /// What is known of the file from which a program is started: the states in the picture above.
 #[derive(Debug, Default)]
@@ -92,7 +93,7 @@ pub(super) enum Shown {
 }
 
 impl Trust {
-    fn record(&self) -> Option<&Record> {
+    pub(super) fn record(&self) -> Option<&Record> {
         match self {
             Trust::OnTrial(record)
             | Trust::InQuestion(record, _)
@@ -155,13 +156,15 @@ impl Core {
         }
     }
 
-    /// Whether the worker in this place may be given this job at all. The one on trial is given no suspects, and no job if it is not
-    /// tried by jobs; what a job does to an unproven worker does not answer the question that waits for it.
+    /// Whether the worker in this place may be given this job at all. The one on trial is given no suspects, no job of a task that has
+    /// just ended a proven worker, and no job at all if it is not tried by jobs; what a job does to an unproven worker does not answer the question that waits for it.
     pub(super) fn may_ever_take(&self, slot: SlotIndex, id: JobId) -> bool {
         let place = &self.slots[slot];
         let is_suspect = || self.jobs.get(id).is_none_or(|job| job.is_suspect);
         let is_refused = match place.role {
-            Role::Trial => is_suspect() || !self.is_tried_by_jobs(place.program),
+            Role::Trial => {
+                is_suspect() || self.is_of_a_deadly_task(id) || !self.is_tried_by_jobs(place.program)
+            }
             _ => self.in_question_by(id).is_some() && self.is_unproven(slot),
         };
         !is_refused
@@ -292,9 +295,9 @@ impl Core {
         self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
     }
 
-    /// A worker that had said hello has ended by itself; `ended` says how, `words` what it printed, and it ran `job`. If it was on trial, its version is taken back, unless that
-    /// may have been the job's doing. If it was unproven, that was a failed start, whatever it had to do: there is no excuse for
-    /// what nobody has seen working. True if it was one of these.
+    /// A worker that had said hello has ended by itself. `ended` says how, `words` what it printed, and `job` what it ran. If it was on
+    /// trial, its version is taken back, unless that may have been the job's doing. If it was unproven, that was a failed start: there is
+    /// no excuse for what nobody has seen working, unless proven workers end with such jobs as well. True if it was one of these.
     pub(super) fn note_unproven_death(
         &mut self,
         turn: &mut Turn<'_>,
@@ -312,10 +315,14 @@ impl Core {
         }
         let is_unproven =
             self.renewal.programs[program].record().is_some_and(|record| worker.id > record.since);
-        if is_unproven {
+        let deadly = job.filter(|job| self.is_of_a_deadly_task(*job)).and_then(|job| self.jobs.get(job));
+        let suspects = deadly.map_or(Suspects::Program, |job| {
+            Suspects::Clients(BTreeSet::from([self.account_of(job).clone()]))
+        });
+        if is_unproven && (deadly.is_none() || !self.programs[program].restarts.excuses_death()) {
             let start = FailedStart { worker: worker.id, program, version: worker.version };
             let why = format!("a worker of a version that was taken back {ended} after {jobs}{words}");
-            self.start_failed(turn, start, Outlook::Fair, &Suspects::Program, &why);
+            self.start_failed(turn, start, Outlook::Fair, &suspects, &why);
         }
         is_unproven
     }

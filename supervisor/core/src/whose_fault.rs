@@ -12,15 +12,20 @@
 //!      v                                                                                                v
 //!   InQuestion --- a proven worker does the job; it is not run again; 30 s are over ---------------> TakenBack
 //!      |
-//!      '---------- the job ends a proven worker as well, or is cancelled or late ---> OnTrial, with another worker of the version
+//!      '---------- the job, or one of its task, ends a proven worker as well;
+//!                  or it is cancelled or late ---> OnTrial, with another worker of the version
 //! ```
+//!
+//! A task whose last job on a proven worker ended that worker is *deadly*. The worker on trial gets none of its jobs, and if an unproven
+//! one ends with such a job, that is no failed start, as it would be none of a proven one: otherwise a client whose jobs end every worker
+//! would make each reload fail, and after that keep the program from being started for as long as the breaker is open.
 //!
 //! A job that is cancelled before it has shown anything does not make the version fail: whoever submits such jobs may be out of
 //! patience, too. As nobody wants it any more, it is no loss either.
 
 use super::Core;
 use super::action::{Action, Notice};
-use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerId};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex};
 use super::lose::End;
 use super::outcome::human;
 use super::trial::Trust;
@@ -85,15 +90,29 @@ impl Core {
         self.renewal.programs.iter().position(is_it)
     }
 
-    /// This job is to blame for the end of a worker. If that one had proved itself, the version in question is not to blame.
+    /// This job is to blame for the end of a worker. If that one had proved itself, a version that is in question because of this job,
+    /// or of another one of its task, is not to blame.
     pub(super) fn note_blame(&mut self, turn: &mut Turn<'_>, id: JobId, end: &End) {
-        let Some(program) = self.in_question_by(id) else { return };
-        let Trust::InQuestion(record, _) = &self.renewal.programs[program] else { return };
-        let is_proven = |worker: WorkerId| worker <= record.since;
-        if !end.place.is_some_and(|place| is_proven(place.worker)) {
+        let (Some(task), Some(place)) = (self.jobs.get(id).and_then(|job| job.task), end.place) else {
+            return;
+        };
+        let program = self.program_of(task);
+        let trust = &self.renewal.programs[program];
+        if trust.record().is_some_and(|record| place.worker > record.since) {
             return;
         }
-        self.try_another(turn, program, id, true);
+        let is_of_the_task = |job: JobId| self.jobs.get(job).is_some_and(|job| job.task == Some(task));
+        let is_answer = matches!(trust, Trust::InQuestion(_, question) if is_of_the_task(question.job));
+        self.registry.task_mut(task).ends_workers = true;
+        if is_answer {
+            self.try_another(turn, program, id, true);
+        }
+    }
+
+    /// Whether the last job of the same task on a worker that has proved itself ended that worker.
+    pub(super) fn is_of_a_deadly_task(&self, id: JobId) -> bool {
+        let task = self.jobs.get(id).and_then(|job| job.task);
+        task.is_some_and(|task| self.registry.task(task).ends_workers)
     }
 
     /// The version is tried with another worker.
@@ -121,6 +140,15 @@ impl Core {
             _ => return self.try_another(turn, program, id, false),
         };
         self.answer(turn, program, why);
+    }
+
+    /// An idle worker for a job that decides whether a new version is to blame: also one that is kept for short jobs, because until then
+    /// no worker that ends is replaced.
+    pub(super) fn slot_to_find_out(&self, program: ProgramIndex, job: JobId) -> Option<SlotIndex> {
+        self.in_question_by(job)?;
+        let slots = &self.programs[program];
+        let idle = slots.open.iter().chain(slots.open_reserved.iter()).filter(|(load, _)| *load == 0);
+        idle.map(|(_, slot)| *slot).find(|slot| self.promise_to(*slot, job).is_some())
     }
 
     /// When the first question is given up.

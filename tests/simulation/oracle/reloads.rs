@@ -6,6 +6,7 @@ use super::{Failure, Oracle, demand};
 use offload_core::action::{Notice, ReloadEnd};
 use offload_core::event::Event;
 use offload_core::ids::{Mono, ProgramIndex, Version, WorkerId};
+use std::collections::BTreeSet;
 
 /// What became of the reloads that were asked for.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(super) struct ReloadBook {
     is_taken_back: bool,
     /// One was answered before the workers of the other version were gone.
     may_linger: bool,
+    /// Tasks of which a job may have ended a worker that had proved itself. The core forgets that when one is done well.
+    deadly: BTreeSet<String>,
 }
 
 /// What is known of the file on disk from which a program is started.
@@ -46,7 +49,17 @@ impl ReloadBook {
             has_been_asked: false,
             is_taken_back: false,
             may_linger: false,
+            deadly: BTreeSet::new(),
         }
+    }
+
+    pub(super) fn may_be_deadly(&self, task: &str) -> bool {
+        self.deadly.contains(task)
+    }
+
+    /// A worker has ended in a job of this task, and may have proved itself before.
+    pub(super) fn note_deadly(&mut self, task: String) {
+        self.deadly.insert(task);
     }
 
     pub(super) fn asked(&mut self, version: Version) {

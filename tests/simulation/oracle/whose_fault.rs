@@ -93,9 +93,10 @@ impl Oracle {
         }
     }
 
-    /// A job that a version waits for was to blame for the end of a worker that had proved itself.
+    /// A job of the task that a version waits for was to blame for the end of a worker that had proved itself.
     pub(super) fn judge_answer(&self, end: EndOfWorker, actions: &[Action]) -> Result<(), Failure> {
-        let asked = self.questions.open.iter().find(|(_, it)| it.is_certain && end.job == it.job);
+        let is_asked = |it: &Question| it.is_certain && self.are_of_one_task(end.job, it.job);
+        let asked = self.questions.open.iter().find(|(program, it)| **program == end.program && is_asked(it));
         let Some((program, _)) = asked.filter(|_| end.is_certain) else { return Ok(()) };
         demand(goes_on(*program, actions), RULE, || format!("{:?} is to blame, and not the version", end.job))
     }
@@ -122,15 +123,23 @@ impl Oracle {
         let ended = match event {
             Some(Event::Exited { worker, .. }) => self.workers.get(worker).map(|book| (*worker, book)),
             // One that hangs in the kernel is given up at a tick.
-            _ => return demand(asked.job == Some(id), RULE, || format!("nobody asked for {id}")),
+            _ => {
+                let is_right = self.are_of_one_task(asked.job, Some(id));
+                return demand(is_right, RULE, || format!("nobody asked for {id}"));
+            }
         };
         let is_right = ended.is_some_and(|(worker, book)| {
             let had_it = book.started.contains(&id) || book.is_liar;
             had_it && !self.reloads.is_surely_unproven(book.program, worker)
         });
-        demand(asked.job == Some(id) && is_right, RULE, || {
+        demand(self.are_of_one_task(asked.job, Some(id)) && is_right, RULE, || {
             format!("{id} acquits program {program}, which asked for {asked:?}: {ended:?}")
         })
+    }
+
+    fn are_of_one_task(&self, one: Option<JobId>, other: Option<JobId>) -> bool {
+        let task = |job: Option<JobId>| self.jobs.get(&job?).map(|job| &job.task);
+        task(one).is_some() && task(one) == task(other)
     }
 
     /// Whether a worker lives that was there before the reload, and could show what a job does to it.

@@ -451,7 +451,13 @@ impl Oracle {
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
         let is_unasked = !(book.is_asked || book.is_gone);
         let is_unproven = !is_start && is_unasked && self.reloads.is_unproven(program, worker);
-        let has_failed = (is_failed_start || is_of_no_use || is_unproven) && !is_on_trial;
+        let task = end.and_then(|end| self.jobs.get(&end.job?)).map(|job| job.task.clone());
+        let may_be_excused = task.as_ref().is_some_and(|task| self.reloads.may_be_deadly(task));
+        if !self.reloads.is_surely_unproven(program, worker) {
+            task.into_iter().for_each(|task| self.reloads.note_deadly(task));
+        }
+        let counts = is_unproven && !may_be_excused;
+        let has_failed = (is_failed_start || is_of_no_use || counts) && !is_on_trial;
         self.starts.died(now, program, has_failed, is_of_no_use);
         match is_unasked {
             true if is_on_trial && is_start => {
@@ -461,9 +467,10 @@ impl Oracle {
             false if is_on_trial && !is_start && !is_for_a_job => {
                 end.map_or(Duty::Nothing, |end| Duty::MayJudge(EndOfWorker { is_certain: false, ..end }))
             }
-            true if !is_start && self.reloads.is_surely_unproven(program, worker) => {
-                Duty::CountFailure(program)
-            }
+            true if !is_start && self.reloads.is_surely_unproven(program, worker) => match may_be_excused {
+                true => Duty::Nothing,
+                false => Duty::CountFailure(program),
+            },
             true if !is_unproven && !is_start => end.map_or(Duty::Nothing, Duty::Acquit),
             _ => Duty::Nothing,
         }

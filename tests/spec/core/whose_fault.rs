@@ -146,6 +146,75 @@ fn a_job_that_is_cancelled_before_it_has_shown_anything_makes_no_version_fail() 
     assert_eq!(of_version(&pool, 0).len(), 1, "the old worker still has its job");
 }
 
+/// It is enough to know that such jobs end workers that work.
+#[test]
+fn another_job_of_the_same_task_that_ends_an_old_worker_answers_the_question_too() {
+    let mut pool = on_trial(3, 0);
+    let guilty = in_question(&mut pool);
+    let other = pool.submit("sum");
+    wait_for_a_worker(&mut pool, other);
+    pool.crash_the_worker_running(other);
+    assert!(is_told_of(&pool, other) && pool.reloads.is_empty(), "{:?}", pool.reloads);
+    let tried = of_version(&pool, 1);
+    assert_eq!(tried.len(), 1);
+    pool.wait(MS);
+    let given = [guilty, other].map(|job| pool.worker_with(job));
+    assert!(given.iter().flatten().all(|worker| !tried.contains(worker)), "{given:?}");
+    pool.wait(Duration::from_secs(3));
+    assert_eq!(pool.reloads.len(), 0, "the others have their jobs");
+    [guilty, other].into_iter().for_each(|job| pool.event(Event::Cancel { job }));
+    pool.wait(Duration::from_secs(60));
+    assert_eq!(pool.reloads, [ReloadEnd::Done], "it has lived long enough without such a job");
+}
+
+/// Until it is done no worker that ends is replaced.
+#[test]
+fn a_job_in_question_does_not_wait_for_a_worker_that_is_kept_for_short_jobs() {
+    let mut pool = PoolUnderTest::slots(2);
+    for (task, run) in [("sum", Duration::from_secs(1)), ("charge", MS)] {
+        for _ in 0..5 {
+            let job = pool.submit(task);
+            pool.start(job);
+            pool.finish_after(job, run);
+        }
+    }
+    pool.event(Event::Reload { version: 1 });
+    let guilty = pool.submit("sum");
+    let tried = pool.start(guilty);
+    assert_eq!(pool.workers[&tried].version, 1);
+    let other = pool.submit("sum");
+    assert!(pool.worker_with(other).is_some());
+    let short = pool.submit("charge");
+    pool.run(short);
+    let waiting = pool.submit("sum");
+    assert_eq!(pool.worker_with(waiting), None, "the other worker is kept for short jobs");
+    pool.exit(tried, Exit::Signal(11));
+    assert!(pool.worker_with(guilty).is_some(), "it is given a worker at once");
+}
+
+/// One client whose jobs end every worker had kept everybody else out after a reload.
+#[test]
+fn a_task_that_ends_old_workers_counts_nothing_against_those_that_were_started_since() {
+    let mut pool = on_trial(2, 0);
+    let tried = pool.workers.iter().find(|(_, worker)| worker.version == 1).map(|(tried, _)| *tried);
+    pool.exit(tried.expect("one is on trial"), Exit::Code(7));
+    let crash = |pool: &mut PoolUnderTest| {
+        let guilty = pool.submit_with("sum", |request| request.attempts = Some(1));
+        wait_for_a_worker(pool, guilty);
+        pool.crash_the_worker_running(guilty);
+        assert_eq!(pool.outcome(guilty), Some(WorkerCrashed));
+    };
+    for number in 0..12 {
+        crash(&mut pool);
+        assert!(!pool.core.refuses(0) && pool.core.failed_starts(0) == 0, "after {number}");
+    }
+    let innocent = pool.submit("charge");
+    wait_for_a_worker(&mut pool, innocent);
+    pool.run(innocent);
+    pool.wait(MS);
+    assert_eq!(pool.workers.len(), 2, "one has proved itself, so the other slot is filled");
+}
+
 #[test]
 fn a_version_whose_workers_all_end_is_taken_back_though_the_jobs_end_others_too() {
     let workers = TRIAL_WORKERS_MAX as usize + 1;
@@ -162,6 +231,11 @@ fn a_version_whose_workers_all_end_is_taken_back_though_the_jobs_end_others_too(
             wait_for_a_worker(&mut pool, guilty);
             pool.crash_the_worker_running(guilty);
             assert!(is_told_of(&pool, guilty));
+            // Until an old worker has done such a job, none is given to the one on trial.
+            let well = pool.submit("sum");
+            wait_for_a_worker(&mut pool, well);
+            assert_eq!(pool.workers[&pool.worker_with(well).expect("an old one")].version, 0);
+            pool.run(well);
         }
     }
     pool.wait(MS);
