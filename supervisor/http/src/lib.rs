@@ -90,6 +90,7 @@ mod sys;
 mod tls;
 mod traffic;
 mod transport;
+mod turns;
 
 pub use access_log::{AccessLog, AccessLogFormat};
 pub use body::{Body, BodyError, BrokenOff, Produce, RequestBody};

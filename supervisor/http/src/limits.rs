@@ -49,7 +49,14 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_millis(1);
 /// Steps of TLS handshakes in one turn of the loop, however short they are. A handshake has two or three.
 pub const HANDSHAKE_STEPS: usize = 8;
 
-/// TLS sessions that clients may continue with a new connection, without the dear part of a handshake. The oldest ones are forgotten.
+/// Time of one turn of the loop in which documents are written, such as lists of jobs, for all clients of a server together. One that has
+/// begun is finished: a page of 1,000 jobs takes some milliseconds.
+pub const DOCUMENT_TIME: Duration = Duration::from_millis(1);
+
+/// Documents in one turn of the loop, however short they are.
+pub const DOCUMENT_STEPS: usize = 32;
+
+/// TLS sessions that clients may continue with a new connection, without the expensive part of a handshake. The oldest ones are forgotten.
 pub const TLS_SESSIONS: usize = 256;
 
 /// Bytes of answers that are encrypted and not written yet, of one connection.

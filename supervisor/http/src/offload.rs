@@ -13,6 +13,7 @@ use crate::ended::{Failure, Output, finished};
 use crate::request::Remote;
 use crate::rooms::Rooms;
 use crate::run::Run;
+use crate::turns::{Place, Turns};
 use bytes::Bytes;
 use http::header::HeaderName;
 use offload_event_loop::LoopHandle;
@@ -28,7 +29,7 @@ use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The id of the job, in a response.
 pub(crate) const JOB: HeaderName = HeaderName::from_static("offload-job");
@@ -46,6 +47,7 @@ pub struct RequestContext {
     pub(crate) asker: Rc<Asker>,
     pub(crate) cancels_on_disconnect: bool,
     pub(crate) rooms: Rc<Rooms>,
+    pub(crate) documents: Rc<Turns>,
 }
 
 /// The input of a job: bytes, or the body of a request.
@@ -110,6 +112,16 @@ impl RequestContext {
     /// The supervisor, for everything else: its state, its tasks, other jobs.
     pub fn service(&self) -> &Service {
         &self.service
+    }
+
+    /// Writes a document when it is its turn: however many are asked for, the loop does other things between them.
+    pub(crate) async fn in_turn<T>(&self, write: impl FnOnce() -> T) -> T {
+        let place = Rc::new(Place::default());
+        poll_fn(|context| self.documents.poll(&place, context)).await;
+        let begun = Instant::now();
+        let document = write();
+        self.documents.spend(begun.elapsed());
+        document
     }
 
     /// A session of this request's client, and where its later answers arrive.

@@ -16,7 +16,7 @@ use crate::connection::{Answer, serve};
 use crate::cors::Cors;
 use crate::guard::Violation;
 use crate::guesses::Guesses;
-use crate::limits::CONNECTIONS_MAX;
+use crate::limits::{CONNECTIONS_MAX, DOCUMENT_STEPS, DOCUMENT_TIME};
 use crate::line::Line;
 use crate::listen::{Address, Bound, Listener};
 use crate::offload::RequestContext;
@@ -29,6 +29,7 @@ use crate::rooms::Rooms;
 use crate::router::{BadPattern, Found, Router};
 use crate::tls::{Acceptor, BadTls, Session, Tls};
 use crate::traffic::Traffic;
+use crate::turns::{Most, Turns};
 use askers::LastAsker;
 use crowd::Crowds;
 use http::Method;
@@ -49,6 +50,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
+
+const DOCUMENTS: Most = Most { steps: DOCUMENT_STEPS, time: DOCUMENT_TIME };
 
 /// Decides whether a request is answered.
 type Check = Rc<dyn Fn(&Parts, Remote) -> Result<(), Problem>>;
@@ -87,6 +90,7 @@ struct Inner {
     tls: RefCell<Option<Acceptor>>,
     /// For bodies that wait for memory.
     rooms: Rc<Rooms>,
+    documents: Rc<Turns>,
     /// Dropped when it is draining and the last connection has ended.
     until_done: RefCell<Option<Box<dyn Any>>>,
 }
@@ -142,6 +146,7 @@ impl Server {
             edge: RefCell::default(),
             tls: RefCell::default(),
             rooms: Rc::default(),
+            documents: Turns::new(handle, DOCUMENTS),
             until_done: RefCell::default(),
         }));
         let me = Rc::downgrade(&server.0);

@@ -14,8 +14,6 @@
 mod session;
 #[cfg(feature = "tls")]
 mod session;
-#[cfg(feature = "tls")]
-mod turns;
 
 pub(crate) use session::{Acceptor, Session};
 

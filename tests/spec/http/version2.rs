@@ -348,6 +348,28 @@ fn answers_that_are_not_read_are_bounded_for_each_connection() {
     assert_eq!((heard, peer.block), (Some(Heard::Response(2 * REQUESTS + 1)), OK));
 }
 
+/// A page of a thousand jobs takes some milliseconds, and all that came at once were written in one turn.
+#[test]
+fn between_long_documents_the_loop_does_other_things() {
+    const REQUESTS: u32 = 60;
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let jobs = http.daemon.run(&["map", "echo", "--range", "1-1000"]);
+    assert_eq!(jobs.ok().text().lines().count(), 1000);
+    let turns = || http.daemon.status()["event_loop"]["iterations"].as_u64().expect("a number");
+    let mut peer = Peer::greeted(&http);
+    let request = peer.request("GET", "/v1/jobs", &[]);
+    let streams = (0..REQUESTS).map(|number| 2 * number + 1);
+    let all: Vec<u8> =
+        streams.flat_map(|stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &request)).collect();
+    let before = turns();
+    peer.write(&all);
+    for _ in 0..REQUESTS {
+        assert!(matches!(peer.hear(), Heard::Response(_)));
+    }
+    let turns = turns() - before;
+    assert!(turns >= u64::from(REQUESTS) / 2, "{REQUESTS} documents in {turns} turns");
+}
+
 /// It is up to a client when an HTTP/2 connection ends, but not what it learns until then.
 #[test]
 fn behind_ten_wrong_tokens_the_right_one_is_not_looked_at() {

@@ -10,15 +10,16 @@ use http::Method;
 use offload_protocol::messages::{DeadLetterAction, View};
 
 pub(super) fn mount(server: &Server) {
-    server.get("/v1/dead", |request, context| async move { list(View::Dead, &request, &context) });
+    server.get("/v1/dead", |request, context| async move { list(View::Dead, &request, &context).await });
     let routes = [
         (Method::GET, "/v1/dead/{id}", DeadLetterAction::Show),
         (Method::DELETE, "/v1/dead/{id}", DeadLetterAction::Drop),
         (Method::POST, "/v1/dead/{id}/retry", DeadLetterAction::Retry),
     ];
     for (method, path, action) in routes {
-        let handler =
-            move |request: Request, context: RequestContext| async move { act(action, &request, &context) };
+        let handler = move |request: Request, context: RequestContext| async move {
+            context.in_turn(|| act(action, &request, &context)).await
+        };
         server.route(method, path, handler).expect("the path of a route");
     }
 }

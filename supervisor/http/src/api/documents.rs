@@ -14,8 +14,12 @@ use std::time::{Duration, Instant};
 const LAG_MAX: Duration = Duration::from_millis(250);
 
 pub(super) fn mount(server: &Server) {
-    server.get("/v1/status", |_, context| async move { document(context.service().status()) });
-    server.get("/v1/tasks", |_, context| async move { document(context.service().tasks()) });
+    server.get("/v1/status", |_, context| async move {
+        context.in_turn(|| document(context.service().status())).await
+    });
+    server.get("/v1/tasks", |_, context| async move {
+        context.in_turn(|| document(context.service().tasks())).await
+    });
     server.get("/v1/tasks/{task}", |request, context| async move { task(&request, &context) });
     server.get("/healthz", |_, _| async { "ok\n" });
     server.get("/readyz", |_, context| async move { readiness(&context).await });

@@ -19,8 +19,9 @@ use serde::Serialize;
 use serde_json::json;
 
 pub(super) fn mount(server: &Server) {
-    server.get("/v1/jobs", |request, context| async move { list(View::Jobs, &request, &context) });
-    server.get("/v1/workers", |request, context| async move { list(View::Workers, &request, &context) });
+    server.get("/v1/jobs", |request, context| async move { list(View::Jobs, &request, &context).await });
+    server
+        .get("/v1/workers", |request, context| async move { list(View::Workers, &request, &context).await });
     server.get("/v1/jobs/{id}", |request, context| {
         // While it waits, nothing of the request is kept.
         let (id, wait) = (id(&request), request.query("wait"));
@@ -44,7 +45,7 @@ async fn show(id: &str, wait: Option<String>, context: &RequestContext) -> Resul
             drop(answers.next_within(&context.clock, wait).await);
         }
     }
-    Ok(Json(document(id, context)?).into_response())
+    context.in_turn(|| Ok(Json(document(id, context)?).into_response())).await
 }
 
 /// Waits for the end of a job. False if there is nothing to wait for: it has ended, or there is no such job.
@@ -159,7 +160,11 @@ fn cancel(request: &Request, context: &RequestContext) -> Result<Response, Failu
 }
 
 /// `{"rows": [...], "next": "..."}`: `?after=` is the `next` of the page before, `?limit=` the most rows, `?label=` of jobs.
-pub(super) fn list(view: View, request: &Request, context: &RequestContext) -> Result<Response, Failure> {
+pub(super) async fn list(
+    view: View,
+    request: &Request,
+    context: &RequestContext,
+) -> Result<Response, Failure> {
     let after = request.query("after").unwrap_or_default();
     let label = request.query("label").unwrap_or_default();
     let limit = match request.query("limit") {
@@ -169,9 +174,9 @@ pub(super) fn list(view: View, request: &Request, context: &RequestContext) -> R
         None => PAGE_ROWS_MAX,
     };
     let write = |row: Row| Some(serde_json::to_value(row).unwrap_or_default());
-    let page = context.service().page(view, &label, &after, limit.max(1), write);
-    match page {
+    let page = || match context.service().page(view, &label, &after, limit.max(1), write) {
         Ok(page) => Ok(Json(json!({"rows": page.rows, "next": page.next})).into_response()),
         Err(error) => Err(Failure::refused(&error)),
-    }
+    };
+    context.in_turn(page).await
 }

@@ -14,10 +14,10 @@
 //! nothing. A client may continue an earlier session (the last [`TLS_SESSIONS`] ones), which saves the dear part of the handshake; it may
 //! not send a request with the first packet (0-RTT), because that could be sent again by anybody.
 
-use super::turns::{Place, Turns};
 use super::{BadTls, Tls, TlsVersion};
-use crate::limits::{HANDSHAKE_MAX, HEAD_COST, TLS_SESSIONS, TLS_WRITE};
+use crate::limits::{HANDSHAKE_MAX, HANDSHAKE_STEPS, HANDSHAKE_TIME, HEAD_COST, TLS_SESSIONS, TLS_WRITE};
 use crate::socket::Socket;
+use crate::turns::{Most, Place, Turns};
 use offload_event_loop::LoopHandle;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -77,6 +77,8 @@ fn unusable(error: &Error) -> BadTls {
     }
 }
 
+const HANDSHAKES: Most = Most { steps: HANDSHAKE_STEPS, time: HANDSHAKE_TIME };
+
 /// Makes sessions, for the connections of one server.
 pub(crate) struct Acceptor {
     tls: Tls,
@@ -85,7 +87,7 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     pub(crate) fn new(tls: &Tls, handle: &LoopHandle) -> Acceptor {
-        Acceptor { tls: tls.clone(), turns: Turns::new(handle) }
+        Acceptor { tls: tls.clone(), turns: Turns::new(handle, HANDSHAKES) }
     }
 
     /// The server's side of a new connection.

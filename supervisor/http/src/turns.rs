@@ -1,14 +1,14 @@
-//! How much of each turn of the loop handshakes may have, all connections of a server together.
+//! How much of each turn of the loop costly work of one kind may have, all connections of a server together: handshakes, and long
+//! documents.
 //!
 //! ```text
-//!   a step of a handshake --- nobody waits, and there is time left ---> it is computed, and what it took is spent
+//!   a step of such work ----- nobody waits, and there is time left ---> it is computed, and what it took is spent
 //!      |                                                                     |
 //!      '--- otherwise ---> waits, first come, first served <-----------------' the next one, while there is time left
 //!                             ^
 //!                             '--- the next turn of the loop: nothing is spent yet
 //! ```
 
-use crate::limits::{HANDSHAKE_STEPS, HANDSHAKE_TIME};
 use offload_event_loop::LoopHandle;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,9 +16,17 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+/// What one turn of the loop may have; a step that has begun is finished.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    pub(crate) steps: usize,
+    pub(crate) time: Duration,
+}
+
 /// See the module's documentation.
-pub(super) struct Turns {
+pub(crate) struct Turns {
     handle: LoopHandle,
+    most: Most,
     /// In this turn of the loop.
     steps: Cell<usize>,
     time: Cell<Duration>,
@@ -27,9 +35,9 @@ pub(super) struct Turns {
     is_renewed_later: Cell<bool>,
 }
 
-/// Of one connection among those that wait.
+/// Of one connection, or request, among those that wait.
 #[derive(Default)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// While it waits.
     waker: RefCell<Option<Waker>>,
     /// It need not wait any longer.
@@ -37,9 +45,10 @@ pub(super) struct Place {
 }
 
 impl Turns {
-    pub(super) fn new(handle: &LoopHandle) -> Rc<Turns> {
+    pub(crate) fn new(handle: &LoopHandle, most: Most) -> Rc<Turns> {
         Rc::new(Turns {
             handle: handle.clone(),
+            most,
             steps: Cell::new(0),
             time: Cell::new(Duration::ZERO),
             waiting: RefCell::default(),
@@ -49,7 +58,7 @@ impl Turns {
 
     /// Whether this connection may compute one step now; then [`Turns::spend`] is told what it took. If not, its task is woken when it
     /// may.
-    pub(super) fn poll(self: &Rc<Turns>, place: &Rc<Place>, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(self: &Rc<Turns>, place: &Rc<Place>, context: &Context<'_>) -> Poll<()> {
         if place.is_called.take() {
             return Poll::Ready(());
         }
@@ -67,7 +76,7 @@ impl Turns {
     }
 
     /// A step took so long.
-    pub(super) fn spend(self: &Rc<Turns>, time: Duration) {
+    pub(crate) fn spend(self: &Rc<Turns>, time: Duration) {
         self.steps.set(self.steps.get() + 1);
         self.time.set(self.time.get() + time);
         self.renew_later();
@@ -77,7 +86,7 @@ impl Turns {
     }
 
     fn has_time(&self) -> bool {
-        self.steps.get() < HANDSHAKE_STEPS && self.time.get() < HANDSHAKE_TIME
+        self.steps.get() < self.most.steps && self.time.get() < self.most.time
     }
 
     /// Calls the connection that has waited longest.
@@ -117,12 +126,14 @@ mod tests {
     use offload_event_loop::EventLoop;
     use std::future::poll_fn;
 
+    const MOST: Most = Most { steps: 8, time: Duration::from_millis(1) };
+
     /// So many connections ask for one step each, which takes `time`. Returns in which turn of the loop each of them had it, in the
     /// order in which they asked; those that `leave` says are gone before.
     fn turns_of(count: usize, time: Duration, leave: impl Fn(usize) -> bool) -> Vec<Option<u64>> {
         let mut event_loop = EventLoop::new().unwrap();
         let handle = event_loop.handle().clone();
-        let turns = Turns::new(&handle);
+        let turns = Turns::new(&handle, MOST);
         let had = Rc::new(RefCell::new(vec![None; count]));
         let mut leaving = Vec::new();
         for number in 0..count {
@@ -149,15 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn cheap_steps_are_counted_and_dear_ones_come_one_by_one() {
-        assert_eq!(most_in_one_turn(&turns_of(100, Duration::ZERO, |_| false)), HANDSHAKE_STEPS);
-        assert_eq!(most_in_one_turn(&turns_of(20, HANDSHAKE_TIME, |_| false)), 1);
-        assert_eq!(most_in_one_turn(&turns_of(20, HANDSHAKE_TIME / 2, |_| false)), 2);
+    fn cheap_steps_are_counted_and_expensive_ones_come_one_by_one() {
+        assert_eq!(most_in_one_turn(&turns_of(100, Duration::ZERO, |_| false)), MOST.steps);
+        assert_eq!(most_in_one_turn(&turns_of(20, MOST.time, |_| false)), 1);
+        assert_eq!(most_in_one_turn(&turns_of(20, MOST.time / 2, |_| false)), 2);
     }
 
     #[test]
     fn each_has_its_step_in_the_order_of_asking_and_those_that_left_hold_nobody_up() {
-        let had = turns_of(60, HANDSHAKE_TIME, |number| number % 3 == 2);
+        let had = turns_of(60, MOST.time, |number| number % 3 == 2);
         let stayed: Vec<_> = had.iter().enumerate().filter(|(number, _)| number % 3 != 2).collect();
         assert!(stayed.iter().all(|(_, turn)| turn.is_some()), "{had:?}");
         assert!(stayed.is_sorted_by_key(|(_, turn)| **turn), "{had:?}");
