@@ -9,7 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use tempfile::TempDir;
-use tests::harness::{Daemon, Ran, command, copy_for_anybody, private_folder, run, write_executable};
+use tests::harness::{
+    Daemon, PATIENCE, Ran, command, copy_for_anybody, private_folder, run, write_executable,
+};
 
 /// What is typed, the exit code, and what the answer has to say. `FOLDER` is the folder of [`files`].
 type Mistake = (&'static str, i32, &'static [&'static str]);
@@ -232,6 +234,13 @@ fn what_another_user_owns_is_said_to_be_his() {
         "{}",
         ran.stderr
     );
+    // If its permissions let him in, he is turned away all the same, and the log says so.
+    set_permissions(daemon.socket.parent().unwrap(), Permissions::from_mode(0o711)).unwrap();
+    set_permissions(&daemon.socket, Permissions::from_mode(0o666)).unwrap();
+    let ran = as_nobody(&["--socket", daemon.socket.to_str().unwrap(), "status"]);
+    assert_ne!(ran.code, 0, "{ran:#?}");
+    let is_told = |line: &str| line.contains("a client of another user was turned away at the local socket");
+    daemon.stderr.find(is_told, PATIENCE).expect("a line in the log");
     let ran = as_nobody(&["--config", secret.to_str().unwrap(), "run", "echo", "x"]).code(2);
     assert!(ran.stderr.contains("secret.toml: Permission denied"), "{}", ran.stderr);
     let socket = folder.path().join("o.sock");

@@ -39,6 +39,17 @@ pub(super) enum ClientRole {
 
 impl Front {
     pub(super) fn accept(&mut self) {
+        let turned_away =
+            |front: &Front| front.listener.as_ref().map_or(0, |(listener, _)| listener.other_users());
+        let before = turned_away(self);
+        self.accept_some();
+        if turned_away(self) > before {
+            let log = self.service.log();
+            log.warn(format_args!("a client of another user was turned away at the local socket, unread"));
+        }
+    }
+
+    fn accept_some(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some((listener, watcher)) = &self.listener else { return };
             let watcher = *watcher;
