@@ -42,9 +42,13 @@
 //!
 //! A shell that has several requests and answers at once may settle once for all of them (`drive.rs`).
 //!
-//! What the core guarantees: each accepted job ends exactly once; a job is started at most once unless its task is
-//! idempotent or its submitter allowed several attempts; an outcome blames only a job that ran when its worker ended; there are never more processes than slots and
-//! spare, one more of each program during a reload, and a few that hang in the kernel; nothing that a worker sends can make the core panic.
+//! What the core guarantees:
+//!
+//! - Each accepted job ends exactly once.
+//! - A job is started at most once unless its task is idempotent or its submitter allowed several attempts.
+//! - An outcome blames only a job that ran when its worker ended.
+//! - There are never more processes than slots and spare, one more of each program during a reload, and a few that hang in the kernel.
+//! - Nothing that a worker sends can make the core panic.
 //!
 //! The time for an event grows with the logarithm of the number of jobs. An event that changes the workers or what they
 //! offer may look at all slots, and at all jobs that wait for an unknown task.

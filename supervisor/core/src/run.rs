@@ -116,13 +116,13 @@ impl Core {
     }
 
     /// The attempt that a worker names, if it is the one that runs there. Otherwise the worker breaks the protocol
-    /// and is killed. `deed` is the verb for the error message.
+    /// and is killed. `verb` is for the error message.
     pub(super) fn running_as_named(
         &mut self,
         turn: &mut Turn<'_>,
         worker: WorkerId,
         (id, attempt): (JobId, u32),
-        deed: &str,
+        verb: &str,
     ) -> Option<(SlotIndex, Running)> {
         let slot = self.slot_of(worker)?;
         if !self.slots[slot].is_trusted() {
@@ -137,7 +137,7 @@ impl Core {
         let running = load.and_then(|load| load.answerable(id)).copied();
         let named = running.filter(|running| running.attempt == attempt);
         if named.is_none() {
-            let message = format!("{deed} a job out of turn (attempt {attempt})");
+            let message = format!("{verb} a job out of turn (attempt {attempt})");
             self.doubt_named(slot, id);
             self.on_violation(turn, worker, message);
         }

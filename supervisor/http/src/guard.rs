@@ -10,8 +10,9 @@
 //!                                                '---------------------> Head
 //! ```
 //!
-//! The rules are those of RFC 9112, without the freedoms that it gives to recipients: lines end with CR and LF, there is one
-//! `Host` and one length, `chunked` is the only coding, and a target is a path (or `*`). This is a pure state machine: it knows no
+//! The rules are stricter than RFC 9112, which lets recipients tolerate some of this: lines end with CR and LF, there is one `Host` and
+//! one length, `chunked` is the only coding, and a target is a path (or `*`). A whole URL as the target, which is for proxies, is refused
+//! although a server should accept it: it would be a second name beside `Host`. This is a pure state machine: it knows no
 //! socket, and any bytes in any portions are legal input.
 
 use crate::limits::{

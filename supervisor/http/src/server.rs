@@ -228,7 +228,7 @@ impl Server {
     ) {
         let callback = Rc::new(callback);
         let handler = move |request: Request, context: RequestContext| {
-            let (slot, callback) = (Rc::new(Slot::default()), Rc::clone(&callback));
+            let (slot, callback) = (Rc::new(PendingReply::default()), Rc::clone(&callback));
             let replier = Replier(Rc::clone(&slot));
             context.handle.next_tick(move |cx| callback(request, replier, cx));
             poll_fn(move |cx| slot.poll(cx.waker()))
@@ -446,16 +446,16 @@ fn client_key(remote: Remote) -> ClientKey {
 }
 
 /// Replies to one request. If it is dropped without a reply, the client gets a problem with status 500.
-pub struct Replier(Rc<Slot>);
+pub struct Replier(Rc<PendingReply>);
 
 #[derive(Default)]
-struct Slot {
+struct PendingReply {
     response: RefCell<Option<Response>>,
     is_dropped: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Slot {
+impl PendingReply {
     fn poll(&self, waker: &Waker) -> Poll<Response> {
         if let Some(response) = self.response.take() {
             return Poll::Ready(response);

@@ -6,7 +6,7 @@
 //!      '--- an event (edge-triggered: once for each change) -'
 //! ```
 //!
-//! Who reads or writes much has to let others have their turn: after [`TURN_BYTES`] the socket acts as if it were not ready, until
+//! A connection that reads or writes much lets others have their turn: after [`TURN_BYTES`] the socket acts as if it were not ready, until
 //! the loop has handled everything else.
 
 use crate::limits::TURN_BYTES;

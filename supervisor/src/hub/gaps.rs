@@ -18,9 +18,9 @@
 //! time.
 //!
 //! Reading comes first after a gap of any length, and also without a gap: an answer that arrived in time counts,
-//! however late this process reads it, and however much of its output has still to be copied out of shared memory. Catching up is for transfers that need both sides: an output that has arrived
-//! in part, an input that was sent in part, a worker that was stopped together with this process. While jobs are in
-//! flight, a wait is cut into parts, so that a gap is measured in full and not only by how far it reaches beyond a
+//! however late this process reads it, and however much of its output has still to be copied out of shared memory.
+//! Catching up is for transfers that need both sides: an output that has arrived in part, an input that was sent in
+//! part, a worker that was stopped together with this process. While jobs are in flight, a wait is cut into parts, so that a gap is measured in full and not only by how far it reaches beyond a
 //! limit.
 
 use super::Hub;

@@ -157,12 +157,12 @@ impl Introductions {
         sdk
     }
 
-    /// What a task of a program says of itself.
     /// The tasks of a program say this of themselves.
     pub(super) fn describe(&mut self, program: ProgramIndex, descriptions: Descriptions) {
         self.programs.insert(program, descriptions);
     }
 
+    /// What a task of a program says of itself.
     pub(super) fn described(&self, program: ProgramIndex, task: &str) -> Option<&DescribedTask> {
         self.programs.get(&program)?.get(task)
     }

@@ -5,8 +5,7 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
-use crate::limits::FAILED_START_LINES_MAX;
-use crate::limits::START_FAILED_EVERY;
+use crate::limits::{FAILED_START_LINES_MAX, START_FAILED_EVERY};
 use crate::log::{Level, LineKind};
 use crate::workers::{Captured, OutputStream, escape_line};
 use offload_core::action::Notice;

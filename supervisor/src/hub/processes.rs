@@ -13,7 +13,6 @@ mod silence;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::limits::{LAST_TURNS, PAST_PIDS_MAX};
-
 use crate::workers::{
     Captured, Confinement, Descriptor, Flushed, LinkError, OutputStream, Process, Received, StopState,
 };

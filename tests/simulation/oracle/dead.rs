@@ -18,7 +18,10 @@ impl Oracle {
     /// The jobs that they had belong to no worker now.
     pub(super) fn forget_the_dead(&mut self, now: Mono) {
         for worker in &self.gone {
-            self.workers.entry(*worker).and_modify(|book| book.is_gone = true);
+            let Some(book) = self.workers.get_mut(worker) else { continue };
+            book.is_gone = true;
+            let tasks = book.given.iter().filter_map(|job| self.jobs.get(job)).map(|job| job.task.clone());
+            tasks.for_each(|task| self.reloads.note_deadly(task));
         }
         for id in &self.live {
             let Some(job) = self.jobs.get_mut(id) else { continue };

@@ -75,6 +75,9 @@ impl Oracle {
         }
         for job in &book.given {
             self.jobs.entry(*job).and_modify(|job| job.is_doubtful = true);
+            // It may be blamed for the end of this worker, which has proved itself as far as anybody knows.
+            let task = self.jobs.get(job).map(|job| job.task.clone());
+            task.into_iter().for_each(|task| self.reloads.note_deadly(task));
         }
         if book.is_leaving {
             return Duty::Nothing;

@@ -451,10 +451,12 @@ impl Oracle {
         let is_failed_start = is_start && !book.is_leaving && !is_killed;
         let is_unasked = !(book.is_asked || book.is_gone);
         let is_unproven = !is_start && is_unasked && self.reloads.is_unproven(program, worker);
-        let task = end.and_then(|end| self.jobs.get(&end.job?)).map(|job| job.task.clone());
-        let may_be_excused = task.as_ref().is_some_and(|task| self.reloads.may_be_deadly(task));
+        // What one that has lied had begun, only it knows.
+        let had = book.started.iter().chain(&book.given).filter_map(|job| self.jobs.get(job));
+        let tasks: Vec<String> = had.map(|job| job.task.clone()).collect();
+        let may_be_excused = tasks.iter().any(|task| self.reloads.may_be_deadly(task));
         if !self.reloads.is_surely_unproven(program, worker) {
-            task.into_iter().for_each(|task| self.reloads.note_deadly(task));
+            tasks.into_iter().for_each(|task| self.reloads.note_deadly(task));
         }
         let counts = is_unproven && !may_be_excused;
         let has_failed = (is_failed_start || is_of_no_use || counts) && !is_on_trial;

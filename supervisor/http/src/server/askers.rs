@@ -28,7 +28,7 @@ struct Sign {
 }
 
 impl Inner {
-    /// Whom the jobs of this request are charged to. Who has shown no token has no name.
+    /// Whom the jobs of this request are charged to. A client that has shown no token has no name.
     ///
     /// # Errors
     /// What the client is told: what it calls itself is no name.

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Renegotiation is refused, and rustls itself ends a connection that asks for new keys over and over or sends alerts that mean
-//! nothing. A client may continue an earlier session (the last [`TLS_SESSIONS`] ones), which saves the dear part of the handshake; it may
+//! nothing. A client may continue an earlier session (the last [`TLS_SESSIONS`] ones), which saves the expensive part of the handshake; it may
 //! not send a request with the first packet (0-RTT), because that could be sent again by anybody.
 
 use super::{BadTls, Tls, TlsVersion};
