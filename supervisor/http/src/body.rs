@@ -158,9 +158,7 @@ impl RequestBody {
 #[derive(Default)]
 pub struct Body {
     content: Content,
-    /// As many bytes of it are in memory for this answer alone, and charged to nobody.
-    uncharged: usize,
-    /// The same, as its connection counts them.
+    /// The supervisor has written it for this answer alone, and it is charged to nobody: its connection counts it.
     document: Option<Document>,
     /// There is more of it than the client has asked for.
     unread: Option<Unread>,
@@ -213,12 +211,7 @@ impl Body {
 
     /// These bytes. `held` is dropped when the last of them were handed to the system, or the client is gone.
     pub fn holding(bytes: Bytes, held: impl Any) -> Body {
-        Body { uncharged: 0, ..Body::from(holding(bytes, Rc::new(held))) }
-    }
-
-    /// These bytes, which are in memory in any case.
-    pub(crate) fn shared(bytes: Bytes) -> Body {
-        Body { uncharged: 0, ..Body::from(bytes) }
+        Body::from(holding(bytes, Rc::new(held)))
     }
 
     /// What `produce` returns, of a length that nobody has to know. It is asked only when the client has room, so a client that
@@ -228,7 +221,6 @@ impl Body {
     }
 
     fn of_pieces(mut bytes: Bytes) -> Body {
-        let uncharged = bytes.len();
         let content = match bytes.len() {
             0 => Content::Empty,
             1..=PIECE => Content::Piece(bytes),
@@ -241,16 +233,13 @@ impl Body {
                 Content::Pieces { pieces, left }
             }
         };
-        Body { content, uncharged, ..Body::default() }
+        Body { content, ..Body::default() }
     }
 
-    /// False if the client has too many answers that it does not read: it is not to have this one.
-    pub(crate) fn is_let_out(&mut self, patience: &Rc<Patience>) -> bool {
-        if self.uncharged == 0 {
-            return true;
-        }
-        self.document = patience.document(self.uncharged);
-        self.document.is_some()
+    /// It is one of the documents of this connection.
+    pub(crate) fn count_document(&mut self, patience: &Rc<Patience>) {
+        let bytes = http_body::Body::size_hint(self).exact().unwrap_or(0);
+        self.document = Some(patience.document(usize::try_from(bytes).unwrap_or(usize::MAX)));
     }
 
     pub(crate) fn log(&mut self, logged: Logged) {

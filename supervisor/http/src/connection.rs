@@ -9,16 +9,13 @@ use crate::body::{Body, RequestBody};
 use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFFER};
 use crate::line::{Line, Protocol, Wire};
 use crate::patience::RequestMark;
-use crate::problem::Problem;
 use crate::request::Remote;
-use crate::respond::IntoResponse;
 use crate::server::Answering;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service as HyperService;
 use offload_event_loop::LoopHandle;
-use offload_protocol::nouns::OutcomeCode;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -188,10 +185,6 @@ impl Future for UnderWay {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = ready!(Pin::new(&mut self.answering).poll(context));
-        if !response.body_mut().is_let_out(self.mark.patience()) {
-            let detail = "answers to this client wait to be read: read those first";
-            response = Problem::new(OutcomeCode::Overloaded, detail).into_response();
-        }
         self.line.traffic().answer(response.status());
         self.line.answer_begins(response.body());
         response.body_mut().mark(Rc::clone(&self.mark));

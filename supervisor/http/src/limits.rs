@@ -127,8 +127,8 @@ pub const WRITE_BUFFER: usize = 64 << 10;
 /// all of it is read on the loop, and then copied: 64 KiB take about 0.1 ms.
 pub const SHOWN_OUTPUT_MAX: usize = 64 << 10;
 
-/// Bytes of answers of one connection that are charged to no client, such as lists, while they are not read. One of them may be longer.
-/// Over HTTP/2 there may be many.
+/// Bytes of the supervisor's own documents, such as lists, that one connection may have while they are not read; the last one may go
+/// beyond that. Nobody is charged for them, and over HTTP/2 there may be many.
 pub const DOCUMENTS_MAX: usize = 256 << 10;
 
 /// Length of the pieces in which a long output is handed on.

@@ -10,7 +10,9 @@
 use crate::body::RequestBody;
 use crate::collect::collect;
 use crate::ended::{Failure, Output, finished};
+use crate::patience::Patience;
 use crate::request::Remote;
+use crate::respond::Response;
 use crate::rooms::Rooms;
 use crate::run::Run;
 use crate::turns::{Place, Turns};
@@ -48,6 +50,8 @@ pub struct RequestContext {
     pub(crate) cancels_on_disconnect: bool,
     pub(crate) rooms: Rc<Rooms>,
     pub(crate) documents: Rc<Turns>,
+    /// Of the connection.
+    pub(crate) patience: Rc<Patience>,
 }
 
 /// The input of a job: bytes, or the body of a request.
@@ -114,14 +118,32 @@ impl RequestContext {
         &self.service
     }
 
-    /// Writes a document when it is its turn: however many are asked for, the loop does other things between them.
-    pub(crate) async fn in_turn<T>(&self, write: impl FnOnce() -> T) -> T {
+    /// Writes a document when it is its turn: however many are asked for, the loop does other things between them. While
+    /// its connection has too many that its client does not read, it is not written.
+    ///
+    /// # Errors
+    /// What `write` says.
+    pub(crate) async fn in_turn(
+        &self,
+        write: impl FnOnce() -> Result<Response, Failure>,
+    ) -> Result<Response, Failure> {
         let place = Rc::new(Place::default());
-        poll_fn(|context| self.documents.poll(&place, context)).await;
+        loop {
+            poll_fn(|context| self.patience.poll_room_for_documents(context)).await;
+            poll_fn(|context| self.documents.poll(&place, context)).await;
+            if self.patience.has_room_for_documents() {
+                break;
+            }
+            // Others of this connection had their turn meanwhile.
+            self.documents.spend(Duration::ZERO);
+        }
         let begun = Instant::now();
-        let document = write();
+        let mut written = write();
         self.documents.spend(begun.elapsed());
-        document
+        if let Ok(response) = &mut written {
+            response.body_mut().count_document(&self.patience);
+        }
+        written
     }
 
     /// A session of this request's client, and where its later answers arrive.

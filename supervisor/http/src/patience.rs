@@ -32,7 +32,7 @@ use offload_supervisor::pauses::Running;
 use pace::{Pace, Paces};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 /// The limit that a client has passed.
@@ -93,8 +93,9 @@ pub(crate) struct Patience {
     /// Bodies of answers of which there is more than was asked for: over HTTP/2 a client can keep them without the socket being
     /// full.
     unread: Paces,
-    /// Bytes of answers that are charged to nobody.
+    /// Bytes of the supervisor's own documents, and who waits until some of them were read.
     documents: Cell<usize>,
+    waits_for_documents: RefCell<Vec<Waker>>,
     /// The body of the request under way did not come in time.
     is_body_late: Cell<bool>,
     /// The end of an answer may still be with hyper.
@@ -130,6 +131,7 @@ impl Patience {
             answer: Cell::default(),
             unread: Paces::default(),
             documents: Cell::new(0),
+            waits_for_documents: RefCell::default(),
             is_body_late: Cell::new(false),
             is_unwritten: Cell::new(false),
             waits_for_end: RefCell::default(),
@@ -277,15 +279,27 @@ impl Patience {
         Unread { patience: Rc::clone(self), number: self.unread.add(pace) }
     }
 
-    /// An answer of so many bytes, which are charged to nobody, until this is dropped. None if there are too many already; one may have
-    /// any length.
-    pub(crate) fn document(self: &Rc<Patience>, bytes: usize) -> Option<Document> {
-        let all = self.documents.get().saturating_add(bytes);
-        if all > DOCUMENTS_MAX && all > bytes {
-            return None;
+    /// A document of so many bytes, until this is dropped.
+    pub(crate) fn document(self: &Rc<Patience>, bytes: usize) -> Document {
+        self.documents.set(self.documents.get().saturating_add(bytes));
+        Document { patience: Rc::clone(self), bytes }
+    }
+
+    /// Whether another document may be written.
+    pub(crate) fn has_room_for_documents(&self) -> bool {
+        self.documents.get() <= DOCUMENTS_MAX
+    }
+
+    /// The same; if not, the task is woken when there may be.
+    pub(crate) fn poll_room_for_documents(&self, context: &Context<'_>) -> Poll<()> {
+        if self.has_room_for_documents() {
+            return Poll::Ready(());
         }
-        self.documents.set(all);
-        Some(Document { patience: Rc::clone(self), bytes })
+        let mut waiting = self.waits_for_documents.borrow_mut();
+        if !waiting.iter().any(|other| other.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// It took everything that there was.

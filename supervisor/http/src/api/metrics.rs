@@ -31,7 +31,7 @@ pub(super) fn mount(server: &Server) {
     let traffic = server.traffic();
     server.get("/metrics", move |request, context| {
         let counts = traffic.counts();
-        async move { context.in_turn(|| scrape(&request, &context, counts)).await }
+        async move { context.in_turn(|| Ok(scrape(&request, &context, counts))).await }
     });
 }
 

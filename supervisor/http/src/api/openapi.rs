@@ -39,7 +39,7 @@ pub(super) fn mount(server: &Server) {
     let writer = Rc::new(Writer::default());
     server.get("/openapi.json", move |_, context| {
         let writer = Rc::clone(&writer);
-        async move { writer.document(&context).await.map(|document| json_response(Body::shared(document))) }
+        async move { writer.document(&context).await.map(|document| json_response(Body::from(document))) }
     });
 }
 

@@ -76,7 +76,7 @@ impl Page {
     }
 
     fn response(&self) -> Response {
-        let mut response = Response::new(Body::shared(self.document.clone()));
+        let mut response = Response::new(Body::from(self.document.clone()));
         response.headers_mut().clone_from(&self.headers);
         response
     }

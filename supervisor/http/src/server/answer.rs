@@ -186,6 +186,7 @@ impl Inner {
             cancels_on_disconnect: self.edge.borrow().cancels_on_disconnect,
             rooms: Rc::clone(&self.rooms),
             documents: Rc::clone(&self.documents),
+            patience: Rc::clone(body.patience()),
         };
         let request = Request { head, parameters, body, remote, client };
         catch_unwind(AssertUnwindSafe(|| handler(request, context))).map_err(|_| panicked(&self.service))
