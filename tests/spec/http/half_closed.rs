@@ -104,14 +104,15 @@ fn over_a_unix_socket_the_end_shows_at_once() {
         write!(stream, "POST /v1/tasks/sleep HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{ms}")
             .unwrap();
         stream.shutdown(Shutdown::Write).expect("a socket");
-        http.daemon.worker_running("sleep");
         stream
     };
     let mut answer = String::new();
     send("300").read_to_string(&mut answer).expect("it ends");
     let final_one = answer.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
     assert!(final_one.starts_with("HTTP/1.1 200 ") && final_one.ends_with("null"), "{answer:?}");
-    drop(send("600000"));
+    let gone = send("600000");
+    http.daemon.worker_running("sleep");
+    drop(gone);
     is_cancelled(&http, 1);
 }
 
