@@ -50,7 +50,7 @@ fn jobs_of_a_paused_task_wait_until_it_is_resumed_and_all_others_are_done() {
 fn what_runs_goes_on_and_does_not_run_again_until_the_end_of_the_pause() {
     let worker = format!("{} boot:nothing", program("faultworker").display());
     let daemon = Daemon::start(&["--workers", "2", "--worker", "builtin", "--worker", &worker]);
-    let running = detach(&daemon, &["sleep", "300"]);
+    let running = detach(&daemon, &["sleep", "2000"]);
     daemon.worker_running("sleep");
     daemon.run(&["pause"]).ok();
     assert!(daemon.run(&["status", "--json"]).ok().json()["paused"]["all"] == true);
