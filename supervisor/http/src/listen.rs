@@ -290,11 +290,12 @@ fn accept(listener: BorrowedFd<'_>) -> Result<Option<(OwnedFd, Remote)>, Errno> 
     }
 }
 
-/// Whether it is the connection that has failed, and not the attempt to accept it (accept(2)).
+/// Whether it is the connection that has failed, and is gone (accept(2)). Not those errors that may come again and again while it
+/// stays: the loop would spin.
 fn is_of_the_connection(error: Errno) -> bool {
     use rustix::io::Errno as E;
     let network = [E::NETDOWN, E::NETUNREACH, E::HOSTDOWN, E::HOSTUNREACH, E::NONET];
-    let protocol = [E::PROTO, E::NOPROTOOPT, E::OPNOTSUPP, E::PERM];
+    let protocol = [E::PROTO, E::NOPROTOOPT];
     network.contains(&error) || protocol.contains(&error)
 }
 

@@ -22,7 +22,7 @@ mod pace;
 
 use crate::limits::{
     AHEAD_TIME, BODY_IN_ALL, BODY_RATE, BODY_TIME, DOCUMENTS_MAX, GUESSES_MAX, HEAD_TIME, IDLE_TIME,
-    LINGER_TIME, READ_QUOTA, READ_TIME,
+    LINGER_TIME, READ_QUOTA, READ_TIME, STREAMS_MAX,
 };
 use crate::quiet::Quiet;
 pub(crate) use keeper::Timekeeper;
@@ -295,11 +295,20 @@ impl Patience {
         if self.has_room_for_documents() {
             return Poll::Ready(());
         }
+        // Some may be of requests that were taken back: now and then those that are left say so again.
+        if self.waits_for_documents.borrow().len() >= 2 * STREAMS_MAX as usize {
+            self.wake_for_documents();
+        }
         let mut waiting = self.waits_for_documents.borrow_mut();
         if !waiting.iter().any(|other| other.will_wake(context.waker())) {
             waiting.push(context.waker().clone());
         }
         Poll::Pending
+    }
+
+    fn wake_for_documents(&self) {
+        let waiting = self.waits_for_documents.take();
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// It took everything that there was.

@@ -201,6 +201,13 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_is_written_here_has_a_date() {
+        let raw = String::from_utf8(raw(Violation { status: 400, reason: "no" })).unwrap();
+        let date = raw.lines().find_map(|line| line.strip_prefix("date: ")).expect("a date");
+        assert!(httpdate::parse_http_date(date).is_ok(), "{date}");
+    }
+
+    #[test]
     fn a_time_to_wait_is_told_in_both_units_and_rounded_up() {
         let error = ErrorDetail {
             retry_after_ms: Some(1200),

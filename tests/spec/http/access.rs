@@ -39,6 +39,7 @@ fn a_page_of_another_site_reaches_nothing() {
     }
     let own = format!("http://{}", http.address);
     assert_eq!(http.call("echo", &[("Origin", &own), ("Sec-Fetch-Site", "same-origin")], "x").status, 200);
+    assert_eq!(http.call("echo", &[("Origin", &own), ("Sec-Fetch-Site", "cross-site")], "x").status, 403);
     // A name that an attacker's server of names lets point to this machine.
     let mut connection = http.connect();
     let request = format!("GET /healthz HTTP/1.1\r\nHost: rebound.example:{port}\r\n\r\n");

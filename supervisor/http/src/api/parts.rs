@@ -249,3 +249,14 @@ impl Produce for Parts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_of_nothing_is_a_refusal() {
+        assert!(["q=0", "Q = 0.000", "q=0."].into_iter().all(is_weight_of_nothing));
+        assert!(!["q=0.001", "q=1", "q", "x=0", "q=no"].into_iter().any(is_weight_of_nothing));
+    }
+}

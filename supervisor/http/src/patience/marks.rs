@@ -3,7 +3,6 @@
 use super::{Pace, Patience};
 use crate::limits::{BODY_QUOTA, READ_QUOTA};
 use std::rc::Rc;
-use std::task::Waker;
 use std::time::Instant;
 
 /// See [`Patience::has_unread`].
@@ -38,8 +37,7 @@ pub(crate) struct Document {
 impl Drop for Document {
     fn drop(&mut self) {
         self.patience.documents.set(self.patience.documents.get() - self.bytes);
-        let waiting = self.patience.waits_for_documents.take();
-        waiting.into_iter().for_each(Waker::wake);
+        self.patience.wake_for_documents();
     }
 }
 

@@ -5,6 +5,8 @@ use crate::limits::BODY_QUOTA;
 use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
 use offload_supervisor::pauses::RunningClock;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// After how many seconds of the loop's time each limit was found to have passed.
@@ -126,6 +128,33 @@ fn an_answer_that_is_not_taken_is_late_whatever_else_is_taken_over_its_connectio
         });
     });
     assert_eq!(late[0], (10, Late::Reader));
+}
+
+#[test]
+fn documents_wait_until_those_before_them_were_read_and_requests_that_are_gone_leave_little() {
+    let event_loop = EventLoop::new().unwrap();
+    let handle = &event_loop.handle();
+    let patience = Patience::new(&Timekeeper::new(handle, &RunningClock::new(handle)));
+    let first = patience.document(DOCUMENTS_MAX + 1);
+    let woken = Arc::new(Woken::default());
+    for _ in 0..1000 {
+        let waker = Waker::from(Arc::new(Woken::default()));
+        assert!(patience.poll_room_for_documents(&Context::from_waker(&waker)).is_pending());
+        assert!(patience.waits_for_documents.borrow().len() <= 2 * STREAMS_MAX as usize);
+    }
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(patience.poll_room_for_documents(&Context::from_waker(&waker)).is_pending());
+    drop(first);
+    assert!(woken.0.load(Relaxed) && patience.has_room_for_documents());
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 #[test]
