@@ -295,6 +295,22 @@ impl Hub {
         }
     }
 
+    /// Refuses a job before its input of `input_bytes` has come, if it would be refused now. Room for the input is not looked at.
+    ///
+    /// # Errors
+    /// Why; it is counted like any refusal.
+    pub(crate) fn refuse_early(&mut self, mut job: Job, input_bytes: u64) -> Result<(), ErrorDetail> {
+        if !self.inbox.is_empty() || self.records.has_ended_charges() {
+            self.drain_inbox();
+        }
+        self.settle();
+        job.has_room = true;
+        let mut request = job.take_request(false);
+        request.input_bytes = input_bytes;
+        let verdict = self.core.why_refused(self.time.advance(), &request).map_or(Ok(()), Err);
+        verdict.inspect_err(|error| self.refused(error.code))
+    }
+
     /// Counts a job that was refused before it reached the hub.
     pub(crate) fn refused(&mut self, code: OutcomeCode) {
         self.handle_event(Event::Refused { code });

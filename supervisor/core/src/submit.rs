@@ -52,6 +52,12 @@ impl Core {
         }
     }
 
+    /// Why a job would be refused now, for a shell that asks before the input comes. Nothing changes, and nothing is counted: what
+    /// has happened is to be settled before, for it may make room. A key is not looked at.
+    pub fn why_refused(&self, now: Mono, request: &JobRequest) -> Option<ErrorDetail> {
+        self.admit(now, request, None).err()
+    }
+
     /// The task, if it is known already; the error says why the job is refused.
     fn admit(
         &self,

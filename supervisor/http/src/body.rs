@@ -53,6 +53,12 @@ pub struct RequestBody {
     is_encoded: bool,
 }
 
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.mark.leave(self.incoming.left());
+    }
+}
+
 impl RequestBody {
     /// The body behind this head.
     pub(crate) fn new(head: &Parts, incoming: Incoming, mark: Rc<RequestMark>) -> RequestBody {

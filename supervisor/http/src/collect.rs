@@ -1,8 +1,9 @@
 //! Reads the body of a request into memory, as fast as there is room for it.
 //!
 //! ```text
-//!   announced --> is there room? --> its bytes, as they come --> the input of a job
-//!                   | no: the client is not read until there is, for at most ROOM_PATIENCE
+//!   announced --> would the job be accepted? --> is there room? --> its bytes, as they come --> the input of the job
+//!                   | no: refused before             | no: the client is not read until there is, for at most ROOM_PATIENCE
+//!                     anything of it is read
 //! ```
 
 use crate::body::RequestBody;
@@ -10,6 +11,7 @@ use crate::ended::Failure;
 use crate::offload::RequestContext;
 use crate::rooms::{Allowed, check_coding};
 use bytes::{Bytes, BytesMut};
+use offload_supervisor::Job;
 use offload_supervisor::limits::ROOM_PATIENCE;
 use offload_supervisor::service::Account;
 use std::future::{Future, poll_fn};
@@ -23,16 +25,28 @@ const STEP: usize = 64 << 10;
 /// How long such a body waits for more room. What it has holds up others meanwhile, perhaps those for which it waits.
 const GROWTH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reads a body into memory, as fast as there is room for it.
+/// Reads a body into memory, as fast as there is room for it. It is to be the input of `job`: if that would be refused now, the body
+/// is not read. A job with a key is not given here, as the key may be that of a job that was accepted before.
+///
+/// # Errors
+/// The body or the job is refused, or the body does not come.
 pub(crate) async fn collect(
     context: &RequestContext,
     account: &Account,
+    job: Option<&Job>,
     mut body: RequestBody,
 ) -> Result<Bytes, Failure> {
     check_coding(&body, &context.service)?;
     let allowed = Allowed::to(&body, &context.service);
     let announced = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     allowed.check(announced.unwrap_or(0), &context.service)?;
+    if let Some(job) = job {
+        let length = announced.unwrap_or(0) as u64;
+        context
+            .service
+            .refuse_early(&context.asker, job, length)
+            .map_err(|error| Failure::refused(&error))?;
+    }
     // All of it at once, or bodies that have come in part would wait for each other.
     room(context, account, announced.unwrap_or(0), ROOM_PATIENCE).await?;
     account.set_arriving(announced.unwrap_or(0) as u64);

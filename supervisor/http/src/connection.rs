@@ -8,9 +8,11 @@
 use crate::body::{Body, RequestBody};
 use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFFER};
 use crate::line::{Line, Protocol, Wire};
-use crate::patience::RequestMark;
+use crate::patience::{Left, RequestMark};
 use crate::request::Remote;
 use crate::server::Answering;
+use http::StatusCode;
+use http::header::{CONNECTION, HeaderValue};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
@@ -173,6 +175,13 @@ impl HyperService<http::Request<Incoming>> for Requests {
     }
 }
 
+/// Whether hyper ends the connection behind this answer, because so much of the body was not read. The client is told, as RFC 9112, 9.6
+/// says. The length of a body in chunks is not known: what is left of one that was too large or too late is taken for much.
+fn ends_connection(left: Left, status: StatusCode) -> bool {
+    let is_cut_short = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
+    left == Left::Much || left == Left::Little && is_cut_short
+}
+
 /// A request until its response begins.
 struct UnderWay {
     answering: Answering,
@@ -188,6 +197,9 @@ impl Future for UnderWay {
         self.line.traffic().answer(response.status());
         self.line.answer_begins(response.body());
         response.body_mut().mark(Rc::clone(&self.mark));
+        if ends_connection(self.mark.left(), response.status()) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         Poll::Ready(Ok(response))
     }
 }

@@ -9,8 +9,8 @@
 //! them curl 7.88, that take this for the failure of the request, and never look at the answer before it. So a body is not given up
 //! while it is probably about to end, or the client still has to read the answer.
 
-use crate::limits::{LINGER_TIME, STREAM_WINDOW};
-use crate::patience::Patience;
+use crate::limits::{LINGER_TIME, STREAM_WINDOW, WRITE_BUFFER};
+use crate::patience::{Left, Patience};
 use bytes::Bytes;
 use http::Version;
 use http_body::{Body as _, Frame, SizeHint};
@@ -41,6 +41,16 @@ impl Arriving {
 
     pub(crate) fn is_end_stream(&self) -> bool {
         self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    /// What hyper does over HTTP/1 when this is dropped depends on how much is left.
+    pub(crate) fn left(&self) -> Left {
+        let is_much = || self.size_hint().lower() > WRITE_BUFFER as u64;
+        match self.patience.is_some() || self.is_end_stream() {
+            true => Left::Nothing,
+            false if is_much() => Left::Much,
+            false => Left::Little,
+        }
     }
 
     pub(crate) fn poll_frame(

@@ -120,7 +120,8 @@ pub(crate) const CHUNK_COST: usize = 4 << 10;
 /// Chunks that are looked at together.
 pub(crate) const CHUNKS_AT_ONCE: usize = 32;
 
-/// Bytes of answers that wait in a connection, beside the piece that is being written.
+/// Bytes of answers that wait in a connection, beside the piece that is being written; and over HTTP/1 as many of requests that were read
+/// ahead.
 pub const WRITE_BUFFER: usize = 64 << 10;
 
 /// Length of an output that is a part of the document of its job; a longer one is only named there. To see whether it is sound JSON,

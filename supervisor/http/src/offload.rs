@@ -211,7 +211,8 @@ impl Offload {
                 Input::Bytes(bytes, media_type) => (bytes, media_type, false),
                 Input::Body(body) => {
                     let media_type = body.media_type().clone();
-                    let collected = Box::pin(collect(&context, session.account(), *body)).await?;
+                    let keyless = key.is_none().then_some(&job);
+                    let collected = Box::pin(collect(&context, session.account(), keyless, *body)).await?;
                     (collected, media_type, true)
                 }
             };

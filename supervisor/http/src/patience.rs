@@ -26,7 +26,7 @@ use crate::limits::{
 };
 use crate::quiet::Quiet;
 pub(crate) use keeper::Timekeeper;
-pub(crate) use marks::{BodyPace, Delayed, Document, RequestMark, Unread};
+pub(crate) use marks::{BodyPace, Delayed, Document, Left, RequestMark, Unread};
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
 use pace::{Pace, Paces};
@@ -172,7 +172,7 @@ impl Patience {
     pub(crate) fn request_begins(self: &Rc<Patience>) -> RequestMark {
         self.requests.set(self.requests.get() + 1);
         self.is_body_late.set(false);
-        RequestMark(Rc::clone(self))
+        RequestMark(Rc::clone(self), Cell::default())
     }
 
     /// There is no room for more requests until the one under way is answered.

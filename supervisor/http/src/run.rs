@@ -84,7 +84,7 @@ fn begin(offload: Box<Offload>, cx: &mut Context<'_>) -> Result<Stage, Failure> 
     Ok(Stage::Boxed(Box::pin(async move {
         let media_type = body.media_type().clone();
         // In a box of its own, which is gone while the job runs.
-        let bytes = Box::pin(collect(&context, &account, *body)).await?;
+        let bytes = Box::pin(collect(&context, &account, Some(&job), *body)).await?;
         // From here on the input is the job's.
         account.set_arriving(0);
         let mut waiting = submit(&context, job, (bytes, media_type), true)?;

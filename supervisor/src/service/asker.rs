@@ -92,6 +92,15 @@ impl Service {
         Reply::Refusal(why)
     }
 
+    /// Refuses a job whose input of `input_bytes` is still to come, if it would be refused now: nobody should send an input for
+    /// nothing. If it is not refused, nothing is promised. An idempotency key and room for the input are not looked at.
+    ///
+    /// # Errors
+    /// Why the job is refused. It counts like a refusal by [`Service::run`].
+    pub fn refuse_early(&self, asker: &Asker, job: &Job, input_bytes: u64) -> Result<(), ErrorDetail> {
+        self.hub().borrow_mut().refuse_early(asker.asks(job.clone(), true), input_bytes)
+    }
+
     /// Submits a job, and calls `on_end` from the event loop when it has ended, also if it ends because the [`RunningJob`] was dropped.
     /// Its output is wanted as a whole, and is not kept. A job with an idempotency key needs a [session](Service::open).
     /// `is_let_in` is that of a [`Submission`](super::Submission).

@@ -81,6 +81,47 @@ fn a_client_that_waits_for_leave_to_send_gets_it_only_if_its_body_will_be_read()
     }
 }
 
+/// Over every way in: nobody is to send an input for nothing.
+#[test]
+fn a_job_that_would_be_refused_is_refused_before_its_input_was_read() {
+    let http = HttpDaemon::start(&["--workers", "1", "--max-jobs", "1"]);
+    let mut busy: Vec<_> = (0..2).map(|_| http.connect()).collect();
+    for (number, connection) in busy.iter_mut().enumerate() {
+        connection.send("POST", "/v1/tasks/sleep", &[], b"3600000");
+        until("it is accepted", || {
+            let jobs = &http.daemon.status()["jobs"];
+            (jobs["running"] == 1 && jobs["accepted"] == number as u64 + 1).then_some(())
+        });
+    }
+    let whole = http.call("echo", &[], "x");
+    assert_eq!(whole.problem().0, 503, "{}", whole.text());
+    for ways in
+        [[("Prefer", "wait=5")], [("Prefer", "respond-async")], [("Offload-Stream", "true")], [("X", "y")]]
+    {
+        for (task, problem) in [("nothing", (404, "unknown_task".to_owned())), ("echo", whole.problem())] {
+            let fields = [("Expect", "100-continue"), ("Content-Length", "5"), ways[0]];
+            let mut connection = http.connect();
+            let head = connection.head("POST", &format!("/v1/tasks/{task}"), &fields);
+            connection.write(head.as_bytes());
+            let answer = connection.answer().expect("an answer to the head alone");
+            assert_eq!(answer.problem(), problem, "{task} {ways:?} {}", answer.text());
+            assert_eq!(answer.field("retry-after").is_some(), task == "echo", "{task} {ways:?}");
+        }
+    }
+    // A small rest may be there already, so the connection goes on; a large one is not read.
+    let mut connection = http.connect();
+    connection.send("POST", "/v1/tasks/nothing", &[], b"hello");
+    let answer = connection.answer().expect("an answer");
+    assert_eq!((answer.status, answer.field("connection")), (404, None));
+    let head = connection.head("POST", "/v1/tasks/nothing", &[("Content-Length", "1000000")]);
+    connection.write(head.as_bytes());
+    let answer = connection.answer().expect("an answer on the same connection");
+    assert_eq!((answer.status, answer.field("connection")), (404, Some("close")));
+    assert_eq!(connection.ends(), b"");
+    let rejected = &http.daemon.status()["jobs"]["rejected"];
+    assert_eq!(rejected.as_u64(), Some(11), "{rejected}");
+}
+
 #[test]
 fn every_ending_of_a_job_has_its_status_and_says_why() {
     let http = HttpDaemon::start(&["--workers", "1", "--allow-faults", "--max-payload", "1MiB"]);

@@ -32,6 +32,7 @@ fn refusals(token: &str) -> Vec<Refusal<'_>> {
         (vec!["-H", token, "-H", "Offload-Timeout: x", "-d", "1"], "/v1/tasks/primes", (400, "bad_request")),
         (vec!["-H", token, "-d", "1000"], "/images", (415, "unsupported")),
         (vec!["-H", token, "-d", "1000"], "/nowhere", (404, "not_found")),
+        (vec!["-H", token, "-d", "1000"], "/v1/tasks/nothing", (404, "unknown_task")),
         (
             vec!["-H", token, "-H", "Origin: http://evil.example", "-d", "1"],
             "/v1/tasks/echo",
@@ -53,8 +54,12 @@ fn curl_shows_a_refusal_that_came_before_its_body_was_read() {
     let large = folder.path().join("large");
     std::fs::write(&large, vec![b'x'; 20_000_000]).expect("a file of our own");
     let data = format!("@{}", large.display());
-    let refusal = (vec!["--data-binary", &data], "/v1/tasks/sha256", (401, "unauthenticated"));
-    refuse(&["--http2-prior-knowledge"], &base, &refusal, TRIES / 4);
+    for refusal in [
+        (vec!["--data-binary", &data], "/v1/tasks/sha256", (401, "unauthenticated")),
+        (vec!["-H", &token, "--data-binary", &data], "/v1/tasks/nothing", (404, "unknown_task")),
+    ] {
+        refuse(&["--http2-prior-knowledge"], &base, &refusal, TRIES / 4);
+    }
     let jobs = http.daemon.status()["jobs"].clone();
     assert!(jobs["accepted"] == 0, "{jobs}");
 }

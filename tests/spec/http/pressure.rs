@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use tests::harness::until;
-use tests::http::{HttpConnection, HttpDaemon};
+use tests::http::{Answer, HttpConnection, HttpDaemon};
 
 #[test]
 fn two_thousand_slow_heads_keep_nobody_from_being_answered() {
@@ -110,7 +110,7 @@ fn a_body_that_trickles_is_given_up() {
     connection.write(head.as_bytes());
     connection.write(b"x");
     let answer = connection.answer().expect("an answer");
-    assert_eq!(answer.status, 408, "{answer:?}");
+    assert_eq!((answer.status, answer.field("connection")), (408, Some("close")), "{answer:?}");
     assert_eq!(connection.ends(), b"");
     assert_eq!(http.daemon.status()["queue"]["bytes"], 0);
 }
@@ -145,7 +145,9 @@ fn a_body_beyond_all_bounds_is_refused_before_it_comes_or_when_it_is_too_much() 
     let mut announced = http.connect();
     let head = announced.head("POST", "/v1/tasks/echo", &[("Content-Length", "10737418240")]);
     announced.write(head.as_bytes());
-    assert_eq!(announced.answer().expect("an answer").problem(), (413, "too_large".to_owned()));
+    let answer = announced.answer().expect("an answer");
+    assert_eq!(answer.problem(), (413, "too_large".to_owned()));
+    assert_eq!(answer.field("connection"), Some("close"), "so much is not read");
     assert_eq!(announced.ends(), b"");
     let mut endless = http.connect();
     let head = endless.head("POST", "/v1/tasks/echo", &[("Transfer-Encoding", "chunked")]);
@@ -155,7 +157,8 @@ fn a_body_beyond_all_bounds_is_refused_before_it_comes_or_when_it_is_too_much() 
     let sent = std::iter::repeat_with(|| endless.try_write(&chunk)).take(48).take_while(Result::is_ok);
     assert!(sent.count() > 16, "as much as may be is read");
     let answer = endless.answer();
-    assert!(answer.is_none_or(|answer| answer.status == 413));
+    let is_told = |answer: Answer| answer.status == 413 && answer.field("connection") == Some("close");
+    assert!(answer.is_none_or(is_told));
     until("both are refused, and nothing is held", || {
         let status = http.daemon.status();
         (status["jobs"]["rejected"] == 2 && status["queue"]["bytes"] == 0).then_some(())

@@ -2,6 +2,7 @@
 
 use super::{Pace, Patience};
 use crate::limits::{BODY_QUOTA, READ_QUOTA};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -80,11 +81,31 @@ impl Drop for Delayed {
 }
 
 /// A request that is under way.
-pub(crate) struct RequestMark(pub(super) Rc<Patience>);
+pub(crate) struct RequestMark(pub(super) Rc<Patience>, pub(super) Cell<Left>);
+
+/// How much of the body of a request nobody wants any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing, or it is not known yet.
+    #[default]
+    Nothing,
+    /// So little that hyper may have it already: then the connection goes on.
+    Little,
+    /// More than that, so hyper ends the connection behind the answer.
+    Much,
+}
 
 impl RequestMark {
     pub(crate) fn patience(&self) -> &Rc<Patience> {
         &self.0
+    }
+
+    pub(crate) fn leave(&self, left: Left) {
+        self.1.set(left);
+    }
+
+    pub(crate) fn left(&self) -> Left {
+        self.1.get()
     }
 }
 
