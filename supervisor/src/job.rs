@@ -29,6 +29,8 @@ pub struct Job {
     pub(crate) peer: Option<Peer>,
     /// The input was counted in memory as it arrived.
     pub(crate) has_room: bool,
+    /// It belongs to a request that was let in before a drain.
+    pub(crate) of_request: bool,
 }
 
 /// The input of a job.
@@ -212,6 +214,7 @@ impl Job {
             tag_bytes: self.options.metadata.held_bytes() + self.options.labels.held_bytes(),
             has_file: self.input.is_file(),
             has_room: self.has_room,
+            of_request: self.of_request,
             timeout: millis(self.options.timeout_ms),
             deadline: millis(self.options.deadline_ms),
             attempts: self.options.attempts,

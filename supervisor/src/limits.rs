@@ -133,7 +133,7 @@ pub(crate) const LAST_SWEEP_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long dropping a launcher waits for the threads that start workers, and then again for the one that ends them.
 pub(crate) const LAST_ORDERS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The longest time for the last answers to clients, when the supervisor ends.
+/// How long a client of the local socket may take for its last answer, when the supervisor ends. Over HTTP it is no less.
 pub(crate) const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of process ids of ended workers that are remembered.

@@ -31,6 +31,7 @@ mod turns;
 
 use crate::end_of_turn::EndOfTurn;
 use crate::front::{FilePlaces, Listener};
+use crate::limits::LAST_ANSWERS_TIMEOUT;
 use crate::service::{
     FixedSetting, Generations, LastAnswers, OnReply, PoolConfig, Prerequisites, Reload, ServerEnd, Service,
     ServiceConfig,
@@ -271,7 +272,15 @@ impl Front {
         self.clients.values_mut().for_each(ConnectedClient::close_after_flush);
         let all: Vec<u64> = self.clients.keys().copied().collect();
         all.into_iter().for_each(|client| self.mark(client));
+        let me = self.me.clone();
+        self.handle.set_timeout(LAST_ANSWERS_TIMEOUT, move |_| Front::with(&me, Front::give_up_last_answers));
         self.finish_closing();
+    }
+
+    /// Whoever has not read his last answer is not waited for any longer, even if another front still waits for clients of its own.
+    fn give_up_last_answers(&mut self) {
+        self.unwatch();
+        self.last_answers = None;
     }
 
     fn finish_closing(&mut self) {

@@ -73,6 +73,7 @@ mod account;
 mod asker;
 mod descriptors;
 mod error;
+mod in_flight;
 mod lists;
 mod prerequisites;
 mod reload;
@@ -87,6 +88,7 @@ use crate::hub::{Hub, HubRef, WhichLines};
 use crate::views::{GlanceView, IoPoolView, Meters, TaskLoad, TaskView};
 use bytes::Bytes;
 use descriptors::Descriptors;
+use in_flight::Requests;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoFuture, IoPool, IoPoolConfig, IoPoolStats};
 use offload_event_loop::{Context, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
@@ -94,6 +96,7 @@ use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use reload::Reloads;
 use rustix::process::geteuid;
 use session::Sessions;
+
 use shutdown::Shutdown;
 use std::cell::RefCell;
 use std::fmt;
@@ -106,6 +109,7 @@ pub use account::Account;
 pub use asker::{Asker, RunningJob};
 pub use descriptors::Connections;
 pub use error::ServiceStartError;
+pub use in_flight::{InFlight, Pass};
 pub use prerequisites::{Generations, Prerequisites};
 pub use reload::{Configuration, FixedSetting, Ignored, Reload};
 pub use reply::{Collection, Document, HeldPart, Reply, Report, StreamPart};
@@ -130,6 +134,7 @@ struct Inner {
     handle: LoopHandle,
     descriptors: Descriptors,
     shutdown: RefCell<Shutdown>,
+    requests: Requests,
     reloads: RefCell<Reloads>,
     sessions: RefCell<Sessions>,
 }
@@ -203,6 +208,7 @@ impl Service {
             log,
             io_pool,
             shutdown: RefCell::new(Shutdown::new(handle.hold())),
+            requests: Requests::default(),
             handle,
             descriptors,
             reloads: RefCell::new(reloads),

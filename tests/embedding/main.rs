@@ -2,6 +2,7 @@
 
 mod auto;
 mod axum_service;
+mod drains;
 mod ends;
 mod own_program;
 mod runtimes;

@@ -59,10 +59,10 @@ fn add_routes(server: &Server) {
     });
 }
 
-struct Served {
-    address: String,
-    remote: Remote,
-    thread: JoinHandle<()>,
+pub(super) struct Served {
+    pub(super) address: String,
+    pub(super) remote: Remote,
+    pub(super) thread: JoinHandle<()>,
 }
 
 impl Served {
@@ -85,7 +85,7 @@ impl Served {
         Served { address, remote, thread }
     }
 
-    fn send(&self, method: &str, path: &str, more: &str, body: &str) -> TcpStream {
+    pub(super) fn send(&self, method: &str, path: &str, more: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let length = body.len();
@@ -94,7 +94,7 @@ impl Served {
         stream
     }
 
-    fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
+    pub(super) fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
         answer(self.send(method, path, more, body))
     }
 
@@ -103,7 +103,7 @@ impl Served {
     }
 }
 
-fn answer(mut stream: TcpStream) -> (u16, String) {
+pub(super) fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");

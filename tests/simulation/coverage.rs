@@ -26,6 +26,7 @@ impl Coverage {
             Event::Held { .. } => (phase(core), "held"),
             Event::Released { .. } => (phase(core), "released"),
             Event::Tick => (phase(core), "tick"),
+            Event::RequestsInFlight { .. } => (phase(core), "requests"),
             Event::Drain { .. } => (phase(core), "drain"),
             Event::Stop => (phase(core), "stop"),
             Event::Pause { .. } => (phase(core), "pause"),

@@ -476,6 +476,7 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
         deadline,
         attempts,
         lane,
+        of_request: false,
         stream: false,
         has_file: false,
     }

@@ -305,7 +305,7 @@ impl World {
         self.end_pauses()?;
         self.converge(World::is_well, "not all is well again")?;
         if self.core.phase() == Phase::Running {
-            self.tell(Event::Drain { limit: Some(self.core.config().drain_timeout) }, true)?;
+            self.drain_at_the_end()?;
         }
         self.converge(|world| world.core.phase() == Phase::Over, "it does not end")?;
         self.go_on_until(self.out.now + PATIENCE, |_| false)?;

@@ -1,7 +1,11 @@
 //! Graceful shutdown: a drain lets the accepted jobs finish, a stop cancels them. After that, all workers are
 //! dismissed.
+//!
+//! A client whose request was accepted before the drain is to get its answer, and that may take a job, or two. So a drain also waits
+//! for such requests, and lets their jobs in.
 
 use super::action::{Action, Kill};
+use super::event::JobRequest;
 use super::ids::{JobId, Mono, SlotIndex};
 use super::outcome;
 use super::slots::{Cause, SlotState};
@@ -15,7 +19,7 @@ use std::time::Duration;
 pub enum Phase {
     /// Jobs are accepted.
     Running,
-    /// The accepted jobs are finished; no others are accepted.
+    /// The accepted jobs are finished; no others are accepted, except those of requests that are in flight.
     Draining {
         /// When the remaining jobs are cancelled, if ever.
         end_at: Option<Mono>,
@@ -40,6 +44,20 @@ impl Core {
         if was_running {
             self.look_for_room_again();
         }
+    }
+
+    /// Whether a job is not refused because of the end.
+    pub(super) fn lets_in(&self, request: &JobRequest) -> bool {
+        match self.phase {
+            Phase::Running => true,
+            Phase::Draining { .. } => request.of_request && self.has_requests,
+            Phase::Stopping | Phase::Over => false,
+        }
+    }
+
+    /// Whether nothing is left for which a drain waits.
+    pub(super) fn is_drained(&self) -> bool {
+        self.jobs.is_empty() && !self.has_requests
     }
 
     pub(super) fn on_stop(&mut self, turn: &mut Turn<'_>) {

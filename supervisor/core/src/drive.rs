@@ -166,6 +166,7 @@ impl Core {
             Event::Held { client, what, bytes } => self.on_held(&client, what, bytes),
             Event::Released { client, what, bytes } => self.on_released(&client, what, bytes),
             Event::Tick => self.on_time(turn),
+            Event::RequestsInFlight { some } => self.has_requests = some,
             Event::Drain { limit } => self.on_drain(turn.now, limit),
             Event::Stop => self.on_stop(turn),
             Event::Configure(config) => self.on_configure(*config),

@@ -328,6 +328,12 @@ pub enum Event {
     /// Time has passed: `next_deadline` is reached, and everything that had come until now was reported before. Only
     /// then is it certain who has missed a time limit.
     Tick,
+    /// Whether the shell answers requests that may still submit jobs. It says so before it says [`Event::Drain`], and again when it has
+    /// answered the last of them: a drain waits for that, and lets their jobs in ([`JobRequest::of_request`]).
+    RequestsInFlight {
+        /// There are some.
+        some: bool,
+    },
     /// Drain: accept no more jobs, finish the accepted ones, then end.
     Drain {
         /// After this time, jobs that are not done are cancelled. If several limits were given, the earliest end
@@ -389,6 +395,8 @@ pub struct JobRequest {
     pub has_file: bool,
     /// The input was let in and counted as it arrived, so room for it is not checked again.
     pub has_room: bool,
+    /// It is the job of a request that the shell had begun to answer before a drain ([`Event::RequestsInFlight`]).
+    pub of_request: bool,
     /// Longest run of one attempt.
     pub timeout: Option<Duration>,
     /// Longest time from now to the result.

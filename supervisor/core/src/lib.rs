@@ -199,6 +199,8 @@ pub struct Core {
     unwanted: Vec<JobId>,
     /// How many jobs were cancelled because the supervisor ended.
     cut_short: u64,
+    /// The shell answers requests that may still submit jobs, which a drain waits for.
+    has_requests: bool,
     /// Nothing has happened since the state was settled last.
     is_settled: bool,
 }
@@ -290,6 +292,7 @@ impl Core {
             has_more_to_move: false,
             unwanted: Vec::new(),
             cut_short: 0,
+            has_requests: false,
             is_settled: false,
             config,
         };

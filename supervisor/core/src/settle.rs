@@ -42,7 +42,7 @@ impl Core {
         self.dispatch(turn);
         match self.phase {
             Phase::Running => self.fill_vacant(turn),
-            Phase::Draining { .. } if !self.jobs.is_empty() => self.fill_vacant(turn),
+            Phase::Draining { .. } if !self.is_drained() => self.fill_vacant(turn),
             Phase::Draining { .. } | Phase::Stopping => self.wind_up(turn),
             Phase::Over => {}
         }

@@ -14,7 +14,7 @@ use super::past::Past;
 use super::registry::Class;
 use super::slots::Cause;
 use super::turn::Turn;
-use super::{Core, Ending, Phase};
+use super::{Core, Ending};
 use crate::limits::{ATTEMPTS_MAX, LAST_JOBS, NAMES_TOLD, PRIORITY_MAX};
 use offload_protocol::limits::{NAME_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
@@ -65,7 +65,7 @@ impl Core {
         request: &JobRequest,
         known: Option<Known>,
     ) -> Result<Option<TaskIndex>, ErrorDetail> {
-        if self.phase != Phase::Running {
+        if !self.lets_in(request) {
             return Err(outcome::error(
                 OutcomeCode::Unavailable,
                 "the supervisor is ending and takes no more jobs: submit again when one runs",

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use offload_protocol::nouns::MediaType;
-use offload_supervisor::service::Collection;
+use offload_supervisor::service::{Collection, Pass};
 use send_wrapper::SendWrapper;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -107,6 +107,11 @@ impl RequestBody {
     /// larger number changes nothing.
     pub fn set_max(&mut self, bytes: u64) {
         self.max = Some(bytes);
+    }
+
+    /// For the jobs of its request.
+    pub(crate) fn pass(&self) -> Pass {
+        self.mark.pass()
     }
 
     /// Of its connection.

@@ -13,11 +13,13 @@ use crate::request::Remote;
 use crate::server::Answering;
 use http::StatusCode;
 use http::header::{CONNECTION, HeaderValue};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service as HyperService;
 use offload_event_loop::LoopHandle;
+use offload_supervisor::service::InFlight;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -28,6 +30,9 @@ use std::task::{Context, Poll, Waker, ready};
 pub(crate) trait Answer {
     /// The response to one request. Dropping the future means that the client is gone.
     fn answer(&self, head: http::request::Parts, body: RequestBody, remote: Remote) -> Answering;
+
+    /// A request is complete but for its body.
+    fn begin(&self) -> InFlight;
 
     /// A request, or a whole connection, was refused with this status before it was understood.
     fn refused(&self, status: u16, remote: Remote);
@@ -163,7 +168,7 @@ impl HyperService<http::Request<Incoming>> for Requests {
     type Future = UnderWay;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        let mark = Rc::new(self.line.patience().request_begins());
+        let mark = Rc::new(self.line.patience().request_begins(self.answer.begin()));
         let (mut head, incoming) = request.into_parts();
         self.line.request_begins(head.version);
         if let Some(version) = self.line.tls_version() {
@@ -196,6 +201,9 @@ impl Future for UnderWay {
         let mut response = ready!(Pin::new(&mut self.answering).poll(context));
         self.line.traffic().answer(response.status());
         self.line.answer_begins(response.body());
+        if response.body().size_hint().exact().is_none() {
+            self.mark.is_answered_by_a_stream();
+        }
         response.body_mut().mark(Rc::clone(&self.mark));
         if ends_connection(self.mark.left(), response.status()) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -28,7 +28,8 @@
 //! - **All is bounded**, in bytes and in time: heads (16 KiB, 64 fields, 10 s), bodies (as many bytes as the supervisor allows for an
 //!   input, 16 KiB/s at least), answers that nobody reads (16 KiB/s at least), connections (1,024). [`limits`] has all of it.
 //! - **When its client is gone**, the future of a handler is dropped, and with it a job that it awaits is cancelled.
-//! - **It ends with the supervisor**: then it stops listening, answers what it has begun, and closes its connections.
+//! - **It ends with the supervisor**: a drain waits for requests that were let in before it, with all the jobs that they need. Then the
+//!   server stops listening, and its connections end when their answers were read.
 //!   [`Server::close`] does the same for one server.
 //!
 //! # From the socket to the job

@@ -23,7 +23,7 @@ use offload_protocol::nouns::MediaType;
 use offload_supervisor::Job;
 use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::{
-    Asker, Collection, Document, OnReply, Reply, Report, Service, Session, Submission, Ticket,
+    Asker, Collection, Document, OnReply, Pass, Reply, Report, Service, Session, Submission, Ticket,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -52,6 +52,8 @@ pub struct RequestContext {
     pub(crate) documents: Rc<Turns>,
     /// Of the connection.
     pub(crate) patience: Rc<Patience>,
+    /// Of the request.
+    pub(crate) pass: Pass,
 }
 
 /// The input of a job: bytes, or the body of a request.
@@ -205,6 +207,7 @@ impl Offload {
     /// The job was refused, or its input did not arrive.
     pub(crate) fn submit(self, detach: bool) -> impl Future<Output = Result<Accepted, Failure>> {
         let Offload { context, job, input, key, .. } = self;
+        let job = job.within(context.pass);
         async move {
             let (session, answers) = context.open();
             let (input, media_type, is_let_in) = match input {

@@ -29,6 +29,7 @@ pub(crate) use keeper::Timekeeper;
 pub(crate) use marks::{BodyPace, Delayed, Document, Left, RequestMark, Unread};
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
+use offload_supervisor::service::InFlight;
 use pace::{Pace, Paces};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -169,10 +170,10 @@ impl Patience {
     }
 
     /// A request is under way until the mark is dropped.
-    pub(crate) fn request_begins(self: &Rc<Patience>) -> RequestMark {
+    pub(crate) fn request_begins(self: &Rc<Patience>, in_flight: InFlight) -> RequestMark {
         self.requests.set(self.requests.get() + 1);
         self.is_body_late.set(false);
-        RequestMark(Rc::clone(self), Cell::default())
+        RequestMark::new(Rc::clone(self), in_flight)
     }
 
     /// There is no room for more requests until the one under way is answered.

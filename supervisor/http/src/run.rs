@@ -66,6 +66,7 @@ fn begin(offload: Box<Offload>, cx: &mut Context<'_>) -> Result<Stage, Failure> 
         return Ok(Stage::Boxed(Box::pin(offload.run_to_its_end())));
     }
     let Offload { context, job, input, .. } = *offload;
+    let job = job.within(context.pass);
     let mut body = match input {
         Input::Bytes(bytes, media_type) => {
             return submit(&context, job, (bytes, media_type), false).map(Stage::Waiting);

@@ -14,6 +14,11 @@ impl Hub {
         self.end(Event::Drain { limit }, then);
     }
 
+    /// Says whether requests that were let in are being answered: a drain waits for them and lets their jobs in.
+    pub(crate) fn set_requests_in_flight(&mut self, some: bool) {
+        self.handle_event(Event::RequestsInFlight { some });
+    }
+
     /// Limits the time of a drain that is under way.
     pub(crate) fn limit_drain(&mut self, limit: Duration) {
         self.handle_event(Event::Drain { limit: Some(limit) });

@@ -2,9 +2,13 @@
 //!
 //! ```text
 //!   drain, stop, signal ---> hub ends jobs and workers ---> closing: clients that asked for the
-//!                                                              |   end are answered, fronts are told
-//!              the loop stops <--- every front has written its last answers, or LAST_ANSWERS_TIMEOUT is over
+//!       |                      ^                               |   end are answered, fronts are told
+//!       '--- in_flight.rs -----'                               |
+//!              the loop stops <--- every front has written its last answers, or the time to drain is over and
+//!                                  LAST_ANSWERS_TIMEOUT, too
 //! ```
+//!
+//! A drain waits for requests that were let in before it, and lets their jobs in.
 
 use super::reply::{Document, Reply};
 pub(super) use super::stage::EndRequester;
@@ -13,7 +17,7 @@ use crate::limits::LAST_ANSWERS_TIMEOUT;
 use offload_core::outcome::human;
 use offload_event_loop::Hold;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How a server ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +52,15 @@ pub(super) struct Shutdown {
     /// Why the supervisor ends, if nobody asked for the end.
     because: Option<ServerEnd>,
     fronts: Vec<Box<dyn FnOnce(LastAnswers)>>,
+    /// When the time to drain is up, if it is limited.
+    drained_by: Option<Instant>,
     /// Keeps the event loop running until it is dropped.
     hold: Option<Hold>,
 }
 
 /// A front with last answers to write holds this value until they are written. The event loop stops when no front
-/// holds one any more, or after one second.
+/// holds one any more, or when the time to drain is over, but not before a second has passed. After a stop it is a second; after a drain
+/// without a limit it is the configured time to drain.
 #[must_use]
 pub struct LastAnswers(#[expect(dead_code, reason = "it is there to be dropped")] Rc<LoopStop>);
 
@@ -67,7 +74,13 @@ impl Drop for LoopStop {
 
 impl Shutdown {
     pub(super) fn new(hold: Hold) -> Shutdown {
-        Shutdown { stage: Stage::Serving, because: None, fronts: Vec::new(), hold: Some(hold) }
+        Shutdown {
+            stage: Stage::Serving,
+            because: None,
+            fronts: Vec::new(),
+            drained_by: None,
+            hold: Some(hold),
+        }
     }
 }
 
@@ -84,8 +97,9 @@ impl Service {
         self.0.shutdown.borrow().stage
     }
 
-    /// Graceful shutdown: accepts no more jobs, finishes the accepted ones, then ends. Jobs that have not ended after
-    /// `limit` are cancelled. If this is called several times, the earliest end counts.
+    /// Graceful shutdown: accepts no more jobs, except those of [requests in flight](Service::begin_request), finishes them and
+    /// the accepted ones, then ends. Jobs that have not ended after `limit` are cancelled. If this is called several times, the earliest
+    /// end counts.
     pub fn drain(&self, limit: Option<Duration>) {
         self.drain_for(limit, EndRequester::Caller);
     }
@@ -146,14 +160,27 @@ impl Service {
     }
 
     pub(super) fn drain_for(&self, limit: Option<Duration>, requester: EndRequester) {
-        let is_news = self.0.shutdown.borrow_mut().stage.drain(requester);
+        let is_news = {
+            let mut shutdown = self.0.shutdown.borrow_mut();
+            let ends_at = limit.and_then(|limit| Instant::now().checked_add(limit));
+            shutdown.drained_by = shutdown.drained_by.into_iter().chain(ends_at).min();
+            shutdown.stage.drain(requester)
+        };
         if is_news {
+            if self.0.requests.end_begins() {
+                self.hub().borrow_mut().set_requests_in_flight(true);
+            }
             let me = self.weak();
             let then = Box::new(move |_: &mut _| Service::with(&me, Service::begin_closing));
             return self.hub().borrow_mut().drain(limit, then);
         }
         limit.into_iter().for_each(|limit| self.hub().borrow_mut().limit_drain(limit));
         self.answer_late_shutdown_requests();
+    }
+
+    /// The last request that was begun before the drain is answered.
+    pub(super) fn requests_are_answered(&self) {
+        self.hub().borrow_mut().set_requests_in_flight(false);
     }
 
     fn drain_timeout(&self) -> Duration {
@@ -178,10 +205,22 @@ impl Service {
         }
         self.log_the_end();
         let me = self.weak();
-        self.0.handle.set_timeout(LAST_ANSWERS_TIMEOUT, move |_| Service::with(&me, Service::stop_loop));
+        self.0
+            .handle
+            .set_timeout(self.time_for_last_answers(), move |_| Service::with(&me, Service::stop_loop));
         let loop_stop = Rc::new(LoopStop(self.weak()));
         let fronts = std::mem::take(&mut self.0.shutdown.borrow_mut().fronts);
         fronts.into_iter().for_each(|front| front(LastAnswers(Rc::clone(&loop_stop))));
+    }
+
+    fn time_for_last_answers(&self) -> Duration {
+        let shutdown = self.0.shutdown.borrow();
+        let left = match shutdown.drained_by {
+            _ if shutdown.stage.was_stopped() => Duration::ZERO,
+            Some(by) => by.saturating_duration_since(Instant::now()),
+            None => self.drain_timeout(),
+        };
+        left.max(LAST_ANSWERS_TIMEOUT)
     }
 
     fn answer_shutdown_requests(&self) {
@@ -200,6 +239,10 @@ impl Service {
         match hub.uncollected() {
             0 => {}
             kept => log.warn(format_args!("kept results lost that nobody had collected: {kept}")),
+        }
+        match self.0.requests.under_way() {
+            0 => {}
+            cut => log.warn(format_args!("requests that were not answered in time: {cut}")),
         }
         match (self.stage().was_stopped(), hub.cut_short()) {
             (_, 0) => log.info(format_args!("ended: no job was cancelled")),

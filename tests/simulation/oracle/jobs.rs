@@ -244,7 +244,7 @@ impl Oracle {
         if is_known {
             return demand(known == Some((id, true)), "O12", || format!("{id} is not known: {request:?}"));
         }
-        let is_legal = !self.is_ending()
+        let is_legal = self.lets_in(request)
             && known.is_none()
             && self.is_full_of_promises(request) == (false, false)
             && !self.is_queue_full()
@@ -311,7 +311,7 @@ impl Oracle {
         let is_legal = match code {
             OutcomeCode::Unsupported => self.may_refuse_file(request),
             OutcomeCode::Unavailable => {
-                self.is_ending()
+                !self.lets_in(request)
                     || self.programs.iter().any(|program| program.may_refuse(self.least_restarts))
             }
             OutcomeCode::TooLarge => request.input_bytes > self.config.max_payload,

@@ -123,6 +123,8 @@ pub(crate) struct Oracle {
     /// When the time for a requested drain is up.
     drain_ends: Option<Mono>,
     is_draining: bool,
+    /// Requests are in flight, for which a drain waits.
+    has_requests: bool,
     /// Jobs that had not ended when the core was told to stop, or when the time to drain was up.
     cut_short: u64,
     is_stopping: bool,
@@ -173,6 +175,7 @@ impl Oracle {
             ended: BTreeMap::new(),
             drain_ends: None,
             is_draining: false,
+            has_requests: false,
             cut_short: 0,
             is_stopping: false,
             is_over: false,
@@ -396,7 +399,8 @@ impl Oracle {
     }
 
     fn judge_over(&mut self) -> Result<(), Failure> {
-        let is_right = !self.is_over && self.live.is_empty() && self.is_ending();
+        let is_drained = self.is_draining && !self.has_requests;
+        let is_right = !self.is_over && self.live.is_empty() && (self.is_stopping || is_drained);
         self.is_over = true;
         demand(is_right, "O8", || "it is over too early, or again".to_owned())
     }
@@ -405,6 +409,11 @@ impl Oracle {
         if !std::mem::replace(&mut self.is_stopping, true) && !self.is_over {
             self.cut_short = self.live.iter().filter(|id| is_cut_short(&self.jobs[id])).count() as u64;
         }
+    }
+
+    /// Whether a job is not refused because of the end.
+    fn lets_in(&self, request: &JobRequest) -> bool {
+        !self.is_stopping && (!self.is_draining || request.of_request && self.has_requests)
     }
 
     fn is_ending(&self) -> bool {

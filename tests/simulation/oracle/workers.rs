@@ -244,6 +244,7 @@ impl Oracle {
                 self.stop(|book| !is_over(book));
             }
             Event::Tick => {}
+            Event::RequestsInFlight { some } => self.has_requests = *some,
             Event::Drain { limit } => {
                 self.is_draining = true;
                 self.drain_ends = self.drain_ends.into_iter().chain(limit.map(|limit| now + limit)).min();

@@ -3,8 +3,9 @@
 
 use super::World;
 use crate::oracle::Failure;
+use crate::script::Wish;
 use offload_core::Phase;
-use offload_core::event::Event;
+use offload_core::event::{Event, JobRequest};
 use std::time::Duration;
 
 /// Each of a hundred jobs may take the longest pause and more.
@@ -16,6 +17,31 @@ impl World {
         let pauses = self.core.pauses();
         match pauses.holds_everything() || pauses.names().next().is_some() {
             true => self.tell(Event::Resume { task: None }, true),
+            false => Ok(()),
+        }
+    }
+
+    /// Everything is well: a drain within the configured time. Sometimes there are requests in flight, which need jobs yet.
+    pub(super) fn drain_at_the_end(&mut self) -> Result<(), Failure> {
+        let limit = self.core.config().drain_timeout;
+        let has_requests = self.out.choices.chance(&mut self.tape, 400);
+        if has_requests {
+            self.tell(Event::RequestsInFlight { some: true }, true)?;
+        }
+        self.tell(Event::Drain { limit: Some(limit) }, true)?;
+        if !has_requests {
+            return Ok(());
+        }
+        let end = self.out.now + limit;
+        for of_request in [true, false, true] {
+            let request = JobRequest { task: "sum".to_owned(), of_request, ..JobRequest::default() };
+            self.script.wishes.push((self.out.now, Wish::Submit(request)));
+            self.wish(self.script.wishes.len() - 1)?;
+            self.go_on_until(end, |world| world.core.jobs().is_empty())?;
+        }
+        // What is left when the time is up is cut short.
+        match self.out.choices.chance(&mut self.tape, 700) {
+            true => self.tell(Event::RequestsInFlight { some: false }, true),
             false => Ok(()),
         }
     }

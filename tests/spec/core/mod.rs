@@ -8,6 +8,7 @@ mod blame;
 mod corners;
 mod crowding;
 mod doubt;
+mod drains;
 mod files;
 mod forecasts;
 mod here;

@@ -16,7 +16,7 @@ use offload_event_loop::SPREAD_BOUNDS;
 use offload_protocol::messages::View;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::limits::{PAGE_ROWS_MAX, TIME_BOUNDS};
-use offload_supervisor::service::{Document, Reply, Service};
+use offload_supervisor::service::{Document, Reply, Service, Stage};
 use offload_supervisor::views::{Meters, Row, TaskLoad, TaskMeter};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -96,6 +96,10 @@ struct Watching {
 impl Produce for Watching {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
         ready!(self.next.as_mut().poll(context));
+        // Nothing waits for a stream that has no end of its own.
+        if matches!(self.context.service.stage(), Stage::Closing { .. }) {
+            return Poll::Ready(None);
+        }
         self.next = Box::pin(self.context.event_loop().sleep(WATCH_EVERY));
         Poll::Ready(Some(Ok(self.place.0.now(&self.context))))
     }

@@ -2,7 +2,8 @@
 
 use super::{Pace, Patience};
 use crate::limits::{BODY_QUOTA, READ_QUOTA};
-use std::cell::Cell;
+use offload_supervisor::service::{InFlight, Pass};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -81,7 +82,13 @@ impl Drop for Delayed {
 }
 
 /// A request that is under way.
-pub(crate) struct RequestMark(pub(super) Rc<Patience>, pub(super) Cell<Left>);
+pub(crate) struct RequestMark {
+    patience: Rc<Patience>,
+    left: Cell<Left>,
+    /// While its answer is waited for.
+    in_flight: RefCell<Option<InFlight>>,
+    pass: Pass,
+}
 
 /// How much of the body of a request nobody wants any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,21 +103,37 @@ pub(crate) enum Left {
 }
 
 impl RequestMark {
+    pub(super) fn new(patience: Rc<Patience>, in_flight: InFlight) -> RequestMark {
+        let pass = in_flight.pass();
+        RequestMark { patience, left: Cell::default(), in_flight: RefCell::new(Some(in_flight)), pass }
+    }
+
     pub(crate) fn patience(&self) -> &Rc<Patience> {
-        &self.0
+        &self.patience
     }
 
     pub(crate) fn leave(&self, left: Left) {
-        self.1.set(left);
+        self.left.set(left);
     }
 
     pub(crate) fn left(&self) -> Left {
-        self.1.get()
+        self.left.get()
+    }
+
+    /// For its jobs.
+    pub(crate) fn pass(&self) -> Pass {
+        self.pass
+    }
+
+    /// What comes now may have no end, so a drain does not wait for it. It has some time behind the jobs.
+    pub(crate) fn is_answered_by_a_stream(&self) {
+        let done = self.in_flight.take();
+        drop(done);
     }
 }
 
 impl Drop for RequestMark {
     fn drop(&mut self) {
-        self.0.request_ends();
+        self.patience.request_ends();
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::limits::BODY_QUOTA;
 use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
 use offload_supervisor::pauses::RunningClock;
+use offload_supervisor::service::InFlight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,7 +28,7 @@ fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Lat
 
 fn in_order(patience: &Rc<Patience>) -> RequestMark {
     patience.head_is_there();
-    patience.request_begins()
+    patience.request_begins(InFlight::default())
 }
 
 #[test]
@@ -55,7 +56,7 @@ fn who_is_kept_waiting_for_wrong_tokens_gives_way_like_one_that_asks_for_nothing
     assert!(!waits());
     let delayed = patience.delay();
     assert!(waits());
-    let other = patience.request_begins();
+    let other = patience.request_begins(InFlight::default());
     assert!(!waits(), "another request is answered over the same connection");
     drop((other, delayed));
     assert!(!waits());
@@ -224,7 +225,7 @@ fn a_body_that_stops_is_late_whatever_else_comes_over_its_connection() {
         body.wait();
         handle.set_interval(Duration::from_secs(2), move |_| {
             // Another request on the same connection, with a body that flows.
-            let other = mark.patience().request_begins();
+            let other = mark.patience().request_begins(InFlight::default());
             let flowing = other.patience().body();
             flowing.wait();
             flowing.came(1 << 20);

@@ -24,7 +24,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::ext::ReasonPhrase;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::service::Service;
+use offload_supervisor::service::{InFlight, Service};
 use std::future::Future;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,6 +84,10 @@ impl Answer for Inner {
         let is_plain = logged.is_none() && grant.is_none();
         let after = (!is_plain).then(|| Box::new(After { logged, grant }));
         Answering { response, service: self.service.clone(), after }
+    }
+
+    fn begin(&self) -> InFlight {
+        self.service.begin_request()
     }
 
     fn refused(&self, status: u16, remote: Remote) {
@@ -187,6 +191,7 @@ impl Inner {
             rooms: Rc::clone(&self.rooms),
             documents: Rc::clone(&self.documents),
             patience: Rc::clone(body.patience()),
+            pass: body.pass(),
         };
         let request = Request { head, parameters, body, remote, client };
         catch_unwind(AssertUnwindSafe(|| handler(request, context))).map_err(|_| panicked(&self.service))
