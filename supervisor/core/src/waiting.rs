@@ -220,8 +220,10 @@ impl Core {
     pub(super) fn retry_after(&self, program: Option<ProgramIndex>) -> Duration {
         let wait = |program| self.expected_wait(program, Duration::MAX, 1);
         let longest = program.map_or_else(|| self.longest_wait(), wait);
-        // Room is there when a tenth of the queue is done. Asking more often than every 100 ms is of no use.
-        (longest / 10).max(Duration::from_millis(100))
+        // Room is there when a tenth of the queue is done, or one job of a short queue. Asking more often than every 100 ms is of no use.
+        let (waiting, _) = self.waiting_and_running();
+        let steps = u32::try_from(waiting.clamp(1, 10)).unwrap_or(10);
+        (longest / steps).max(Duration::from_millis(100))
     }
 
     /// The job has been started: the estimate of its wait can be checked.

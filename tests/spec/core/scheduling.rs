@@ -321,6 +321,9 @@ fn a_refusal_says_when_to_come_again_and_that_grows_with_what_waits() {
     };
     let (few, many) = (retry_after(10), retry_after(100));
     assert!((900..2000).contains(&few) && (9_000..20_000).contains(&many), "{few} {many}");
+    // A place of a short queue is free when one job has ended, and not sooner.
+    let (one, two) = (retry_after(1), retry_after(2));
+    assert!((1000..2000).contains(&one) && (1000..2000).contains(&two), "{one} {two}");
 }
 
 #[test]
