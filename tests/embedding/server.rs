@@ -1,7 +1,9 @@
 //! A server of one's own on the loop: handlers, callbacks, and what becomes of those that fail.
 
 use super::config;
-use offload_http::{Address, Method, Problem, Replier, Request, RequestContext, Server};
+use offload_http::{
+    Address, Body, BrokenOff, Method, Problem, Produce, Replier, Request, RequestContext, Response, Server,
+};
 use offload_supervisor::event_loop::{Context, Remote};
 use offload_supervisor::protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Service, ServiceConfig};
@@ -11,6 +13,7 @@ use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
+use std::task::{self, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tests::harness::PATIENCE;
@@ -51,12 +54,36 @@ fn add_routes(server: &Server) {
     callback("/callback", |_, replier, cx| {
         cx.set_timeout(Duration::from_millis(5), |_| replier.send("called back"));
     });
+    callback("/callback/panic", |request, _, _| assert!(request.query("calm").is_some(), "not calm"));
+    server.get("/panic/body", |_, _| async { Response::new(Body::stream(Bomb)) });
+    server.get("/panic/drop", |_, _| async {
+        let _bomb = BombDropped;
+        std::future::pending::<&str>().await
+    });
     callback("/callback/nothing", |_, replier, _| drop(replier));
     callback("/callback/never", |_, replier, _| KEPT.with_borrow_mut(|kept| kept.push(replier)));
     callback("/callback/all", |_, replier, _| {
         KEPT.take().into_iter().for_each(|kept| kept.send("at last"));
         replier.send("all of them");
     });
+}
+
+/// A body that panics.
+struct Bomb;
+
+impl Produce for Bomb {
+    fn poll_next(&mut self, _: &mut task::Context<'_>) -> Poll<Option<Result<bytes::Bytes, BrokenOff>>> {
+        panic!("not calm")
+    }
+}
+
+/// It panics when its request is given up.
+struct BombDropped;
+
+impl Drop for BombDropped {
+    fn drop(&mut self) {
+        panic!("not calm");
+    }
 }
 
 pub(super) struct Served {
@@ -75,6 +102,7 @@ impl Served {
             add_routes(&server);
             server.check(|head, _| match head.headers.contains_key("x-banned") {
                 true => Err(Problem::new(OutcomeCode::Forbidden, "no")),
+                false if head.headers.contains_key("x-bomb") => panic!("not calm"),
                 false => Ok(()),
             });
             let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
@@ -168,11 +196,18 @@ fn handlers_and_callbacks_answer_at_once_and_later_and_a_failing_one_costs_its_o
     let (status, hash) = served.ask("POST", "/hash", "", "abc");
     assert!(status == 200 && hash.contains("ba7816bf"), "{status} {hash}");
     let waiting = served.send("GET", "/callback/never", "", "");
-    for path in ["/panic", "/panic/at-once", "/callback/nothing"] {
-        let (status, problem) = served.get(path);
+    for path in ["/panic", "/panic/at-once", "/callback/nothing", "/callback/panic", "/hello/world"] {
+        let more = if path == "/hello/world" { "X-Bomb: yes\r\n" } else { "" };
+        let (status, problem) = served.ask("GET", path, more, "");
         assert!(status == 500 && problem.contains("\"code\":\"panic\""), "{path}: {status} {problem}");
     }
     assert_eq!(served.get("/panic?calm"), ok("calm"));
+    let mut cut = served.send("GET", "/panic/body", "", "");
+    let mut came = Vec::new();
+    let _ = cut.read_to_end(&mut came);
+    assert!(!came.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&came));
+    drop(served.send("GET", "/panic/drop", "", ""));
+    assert_eq!(served.get("/later"), ok("later"), "others do not notice");
     for (method, path, more, status) in [
         ("GET", "/nowhere", "", 404),
         ("DELETE", "/hash", "", 405),

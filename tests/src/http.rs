@@ -4,7 +4,7 @@
 use crate::harness::{Daemon, PATIENCE, read_once};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 /// A supervisor with an HTTP address of its own.
 #[derive(Debug)]
@@ -49,7 +49,24 @@ impl HttpDaemon {
     /// If there is none to be had.
     #[track_caller]
     pub fn connect(&self) -> HttpConnection {
-        let stream = TcpStream::connect(&self.address).expect("it listens");
+        self.connected(TcpStream::connect(&self.address).expect("it listens"))
+    }
+
+    /// A connection from another address of this machine, which counts as another client.
+    ///
+    /// # Panics
+    /// If there is none to be had.
+    #[track_caller]
+    pub fn connect_from(&self, address: [u8; 4]) -> HttpConnection {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::from((address, 0))).expect("an address of this machine");
+        let to: SocketAddr = self.address.parse().expect("an address");
+        connect(&socket, &to).expect("it listens");
+        self.connected(TcpStream::from(socket))
+    }
+
+    fn connected(&self, stream: TcpStream) -> HttpConnection {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         HttpConnection {

@@ -8,6 +8,7 @@
 use crate::body::{Body, RequestBody};
 use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFFER};
 use crate::line::{Line, Protocol, Wire};
+use crate::panics::Contained;
 use crate::patience::{Left, RequestMark};
 use crate::request::Remote;
 use crate::server::Answering;
@@ -19,7 +20,7 @@ use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service as HyperService;
 use offload_event_loop::LoopHandle;
-use offload_supervisor::service::InFlight;
+use offload_supervisor::service::{InFlight, Service};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -49,7 +50,7 @@ pub(crate) async fn serve(
     line: Rc<Line>,
     answer: Rc<dyn Answer>,
     (number, remote): (u64, Remote),
-    handle: LoopHandle,
+    executor: OnLoop,
 ) {
     let requests = Requests { line: Rc::clone(&line), answer: Rc::clone(&answer), remote };
     let wire = Wire(Rc::clone(&line));
@@ -62,7 +63,7 @@ pub(crate) async fn serve(
             until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line, quiet).await;
         }
         Some(Protocol::Http2) => {
-            let connection = pin!(http2(OnLoop(handle)).serve_connection(wire, requests));
+            let connection = pin!(http2(executor).serve_connection(wire, requests));
             let _end = Ending(&line);
             until_drained(connection, |it| it.graceful_shutdown(), (&*answer, number), &line, Waker::clone)
                 .await;
@@ -142,7 +143,10 @@ fn http2(executor: OnLoop) -> http2::Builder<OnLoop> {
 
 /// hyper's connections over HTTP/2 run each request in a task of its own.
 #[derive(Clone)]
-struct OnLoop(LoopHandle);
+pub(crate) struct OnLoop {
+    pub(crate) handle: LoopHandle,
+    pub(crate) service: Service,
+}
 
 impl<F> Executor<F> for OnLoop
 where
@@ -151,7 +155,8 @@ where
 {
     fn execute(&self, future: F) {
         // The task runs to its end by itself; its connection ends it by what it waits for.
-        drop(self.0.spawn(future));
+        let future = async move { drop(future.await) };
+        drop(self.handle.spawn(Contained::new(&self.service, "what answers an HTTP request", future)));
     }
 }
 

@@ -74,6 +74,7 @@ pub mod limits;
 mod line;
 mod listen;
 mod offload;
+mod panics;
 mod patience;
 mod problem;
 mod protection;

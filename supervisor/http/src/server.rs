@@ -12,7 +12,7 @@ mod crowd;
 pub(crate) use answer::Answering;
 
 use crate::access_log::AccessLog;
-use crate::connection::{Answer, serve};
+use crate::connection::{Answer, OnLoop, serve};
 use crate::cors::Cors;
 use crate::guard::Violation;
 use crate::guesses::Guesses;
@@ -20,6 +20,7 @@ use crate::limits::{CONNECTIONS_MAX, DOCUMENT_STEPS, DOCUMENT_TIME};
 use crate::line::Line;
 use crate::listen::{Address, Bound, Listener};
 use crate::offload::RequestContext;
+use crate::panics::{Contained, caught};
 use crate::patience::Timekeeper;
 use crate::problem::Problem;
 use crate::proxies::TrustedProxies;
@@ -31,7 +32,7 @@ use crate::tls::{Acceptor, BadTls, Session, Tls};
 use crate::traffic::Traffic;
 use crate::turns::{Most, Turns};
 use askers::LastAsker;
-use crowd::Crowds;
+use crowd::{Crowds, shares_last_places};
 use http::Method;
 use http::request::Parts;
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
@@ -52,6 +53,9 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 const DOCUMENTS: Most = Most { steps: DOCUMENT_STEPS, time: DOCUMENT_TIME };
+
+/// In the log, if something of a connection panics for which no handler can be blamed.
+const CONNECTION: &str = "what answers an HTTP connection";
 
 /// Decides whether a request is answered.
 type Check = Rc<dyn Fn(&Parts, Remote) -> Result<(), Problem>>;
@@ -216,7 +220,8 @@ impl Server {
     }
 
     /// Answers requests by a callback, which gets the loop and may reply at once or later, from anywhere on the loop. It is called
-    /// as a tick. Unlike the future of a handler, it is not told when the client is gone: its reply goes nowhere then.
+    /// as a tick. Unlike the future of a handler, it is not told when the client is gone: its reply goes nowhere then. If it panics, the
+    /// client gets a problem with status 500, and the log says so.
     ///
     /// # Panics
     /// If `path` is not a valid pattern.
@@ -230,7 +235,10 @@ impl Server {
         let handler = move |request: Request, context: RequestContext| {
             let (slot, callback) = (Rc::new(PendingReply::default()), Rc::clone(&callback));
             let replier = Replier(Rc::clone(&slot));
-            context.handle.next_tick(move |cx| callback(request, replier, cx));
+            let service = context.service.clone();
+            context.handle.next_tick(move |cx| {
+                caught(&service, "the callback of an HTTP request", || callback(request, replier, cx));
+            });
             poll_fn(move |cx| slot.poll(cx.waker()))
         };
         self.route(method, path, handler).expect("the path of a route");
@@ -243,7 +251,8 @@ impl Server {
     }
 
     /// Asks `check` about each request before its body is read, whatever its path is, also if there is no route for it. Checks are
-    /// asked in the order in which they were added; the first problem is the answer. Without any, every request is answered.
+    /// asked in the order in which they were added; the first problem is the answer, and one that panics refuses with status 500. Without
+    /// any, every request is answered.
     pub fn check(&self, check: impl Fn(&Parts, Remote) -> Result<(), Problem> + 'static) {
         Rc::make_mut(&mut self.0.checks.borrow_mut()).push(Rc::new(check));
     }
@@ -280,7 +289,8 @@ impl Server {
 
     /// Sets how many connections there may be, at least 1; the default is [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). When there are
     /// as many, one that waits for a request gives way to a new one: of the client that has most, the one that has waited longest.
-    /// If none waits, the new one is answered with status 503.
+    /// If none waits, the new one is answered with status 503. Of the last eighth of them a client (an address, or a process at a Unix
+    /// socket) gets another one only while it has fewer than are left.
     pub fn set_connections_max(&self, most: usize) {
         self.0.connections_max.set(most.max(1));
     }
@@ -347,7 +357,7 @@ impl Inner {
             Ok(line) => line,
             Err(error) => return turned_away(&error),
         };
-        if !self.make_room() {
+        if !self.make_room(client_key(remote)) {
             self.refused(503, remote);
             return line
                 .refuse(Violation { status: 503, reason: "all connections of this server are in use" });
@@ -355,9 +365,10 @@ impl Inner {
         let number = self.last.get() + 1;
         self.last.set(number);
         let (me, answer) = (Rc::downgrade(&self), Rc::clone(&self) as Rc<dyn Answer>);
-        let (its_line, handle) = (Rc::clone(&line), self.handle.clone());
+        let (its_line, service) = (Rc::clone(&line), self.service.clone());
+        let executor = OnLoop { handle: self.handle.clone(), service: service.clone() };
         let task = self.handle.spawn(async move {
-            serve(its_line, answer, (number, remote), handle).await;
+            Contained::new(&service, CONNECTION, serve(its_line, answer, (number, remote), executor)).await;
             if let Some(inner) = me.upgrade() {
                 inner.disconnected(number);
             }
@@ -375,10 +386,13 @@ impl Inner {
         }
     }
 
-    /// Whether there is room for one more connection, if need be because another gives way.
-    fn make_room(&self) -> bool {
+    /// Whether there is room for one more connection of this client, if need be because another gives way.
+    fn make_room(&self, client: ClientKey) -> bool {
         let mut crowds = self.crowds.borrow_mut();
-        if crowds.count() < self.connections_max.get() {
+        let most = self.connections_max.get();
+        let free = most.saturating_sub(crowds.count());
+        let may_have_more = shares_last_places(crowds.count_of(client), free, most);
+        if free > 0 && may_have_more {
             return true;
         }
         let connections = self.connections.borrow();
@@ -386,7 +400,12 @@ impl Inner {
             let line = &connections.get(&number)?.line;
             line.patience().waits_for_a_request_since().filter(|_| !line.is_cut())
         };
-        let Some((client, number)) = crowds.first_to_go(waits_since) else { return false };
+        // One that has used up what it may have makes room for itself.
+        let gives_way = match free {
+            0 => crowds.first_to_go(waits_since),
+            _ => crowds.first_to_go_of(client, waits_since).map(|number| (client, number)),
+        };
+        let Some((client, number)) = gives_way else { return false };
         crowds.leave(client, number);
         let line = connections.get(&number).map(|connection| Rc::clone(&connection.line));
         drop((crowds, connections));

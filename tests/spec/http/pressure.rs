@@ -40,6 +40,30 @@ fn when_every_connection_is_at_work_another_one_is_told_so() {
     });
 }
 
+/// With an open route not even a token is needed for that.
+#[test]
+fn a_client_that_keeps_its_connections_at_work_does_not_take_the_last_ones() {
+    let route = ["--http-route", "POST /open sleep auth=none"];
+    let http = HttpDaemon::start(&[&["--workers", "1", "--http-connections", "16"][..], &route].concat());
+    let mut busy: Vec<HttpConnection> = (0..14).map(|_| http.connect()).collect();
+    busy.iter_mut().for_each(|connection| connection.send("POST", "/open", &[], b"3600000"));
+    until("all are accepted", || (http.daemon.status()["jobs"]["accepted"] == 14).then_some(()));
+    let refused = http.connect().answer().expect("an answer without a question");
+    assert_eq!(refused.problem(), (503, "overloaded".to_owned()));
+    for _ in 0..3 {
+        let mut other = http.connect_from([127, 0, 0, 2]);
+        other.send("GET", "/readyz", &[], b"");
+        assert_eq!(other.answer().map(|answer| answer.status), Some(200));
+    }
+    busy.pop();
+    until("it has fewer, and gets another one", || {
+        let mut connection = http.connect();
+        let request = connection.head("GET", "/healthz", &[]);
+        connection.try_write(request.as_bytes()).ok()?;
+        connection.answer().filter(|answer| answer.status == 200).map(drop)
+    });
+}
+
 #[test]
 fn a_body_for_which_there_is_no_room_is_not_read_and_is_refused_in_the_end() {
     let http = HttpDaemon::start(&["--workers", "1", "--max-bytes", "8MiB", "--max-payload", "4MiB"]);

@@ -13,6 +13,7 @@ use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
 use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
+use crate::panics::caught;
 use crate::patience::Late;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
@@ -27,10 +28,12 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{InFlight, Service};
 use std::future::Future;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+
+/// In the log.
+const HANDLER: &str = "the handler of an HTTP request";
 
 /// A request whose response is being made. Dropping it means that its client is gone.
 pub(crate) struct Answering {
@@ -149,7 +152,10 @@ impl Inner {
             return Err(Problem::new(OutcomeCode::Unauthenticated, Late::Guesses.reason()).into_response());
         }
         let checks = Rc::clone(&self.checks.borrow());
-        if let Some(problem) = checks.iter().find_map(|check| check(&head, remote).err()) {
+        let check = || checks.iter().find_map(|check| check(&head, remote).err());
+        let checked = caught(&self.service, "the check of an HTTP request", check);
+        let Some(verdict) = checked else { return Err(panic_problem().into_response()) };
+        if let Some(problem) = verdict {
             let is_guess = problem.status == 401 && head.headers.contains_key(AUTHORIZATION);
             return if is_guess {
                 self.refuse_guess(problem, &body, remote)
@@ -194,7 +200,8 @@ impl Inner {
             pass: body.pass(),
         };
         let request = Request { head, parameters, body, remote, client };
-        catch_unwind(AssertUnwindSafe(|| handler(request, context))).map_err(|_| panicked(&self.service))
+        caught(&self.service, HANDLER, || handler(request, context))
+            .ok_or_else(|| panic_problem().into_response())
     }
 }
 
@@ -255,14 +262,15 @@ impl Future for Answering {
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
-        let mut response = match &mut self.response {
+        let Answering { response, service, .. } = &mut *self;
+        let mut response = match response {
             Pending::Ready(response) => std::mem::take(&mut **response),
             Pending::Later(later) => {
-                let polled = catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(context)));
+                let polled = caught(service, HANDLER, || later.as_mut().poll(context));
                 match polled {
-                    Ok(polled) => ready!(polled),
+                    Some(polled) => ready!(polled),
                     // A handler that panics costs its own request and nothing else.
-                    Err(_) => panicked(&self.service),
+                    None => panic_problem().into_response(),
                 }
             }
         };
@@ -305,8 +313,7 @@ fn other_methods(head: &Parts, methods: &[Method]) -> Response {
     response
 }
 
-/// The response in place of the one that a handler did not give.
-fn panicked(service: &Service) -> Response {
-    service.log().error(format_args!("the handler of an HTTP request panicked"));
-    Problem::new(OutcomeCode::Panic, "the handler of this request panicked").into_response()
+/// In place of the response that a handler did not give.
+fn panic_problem() -> Problem {
+    Problem::new(OutcomeCode::Panic, "the handler of this request panicked")
 }

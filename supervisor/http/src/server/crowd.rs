@@ -1,6 +1,9 @@
 //! Who gives way when all connections are in use: of the client that has most, the connection that has waited longest for a
 //! request. Those that have asked only for what everybody is answered give way before all others.
 //!
+//! Connections at work do not give way, so a client with very many of them could keep everybody else out. The last places are for those
+//! that have few: [`shares_last_places`].
+//!
 //! ```text
 //!   newcomers --- a request that not everybody may make ---> known
 //!       '--------- first to go -----------------------------> if there is none, one of these
@@ -14,6 +17,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many connections of a client are remembered in one look.
 const REMEMBERED_MAX: usize = 64;
+
+/// Whether a client with so many connections gets another one of the `free` places among `most`. Of the last eighth each client gets
+/// one more only while it has fewer than are left, as with places in the queue for jobs.
+pub(super) fn shares_last_places(own: usize, free: usize, most: usize) -> bool {
+    free > most / 8 || own < free
+}
 
 /// All connections that stay. `T` is a time.
 #[derive(Debug)]
@@ -51,6 +60,22 @@ impl<Client: Copy + Ord, T: Copy + Ord> Crowds<Client, T> {
         if !self.newcomers.leave(client, connection) {
             self.known.leave(client, connection);
         }
+    }
+
+    /// How many connections of this client stay.
+    pub(super) fn count_of(&self, client: Client) -> usize {
+        self.newcomers.count_of(client) + self.known.count_of(client)
+    }
+
+    /// The connection of this client that gives way, if one waits for a request.
+    pub(super) fn first_to_go_of(
+        &mut self,
+        client: Client,
+        waits_since: impl Fn(u64) -> Option<T>,
+    ) -> Option<u64> {
+        self.newcomers
+            .first_to_go_of(client, &waits_since)
+            .or_else(|| self.known.first_to_go_of(client, waits_since))
     }
 
     /// The connection that gives way, if one waits for a request. `waits_since` says since when a connection does.
@@ -109,6 +134,14 @@ impl<Client: Copy + Ord, T: Copy + Ord> Crowd<Client, T> {
             left => drop(self.by_count.insert((left, client))),
         }
         true
+    }
+
+    fn count_of(&self, client: Client) -> usize {
+        self.clients.get(&client).map_or(0, |its| its.all.len())
+    }
+
+    fn first_to_go_of(&mut self, client: Client, waits_since: impl Fn(u64) -> Option<T>) -> Option<u64> {
+        self.clients.get_mut(&client)?.longest_waiting(waits_since)
     }
 
     fn first_to_go(&mut self, waits_since: impl Fn(u64) -> Option<T>) -> Option<(Client, u64)> {
