@@ -85,6 +85,7 @@ mod streams;
 mod waits;
 
 use crate::hub::{Hub, HubRef, WhichLines};
+use crate::limits::CONNECTIONS_MAX;
 use crate::views::{GlanceView, IoPoolView, Meters, TaskLoad, TaskView};
 use bytes::Bytes;
 use descriptors::Descriptors;
@@ -155,14 +156,15 @@ pub struct ServiceConfig {
 }
 
 impl ServiceConfig {
-    /// A service with this pool: four threads for blocking work, and a reload restarts the same programs.
+    /// A service with this pool: four threads for blocking work, and a reload restarts the same programs. Descriptors are set aside for
+    /// as many connections of other fronts as the local socket may have; there are fewer if they are scarce.
     pub fn with(pool: PoolConfig) -> ServiceConfig {
         ServiceConfig {
             pool,
             io_threads: IoPoolConfig::default().threads,
             reload: None,
             fixed: Vec::new(),
-            other_connections: 0,
+            other_connections: CONNECTIONS_MAX,
         }
     }
 }

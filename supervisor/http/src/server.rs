@@ -142,7 +142,7 @@ impl Server {
             connections: RefCell::default(),
             crowds: RefCell::default(),
             last: Cell::new(0),
-            connections_max: Cell::new(CONNECTIONS_MAX),
+            connections_max: Cell::new(CONNECTIONS_MAX.min(service.other_connections()).max(1)),
             traffic: Rc::default(),
             is_draining: Cell::new(false),
             guesses: Guesses::default(),
@@ -287,7 +287,8 @@ impl Server {
         Ok(address)
     }
 
-    /// Sets how many connections there may be, at least 1; the default is [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). When there are
+    /// Sets how many connections there may be, at least 1; the default is [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX), or as many
+    /// as the service has set descriptors aside for ([`Service::other_connections`]), if those are fewer: workers come first. When there are
     /// as many, one that waits for a request gives way to a new one: of the client that has most, the one that has waited longest.
     /// If none waits, the new one is answered with status 503. Of the last eighth of them a client (an address, or a process at a Unix
     /// socket) gets another one only while it has fewer than are left.
