@@ -189,8 +189,8 @@ impl Job {
     /// with the same task and input, returns the same job and the same result. With another task or input it is
     /// refused as a `conflict`. The key is known while the job lives and for an hour after its end, unless configured
     /// otherwise. If there is no room for the key, the job is refused. Keys belong to the client of that name; all
-    /// clients without a name share theirs. This reads the whole input once to compute a digest, so set the key after
-    /// the input.
+    /// clients without a name share theirs. Who gives the job up leaves only: the job goes on, whoever else waits for it.
+    /// This reads the whole input once to compute a digest, so set the key after the input.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
         let digest = input_digest(&self.media_type, self.input.bytes());
         self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });

@@ -1,6 +1,7 @@
 //! The pool of worker processes for programs that embed this library.
 
 mod auto;
+mod claim;
 mod handle;
 mod stream;
 #[cfg(feature = "tower")]
@@ -17,6 +18,7 @@ use crate::job::{Finished, Job};
 use crate::log::Log;
 use crate::views::{IoPoolView, Status, TaskView, WorkerView};
 use crate::workers::orphans::new_generation;
+use claim::{Callers, Claim};
 use handle::Doors;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle};
@@ -38,6 +40,7 @@ pub struct ComputePool {
     hub: HubRef,
     handle: LoopHandle,
     doors: Rc<Doors>,
+    callers: Rc<Callers>,
 }
 
 impl ComputePool {
@@ -57,7 +60,7 @@ impl ComputePool {
         let doors = Rc::new(Doors::default());
         let all = Rc::clone(&doors);
         hub.borrow_mut().when_over(Box::new(move |_| all.close()));
-        Ok(ComputePool { hub, handle: handle.clone(), doors })
+        Ok(ComputePool { hub, handle: handle.clone(), doors, callers: Rc::default() })
     }
 
     /// Submits a job, and never blocks. `done` is called on the event loop, later, exactly once: with the result, with what went
@@ -69,7 +72,8 @@ impl ComputePool {
     }
 
     /// Submits a job and awaits its end, on the event loop. The job is submitted now, not when the future is polled first. Dropping
-    /// the future cancels the job, queued or running. A refusal is an end as any other: see [`Finished::into_output`].
+    /// the future cancels the job, queued or running; but a job with an [idempotency key](Job::idempotency_key) goes on, for
+    /// whoever submits it again. A refusal is an end as any other: see [`Finished::into_output`].
     #[track_caller]
     pub fn call(&self, job: Job) -> Call {
         let state = Rc::new(RefCell::new(CallState::default()));
@@ -81,15 +85,20 @@ impl ComputePool {
             drop(state);
             waker.into_iter().for_each(Waker::wake);
         });
-        let job = self.start_job(job, subscriber);
-        Call { pool: self.clone(), job, state }
+        let claim = self.start_job(job, subscriber);
+        Call { pool: self.clone(), claim, state }
     }
 
-    fn start_job(&self, job: Job, subscriber: Subscriber) -> Option<offload_core::ids::JobId> {
+    /// Returns what the caller gives up if it leaves before the end. A job that was refused leaves nothing to give up.
+    fn start_job(&self, job: Job, subscriber: Subscriber) -> Option<Claim> {
+        let caller = job.has_key().then(|| self.callers.next());
+        let subscriber = match caller {
+            Some(caller) => subscriber.reporting_to(caller),
+            None => subscriber,
+        };
         let submitted = self.hub.borrow_mut().submit(job, false, Some(subscriber));
         match submitted {
-            Ok(submitted) if submitted.is_known => None,
-            Ok(submitted) => Some(submitted.job),
+            Ok(submitted) => Some(Claim::new(submitted.job, caller)),
             Err(refused) => {
                 let finished = Box::new(Hub::refusal(&refused.task, refused.error));
                 if let Some(subscriber) = refused.subscriber {
@@ -156,7 +165,7 @@ fn open_files_max() -> usize {
 /// A future that ends when its job does. See [`ComputePool::call`].
 pub struct Call {
     pool: ComputePool,
-    job: Option<offload_core::ids::JobId>,
+    claim: Option<Claim>,
     state: Rc<RefCell<CallState>>,
 }
 
@@ -174,7 +183,7 @@ impl Future for Call {
         let mut state = this.state.borrow_mut();
         match state.finished.take() {
             Some(finished) => {
-                this.job = None;
+                this.claim = None;
                 Poll::Ready(finished)
             }
             None => {
@@ -187,8 +196,8 @@ impl Future for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if let Some(job) = self.job {
-            self.pool.hub.borrow_mut().cancel(job);
+        if let Some(claim) = self.claim {
+            self.pool.give_up(claim);
         }
     }
 }

@@ -4,6 +4,7 @@ mod auto;
 mod axum_service;
 mod drains;
 mod ends;
+mod keys;
 mod own_program;
 mod runtimes;
 mod server;

@@ -53,11 +53,15 @@ impl Hub {
     }
 
     /// A connection no longer waits for a job. This is the only place where a subscriber leaves. When the last one
-    /// leaves, or the reader of a stream, the core is told that the job is abandoned.
-    pub(crate) fn leave(&mut self, job: JobId, connection: u64) {
-        if self.records.leave(job, connection) {
+    /// leaves, or the reader of a stream, the core is told that the job is abandoned: one without a promise then ends if it waits,
+    /// and one with an idempotency key goes on. The returned subscribers are to be dropped when the hub is no longer borrowed.
+    #[must_use]
+    pub(crate) fn leave(&mut self, job: JobId, connection: u64) -> Vec<Subscriber> {
+        let (left, is_abandoned) = self.records.leave(job, connection);
+        if is_abandoned {
             self.handle_event(Event::Abandoned { job });
         }
+        left
     }
 
     /// The process id of a worker that is alive or has ended recently.

@@ -76,13 +76,22 @@ impl Subscribers {
         };
     }
 
-    /// Removes those of a client connection.
-    pub(super) fn leave(&mut self, connection: u64) {
+    /// Removes those of a client connection. Whatever they own is dropped with them, so the hub must not be borrowed then.
+    #[must_use]
+    pub(super) fn leave(&mut self, connection: u64) -> Vec<Subscriber> {
         let stays = |subscriber: &Subscriber| subscriber.connection() != Some(connection);
-        match self {
-            Subscribers::One(subscriber) if !stays(subscriber) => *self = Subscribers::Others(None),
-            Subscribers::One(_) | Subscribers::Others(None) => {}
-            Subscribers::Others(Some(many)) => many.0.retain(stays),
+        match std::mem::replace(self, Subscribers::Others(None)) {
+            Subscribers::One(subscriber) if !stays(&subscriber) => vec![subscriber],
+            Subscribers::Others(Some(mut many)) => {
+                let (stay, left) = std::mem::take(&mut many.0).into_iter().partition(stays);
+                many.0 = stay;
+                *self = Subscribers::Others(Some(many));
+                left
+            }
+            unchanged => {
+                *self = unchanged;
+                Vec::new()
+            }
         }
     }
 }
@@ -95,7 +104,7 @@ pub(crate) struct Subscriber {
     /// The place in the source where the subscriber was registered, by which a slow one can be named.
     site: &'static Location<'static>,
     /// The number of the client connection that the subscriber reports to, plus one. None if the subscriber is part of this
-    /// program.
+    /// program, unless it is a caller of a pool that may leave a job of others: then it is the number of the caller.
     connection: Option<NonZeroU64>,
     call: OnFinished,
 }
@@ -126,8 +135,12 @@ impl Subscriber {
         id: u64,
         call: impl FnOnce(Box<Finished>, OutputCharge, &mut Context) + 'static,
     ) -> Subscriber {
-        let connection = NonZeroU64::new(id.saturating_add(1));
-        Subscriber { site: Location::caller(), connection, call: Box::new(call) }
+        Subscriber::holding(call).reporting_to(id)
+    }
+
+    /// The same, for this connection or caller.
+    pub(crate) fn reporting_to(self, id: u64) -> Subscriber {
+        Subscriber { connection: NonZeroU64::new(id.saturating_add(1)), ..self }
     }
 
     /// The client connection that the subscriber reports to, if there is one.

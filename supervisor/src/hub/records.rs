@@ -152,14 +152,14 @@ impl Records {
         Subscription::Added
     }
 
-    /// A connection no longer waits for a job. Returns true if no subscriber is left because of that, or if it was the one
-    /// that read the output: whoever else waits cannot read it.
-    pub(super) fn leave(&mut self, job: JobId, connection: u64) -> bool {
-        let Some(live_job) = self.live.get_mut(job) else { return false };
-        let before = live_job.subscribers.len();
+    /// A connection no longer waits for a job. Returns its subscribers, and true if no subscriber is left because of that, or if
+    /// it was the one that read the output: whoever else waits cannot read it.
+    pub(super) fn leave(&mut self, job: JobId, connection: u64) -> (Vec<Subscriber>, bool) {
+        let Some(live_job) = self.live.get_mut(job) else { return (Vec::new(), false) };
         let was_reader = live_job.is_read_by(connection);
-        live_job.subscribers.leave(connection);
-        was_reader || (before > 0 && live_job.subscribers.len() == 0)
+        let left = live_job.subscribers.leave(connection);
+        let was_last = !left.is_empty() && live_job.subscribers.len() == 0;
+        (left, was_reader || was_last)
     }
 
     /// The jobs that have ended.
@@ -223,11 +223,11 @@ mod tests {
     #[test]
     fn a_connection_listens_once_and_the_last_one_that_leaves_is_known() {
         with_a_live_job(|records| {
-            assert!(!records.leave(JOB, 1), "nobody has waited");
+            assert!(!records.leave(JOB, 1).1, "nobody has waited");
             assert!(matches!(records.subscribe(JOB, of_connection(1)), Subscription::Added));
             assert!(matches!(records.subscribe(JOB, of_connection(1)), Subscription::AlreadyThere));
             assert!(matches!(records.subscribe(JOB, of_connection(2)), Subscription::Added));
-            assert!(!records.leave(JOB, 1) && records.leave(JOB, 2));
+            assert!(!records.leave(JOB, 1).1 && records.leave(JOB, 2).1);
         });
     }
 

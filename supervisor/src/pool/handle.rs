@@ -5,7 +5,7 @@
 //!   PoolHandle::submit ---> places.rs: no room ---> the job ends as refused
 //!          '--------------> door.rs: an order ----------------------------------> loop_side.rs ---> ComputePool
 //!   PendingJob: awaited, or waited for <------------ end.rs <---------------------------'
-//!          '--- dropped: an order to cancel the job ------------------------------------>
+//!          '--- dropped: an order to give the job up ----------------------------------->
 //! ```
 
 mod door;
@@ -224,7 +224,8 @@ impl std::error::Error for PoolEnded {}
 /// A job that was submitted by a [`PoolHandle`]: await it in any runtime, or [wait](PendingJob::wait) for it. It always ends: if
 /// the pool or its loop ends first, as cancelled or [`Unavailable`](crate::protocol::nouns::OutcomeCode::Unavailable).
 ///
-/// Dropping it cancels the job, queued or running, also when a thread drops it because it panics.
+/// Dropping it cancels the job, queued or running, also when a thread drops it because it panics. A job with an [idempotency
+/// key](Job::idempotency_key) goes on, for whoever submits it again.
 ///
 /// # Panics
 /// When it is awaited again after its end.
@@ -239,7 +240,7 @@ impl PendingJob {
     /// blocked thread runs no other task.
     ///
     /// # Errors
-    /// [`WaitError`], with the job, which goes on: to drop the error is to cancel the job.
+    /// [`WaitError`], with the job, which goes on: to drop the error is to drop the job, which cancels it if it has no key.
     pub fn wait(self, longest: Duration) -> Result<Finished, WaitError> {
         if let Some(finished) = self.end.take() {
             return Ok(finished);
@@ -262,8 +263,8 @@ impl Future for PendingJob {
 
 impl Drop for PendingJob {
     fn drop(&mut self) {
-        if let Some(job) = self.end.give_up() {
-            self.owner.door.put(Order::Cancel(job));
+        if let Some(claim) = self.end.give_up() {
+            self.owner.door.put(Order::GiveUp(claim));
         }
     }
 }
@@ -274,7 +275,7 @@ impl fmt::Debug for PendingJob {
     }
 }
 
-/// Why a wait has ended before its job. The job goes on; it is cancelled when this is dropped.
+/// Why a wait has ended before its job. The job goes on. To drop this is to drop the [`PendingJob`].
 #[derive(Debug)]
 pub enum WaitError {
     /// The time is up.

@@ -63,7 +63,7 @@ impl Service<Job> for PoolService {
     }
 }
 
-/// A call of a [`PoolService`]. Dropping it cancels the job.
+/// A call of a [`PoolService`]. Dropping it cancels the job, unless the job has an [idempotency key](Job::idempotency_key).
 ///
 /// # Panics
 /// When it is awaited again after its end.

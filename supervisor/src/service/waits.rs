@@ -172,7 +172,8 @@ impl OpenSession {
     fn await_submitted(&self, ticket: u64, job: JobId, is_known: bool) -> Result<(), ErrorDetail> {
         if is_known && let Err(error) = self.may_wait(job) {
             if self.waits.borrow().of(job) == 0 {
-                self.service.hub().borrow_mut().leave(job, self.id);
+                let left = self.service.hub().borrow_mut().leave(job, self.id);
+                drop(left);
             }
             return Err(error);
         }
@@ -239,7 +240,8 @@ impl Service {
         for _ in 0..LEAVES_PER_TURN {
             let Some(next) = self.0.sessions.borrow_mut().waits.next_to_leave() else { return };
             if let Some((job, session)) = next {
-                self.hub().borrow_mut().leave(job, session);
+                let left = self.hub().borrow_mut().leave(job, session);
+                drop(left);
             }
         }
         self.leave_at_the_end_of_the_turn();

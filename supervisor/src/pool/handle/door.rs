@@ -1,11 +1,11 @@
 //! What the threads that have a handle share with the loop: the places, and what the loop has to do next. Wakers are called,
 //! and jobs dropped, when nothing is locked any more, because both may come back here.
 
+use super::super::claim::Claim;
 use super::end::Teller;
 use super::places::{Full, HandleLimits, Places, Woken};
 use crate::job::Job;
 use crate::limits::HANDLE_ORDERS_PER_TURN;
-use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub(super) struct Door(Mutex<DoorState>);
 
 struct DoorState {
     places: Places,
-    /// A job has a place, and a job is cancelled once, so there are never more than twice as many as places.
+    /// A job has a place, and a job is given up once, so there are never more than twice as many as places.
     orders: VecDeque<Order>,
     /// Of the loop's side, while it waits for orders.
     waker: Option<Waker>,
@@ -37,7 +37,7 @@ enum Stage {
 /// Something for the loop to do.
 pub(super) enum Order {
     Run { job: Box<Job>, teller: Teller, submitted: Instant },
-    Cancel(JobId),
+    GiveUp(Claim),
 }
 
 impl Door {
@@ -205,6 +205,7 @@ fn no_room(full: Full) -> ErrorDetail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use offload_core::ids::JobId;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
@@ -217,8 +218,8 @@ mod tests {
         }
     }
 
-    fn cancel(number: u64) -> Order {
-        Order::Cancel(JobId(number))
+    fn give_up(number: u64) -> Order {
+        Order::GiveUp(Claim::new(JobId(number), None))
     }
 
     #[test]
@@ -228,7 +229,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&count));
         let context = Context::from_waker(&waker);
         assert!(door.poll_orders(&context).is_pending());
-        (0..100).for_each(|number| door.put(cancel(number)));
+        (0..100).for_each(|number| door.put(give_up(number)));
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         let taken = |expected: usize| match door.poll_orders(&context) {
             Poll::Ready(Some(orders)) => assert_eq!(orders.len(), expected),
@@ -237,7 +238,7 @@ mod tests {
         taken(HANDLE_ORDERS_PER_TURN);
         taken(100 - HANDLE_ORDERS_PER_TURN);
         assert!(door.poll_orders(&context).is_pending());
-        door.put(cancel(100));
+        door.put(give_up(100));
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 
@@ -245,7 +246,7 @@ mod tests {
     fn what_was_put_before_the_last_handle_was_dropped_is_still_done() {
         let door = Door::new(HandleLimits { jobs: 10, bytes: 10 });
         let context = Context::from_waker(Waker::noop());
-        door.put(cancel(1));
+        door.put(give_up(1));
         door.leave();
         assert!(matches!(door.poll_orders(&context), Poll::Ready(Some(_))));
         assert!(matches!(door.poll_orders(&context), Poll::Ready(None)));

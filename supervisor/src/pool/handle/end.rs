@@ -8,10 +8,10 @@
 //!      '-- at any time: given up -------'
 //! ```
 
+use super::super::claim::Claim;
 use super::door::{Place, gone};
 use crate::hub::Hub;
 use crate::job::Finished;
-use offload_core::ids::JobId;
 use offload_protocol::nouns::ErrorDetail;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -32,8 +32,8 @@ struct EndState {
 
 enum Stage {
     Waiting,
-    /// The pool has it. A job that was refused, or that was known by its key, is not cancelled.
-    Submitted(Option<JobId>),
+    /// The pool has it. Of a job that was refused, nothing is to be given up.
+    Submitted(Option<Claim>),
     Ended(Box<Finished>),
     Over,
 }
@@ -49,10 +49,10 @@ impl JobEnd {
     }
 
     /// The pool has the job. False if nobody wants it any more.
-    pub(super) fn is_submitted(&self, job: Option<JobId>) -> bool {
+    pub(super) fn is_submitted(&self, claim: Option<Claim>) -> bool {
         let stage = &mut self.state().stage;
         if let Stage::Waiting = stage {
-            *stage = Stage::Submitted(job);
+            *stage = Stage::Submitted(claim);
         }
         !matches!(stage, Stage::Over)
     }
@@ -119,11 +119,11 @@ impl JobEnd {
         self.take()
     }
 
-    /// Nobody wants the end any more. Returns the job that is to be cancelled.
-    pub(super) fn give_up(&self) -> Option<JobId> {
+    /// Nobody wants the end any more. Returns what the pool is to be told.
+    pub(super) fn give_up(&self) -> Option<Claim> {
         let stage = std::mem::replace(&mut self.state().stage, Stage::Over);
         match stage {
-            Stage::Submitted(job) => job,
+            Stage::Submitted(claim) => claim,
             Stage::Waiting | Stage::Ended(_) | Stage::Over => None,
         }
     }

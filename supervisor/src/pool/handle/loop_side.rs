@@ -64,7 +64,7 @@ impl LoopSide {
     fn carry_out(&self, order: Order) {
         match order {
             Order::Run { job, teller, submitted } => self.submit(charge_wait(*job, submitted), teller),
-            Order::Cancel(job) => self.pool.hub.borrow_mut().cancel(job),
+            Order::GiveUp(claim) => self.pool.give_up(claim),
         }
     }
 
@@ -74,15 +74,15 @@ impl LoopSide {
         }
         let end = Arc::clone(teller.end());
         let number = self.live.borrow_mut().add(teller);
-        let live = Rc::downgrade(&self.live);
+        let live = LiveJob { all: Rc::downgrade(&self.live), number };
         let subscriber = Subscriber::new(move |finished, _| {
-            if let Some(teller) = LiveJobs::take(&live, number) {
+            if let Some(teller) = live.take() {
                 teller.tell(finished);
             }
         });
-        let job = self.pool.start_job(job, subscriber);
-        if !end.is_submitted(job) {
-            job.into_iter().for_each(|job| self.pool.hub.borrow_mut().cancel(job));
+        let claim = self.pool.start_job(job, subscriber);
+        if !end.is_submitted(claim) {
+            claim.into_iter().for_each(|claim| self.pool.give_up(claim));
         }
     }
 }
@@ -93,9 +93,23 @@ impl LiveJobs {
         self.tellers.insert(self.last, teller);
         self.last
     }
+}
 
-    fn take(live: &Weak<RefCell<LiveJobs>>, number: u64) -> Option<Teller> {
-        live.upgrade()?.borrow_mut().tellers.remove(&number)
+/// One of them, as its subscriber has it. If the subscriber is dropped because it has left the job, the place is free.
+struct LiveJob {
+    all: Weak<RefCell<LiveJobs>>,
+    number: u64,
+}
+
+impl LiveJob {
+    fn take(&self) -> Option<Teller> {
+        self.all.upgrade()?.borrow_mut().tellers.remove(&self.number)
+    }
+}
+
+impl Drop for LiveJob {
+    fn drop(&mut self) {
+        drop(self.take());
     }
 }
 
