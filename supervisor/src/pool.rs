@@ -13,7 +13,7 @@ pub use stream::OutputStream;
 #[cfg(feature = "tower")]
 pub use tower::{PoolService, ServiceCall, ServiceError};
 
-use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber};
+use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber, Then};
 use crate::job::{Finished, Job};
 use crate::log::Log;
 use crate::views::{IoPoolView, Status, TaskView, WorkerView};
@@ -31,7 +31,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone. Dropping the last
-/// clone kills the workers, and awaited jobs end as cancelled.
+/// clone kills the workers, and awaited jobs end as cancelled, unless the pool is being [drained](ComputePool::drain).
 ///
 /// A pool must be created and used on the event loop's thread; other threads have a [handle](ComputePool::handle). The event loop stays alive while a job is awaited; idle
 /// workers do not keep it alive.
@@ -119,15 +119,26 @@ impl ComputePool {
 
     /// Graceful shutdown: refuses new jobs as `unavailable`, finishes the accepted ones for at most
     /// [`CoreConfig::drain_timeout`](crate::CoreConfig::drain_timeout), cancels what has not ended by then, ends the workers, then
-    /// calls `done`. If the pool has ended already, `done` is called soon. The event loop stays alive until then.
+    /// calls `done`. If the pool has ended already, `done` is called soon. The event loop stays alive until then, and so does the
+    /// pool, also if all its clones are dropped.
     pub fn drain(&self, done: impl FnOnce(&mut Context) + 'static) {
         let limit = self.hub.borrow().config().drain_timeout;
-        self.hub.borrow_mut().drain(Some(limit), Box::new(done));
+        self.end(done, |hub, then| hub.drain(Some(limit), then));
     }
 
     /// Immediate shutdown: cancels all jobs, ends the workers, then calls `done`, as [`ComputePool::drain`] does.
     pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
-        self.hub.borrow_mut().stop(Box::new(done));
+        self.end(done, Hub::stop);
+    }
+
+    fn end(&self, done: impl FnOnce(&mut Context) + 'static, begin: impl FnOnce(&mut Hub, Then)) {
+        // Whoever asks for the end may drop the pool at once. The hub drops this when it calls it.
+        let hub = Rc::clone(&self.hub);
+        let then = move |cx: &mut Context| {
+            done(cx);
+            drop(hub);
+        };
+        begin(&mut self.hub.borrow_mut(), Box::new(then));
     }
 
     /// The state of the pool and its event loop.

@@ -5,6 +5,7 @@ mod axum_service;
 mod drains;
 mod ends;
 mod keys;
+mod lives;
 mod own_program;
 mod runtimes;
 mod server;
