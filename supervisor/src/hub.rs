@@ -52,6 +52,7 @@ mod introductions;
 mod launches;
 mod links;
 mod live_jobs;
+mod loop_end;
 mod meters;
 mod notices;
 mod pages;

@@ -31,7 +31,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone. Dropping the last
-/// clone kills the workers, and awaited jobs end as cancelled, unless the pool is being [drained](ComputePool::drain).
+/// clone kills the workers, and awaited jobs end as cancelled, unless the pool is being [drained](ComputePool::drain). When the
+/// loop is dropped, all callbacks that wait in the pool are dropped, with the clones that they own.
 ///
 /// A pool must be created and used on the event loop's thread; other threads have a [handle](ComputePool::handle). The event loop stays alive while a job is awaited; idle
 /// workers do not keep it alive.
@@ -91,6 +92,9 @@ impl ComputePool {
 
     /// Returns what the caller gives up if it leaves before the end. A job that was refused leaves nothing to give up.
     fn start_job(&self, job: Job, subscriber: Subscriber) -> Option<Claim> {
+        if self.handle.is_gone() {
+            return None;
+        }
         let caller = job.has_key().then(|| self.callers.next());
         let subscriber = match caller {
             Some(caller) => subscriber.reporting_to(caller),
@@ -114,13 +118,15 @@ impl ComputePool {
     /// Calls `ready` once a worker is ready for jobs. If no worker ever is, `ready` is never called. This wait does
     /// not keep the event loop alive; a job or a [`hold`](LoopHandle::hold) does.
     pub fn when_ready(&self, ready: impl FnOnce(&mut Context) + 'static) {
-        self.hub.borrow_mut().when_ready(Box::new(ready));
+        if !self.handle.is_gone() {
+            self.hub.borrow_mut().when_ready(Box::new(ready));
+        }
     }
 
     /// Graceful shutdown: refuses new jobs as `unavailable`, finishes the accepted ones for at most
     /// [`CoreConfig::drain_timeout`](crate::CoreConfig::drain_timeout), cancels what has not ended by then, ends the workers, then
     /// calls `done`. If the pool has ended already, `done` is called soon. The event loop stays alive until then, and so does the
-    /// pool, also if all its clones are dropped.
+    /// pool, also if all its clones are dropped. If the loop is dropped first, `done` is dropped without a call.
     pub fn drain(&self, done: impl FnOnce(&mut Context) + 'static) {
         let limit = self.hub.borrow().config().drain_timeout;
         self.end(done, |hub, then| hub.drain(Some(limit), then));
@@ -132,7 +138,10 @@ impl ComputePool {
     }
 
     fn end(&self, done: impl FnOnce(&mut Context) + 'static, begin: impl FnOnce(&mut Hub, Then)) {
-        // Whoever asks for the end may drop the pool at once. The hub drops this when it calls it.
+        if self.handle.is_gone() {
+            return;
+        }
+        // Whoever asks for the end may drop the pool at once. The hub drops this when it calls it, or with the loop.
         let hub = Rc::clone(&self.hub);
         let then = move |cx: &mut Context| {
             done(cx);

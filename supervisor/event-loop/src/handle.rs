@@ -416,6 +416,11 @@ impl LoopHandle {
         self.shared.is_alive()
     }
 
+    /// Whether the loop was dropped: whatever is registered from here on is dropped at once.
+    pub fn is_gone(&self) -> bool {
+        self.shared.is_gone.get()
+    }
+
     /// Makes `run` return after the current iteration, or the next `run` at once if none is under way.
     pub fn stop(&self) {
         self.shared.stopping.set(true);
