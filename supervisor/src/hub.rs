@@ -226,7 +226,6 @@ impl Hub {
         hub.borrow_mut().describe_here();
         hub.borrow_mut().watch_launcher()?;
         hub.borrow_mut().handle_event(Event::Tick);
-        hub.borrow_mut().watch_for_stops();
         Ok(hub)
     }
 

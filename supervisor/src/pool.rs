@@ -162,7 +162,9 @@ impl ComputePool {
 
     /// The state of each slot that exists, by number.
     pub fn workers(&self) -> Vec<WorkerView> {
-        self.hub.borrow().workers()
+        let mut hub = self.hub.borrow_mut();
+        hub.report_stops();
+        hub.workers()
     }
 
     /// The configured number of worker processes.

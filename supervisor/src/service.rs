@@ -332,6 +332,7 @@ impl Service {
 
     /// The state of the supervisor: [`Document::Status`].
     pub fn status(&self) -> Reply {
+        self.look_at_workers();
         Reply::document(Document::Status(Box::new(self.settled_hub().status(self.io_pool_view()))))
     }
 

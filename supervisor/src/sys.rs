@@ -201,6 +201,23 @@ pub(crate) fn look_at_end(pidfd: BorrowedFd<'_>) -> io::Result<Option<Ended>> {
     Ok(Some(Ended { exit, cpu_time, peak_rss }))
 }
 
+/// Kills the process group of which the process of this pidfd is or was the leader: that group and no other, also when the leader was
+/// collected and its number given to another process. Linux before 6.9 cannot do that, and then nothing happens.
+pub(crate) fn kill_group(pidfd: BorrowedFd<'_>) {
+    const PIDFD_SIGNAL_PROCESS_GROUP: libc::c_uint = 1 << 2;
+    let no_info = ptr::null::<libc::siginfo_t>();
+    // SAFETY: the kernel reads and writes no memory of this process: the pointer to the information is null.
+    unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            libc::SIGKILL,
+            no_info,
+            PIDFD_SIGNAL_PROCESS_GROUP,
+        )
+    };
+}
+
 fn duration(time: libc::timeval) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))

@@ -9,6 +9,7 @@ mod lives;
 mod own_program;
 mod runtimes;
 mod server;
+mod signals;
 mod threads;
 mod tracing_log;
 

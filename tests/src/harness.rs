@@ -204,7 +204,7 @@ pub fn wait_for_end(pid: u32, limit: Duration) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).expect("a sane limit");
         match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
-            // A pool of the test's own process has children, and catches the signal of their ends.
+            // A test may catch signals.
             Err(Errno::INTR) if !left.is_zero() => {}
             ended => return ended == Ok(1),
         }

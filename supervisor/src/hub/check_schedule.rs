@@ -15,7 +15,7 @@
 
 use crate::limits::MEASURED_AT_A_TIME;
 use offload_core::ids::WorkerId;
-use offload_event_loop::{HandleId, LoopHandle, TimerId};
+use offload_event_loop::{LoopHandle, TimerId};
 use std::time::Instant;
 
 /// When the periodic checks are due. See the module's documentation.
@@ -26,7 +26,8 @@ pub(super) struct CheckSchedule {
     /// The worker that was measured last. None if all workers have been measured.
     last_measured: Option<WorkerId>,
     sweeps: Sweeps,
-    child_signals: Option<HandleId>,
+    /// Checks have begun again after they had rested, and nobody has taken note.
+    has_woken: bool,
 }
 
 /// When the next check of the workers takes place.
@@ -60,16 +61,8 @@ impl CheckSchedule {
             last_check_at: Instant::now(),
             last_measured: None,
             sweeps: if sweeps { Sweeps::Resting } else { Sweeps::Off },
-            child_signals: None,
+            has_woken: false,
         }
-    }
-
-    pub(super) fn set_child_signals(&mut self, watcher: HandleId) {
-        self.child_signals = Some(watcher);
-    }
-
-    pub(super) fn take_child_signals(&mut self) -> Option<HandleId> {
-        self.child_signals.take()
     }
 }
 
@@ -84,7 +77,13 @@ impl CheckSchedule {
         }
         self.last_check_at = Instant::now();
         self.next_check = NextCheck::Soon;
+        self.has_woken = true;
         true
+    }
+
+    /// Whether checks have begun again, after they had rested, since this was asked last.
+    pub(super) fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.has_woken)
     }
 
     /// A check begins. Events that the check itself causes do not schedule another one, or checks would never end.

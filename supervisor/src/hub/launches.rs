@@ -157,7 +157,7 @@ impl Launches {
     }
 
     /// The process of this worker was reaped, or never came.
-    pub(super) fn forget(&mut self, worker: WorkerId) {
+    fn forget(&mut self, worker: WorkerId) {
         self.launcher.forget(worker.0);
     }
 
@@ -240,7 +240,7 @@ impl Hub {
     fn launched(&mut self, worker: WorkerId, process: Result<Box<Process>, SpawnError>) {
         let Some(slot) = self.launches.complete(worker) else {
             process.into_iter().for_each(|process| self.launches.kill_and_reap(process));
-            return self.launches.forget(worker);
+            return self.forget_launch(worker);
         };
         match process.and_then(|process| self.add_process(worker, process)) {
             Ok(pid) => {
@@ -248,10 +248,16 @@ impl Hub {
                 self.handle_event(Event::Launched { worker });
             }
             Err(error) => {
-                self.launches.forget(worker);
+                self.forget_launch(worker);
                 self.handle_event(failed(worker, error));
             }
         }
+    }
+
+    /// The process of this worker was reaped or is about to be killed, or never came. What it has left behind is swept then.
+    pub(super) fn forget_launch(&mut self, worker: WorkerId) {
+        self.launches.forget(worker);
+        self.sweep();
     }
 
     /// Gives up the start of this worker and tells the core. Returns false if no start of this worker is under way.

@@ -154,11 +154,10 @@ impl Hub {
         // The thread that waits for its end does not hold up the loop.
         let ended = self.processes.remove(worker, &self.handle);
         ended.into_iter().for_each(|process| self.launches.kill_and_reap(Box::new(process)));
-        self.launches.forget(worker);
+        self.forget_launch(worker);
         self.introductions.forget(worker);
         self.trays.forget(worker);
         self.authors.forget(worker);
-        self.sweep();
     }
 
     fn on_output(&mut self, worker: WorkerId, stream: OutputStream) {
@@ -266,8 +265,8 @@ impl Drop for Hub {
     fn drop(&mut self) {
         self.cancel_live_jobs();
         self.launches.give_up_all();
-        for watcher in [self.checks.take_child_signals(), self.launches.take_bell()].into_iter().flatten() {
-            let _ = self.handle.close(watcher, |_| ());
+        if let Some(bell) = self.launches.take_bell() {
+            let _ = self.handle.close(bell, |_| ());
         }
         let mut processes = self.launches.take_started_processes();
         processes.extend(self.processes.take_all(&self.handle));

@@ -10,11 +10,12 @@
 mod endings;
 mod segments;
 mod silence;
+mod stops;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::limits::{LAST_TURNS, PAST_PIDS_MAX};
 use crate::workers::{
-    Captured, Confinement, Descriptor, Flushed, LinkError, OutputStream, Process, Received, StopState,
+    Captured, Confinement, Descriptor, Flushed, LinkError, OutputStream, Process, Received,
 };
 use bytes::Bytes;
 use offload_core::event::Event;
@@ -68,6 +69,8 @@ struct LivingProcess {
     progress_at: Instant,
     /// Number of checks in a row that found bytes expected and no progress.
     silent_checks: u32,
+    /// It was stopped when it was looked at last.
+    is_stopped: bool,
     /// What the process had given up when it said hello.
     confinement: Option<Confinement>,
     /// The process was sent a signal to end, or has ended. Nothing is sent to it any more. Its messages are still read, so this is
@@ -157,13 +160,6 @@ impl WorkerProcesses {
     /// Whether a worker has the privilege to look into any process. Known of workers that have said hello.
     pub(super) fn any_can_trace(&self) -> bool {
         self.living.values().any(|living| living.confinement.as_ref().is_some_and(|seen| seen.can_trace))
-    }
-
-    /// The workers that were stopped or continued since the last call.
-    pub(super) fn stop_states(&self) -> Vec<(WorkerId, StopState)> {
-        let state =
-            |(worker, living): (&WorkerId, &LivingProcess)| Some((*worker, living.process.stop_state()?));
-        self.living.iter().filter_map(state).collect()
     }
 
     /// The workers whose socket is readable or whose process has ended. The flag says that the process has ended.
@@ -382,6 +378,7 @@ impl LivingProcess {
             last_turns: 0,
             progress_at: Instant::now(),
             silent_checks: 0,
+            is_stopped: false,
             confinement: None,
             is_terminated: false,
             unwritten: VecDeque::new(),

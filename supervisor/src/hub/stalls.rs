@@ -9,7 +9,7 @@
 //!                                '------'  as long as a worker has something to do
 //! ```
 //!
-//! An idle supervisor is not woken for this. If the memory of workers is limited, idle workers are measured at longer
+//! The same checks find stopped workers and stray processes (`strays.rs`). An idle supervisor is not woken for any of this. If the memory of workers is limited, idle workers are measured at longer
 //! intervals.
 
 use super::Hub;
@@ -47,8 +47,10 @@ impl Hub {
 
     fn check(&mut self) {
         let last_check = self.checks.begin_check();
+        self.report_stops();
         self.check_stalls(last_check);
         self.check_memory();
+        self.sweep_if_any_has_died();
         self.tell_of_silent_starts();
         self.log.catch_up();
         let next = if self.is_anything_under_way() {
@@ -63,7 +65,12 @@ impl Hub {
     }
 
     fn is_anything_under_way(&self) -> bool {
-        let is_at_rest = |state: &SlotState| matches!(state, SlotState::Idle { .. } | SlotState::Vacant);
+        // A stopped worker may go on, and then there may be a job for it.
+        let is_at_rest = |state: &SlotState| match state {
+            SlotState::Vacant => true,
+            SlotState::Idle { worker } => worker.stopped_at.is_none(),
+            _ => false,
+        };
         self.checks.is_measuring()
             || self.log.owes()
             || self.core.slots().iter().any(|slot| !is_at_rest(&slot.state))

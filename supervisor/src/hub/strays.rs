@@ -1,38 +1,40 @@
-//! Stopped workers and stray processes. At every SIGCHLD the hub checks which workers were stopped or continued, and
-//! has stray processes killed that ended workers have left behind.
+//! Stopped workers and stray processes. The kernel can tell of both by SIGCHLD, but that signal belongs to the program that embeds
+//! the library: it may ignore it, block it, or have a handler of its own. So the hub looks.
+//!
+//! ```text
+//!   a check (every 250 ms while something is under way) --.
+//!   the first turn after the checks had rested -----------|---> stopped? goes on? ---> the core is told
+//!   a time limit is due, somebody asks for the workers ---'
+//!
+//!   a worker was reaped, or a check finds a dead child -------> a sweep: what ended workers have left behind is killed
+//! ```
+//!
+//! The first turn counts because a worker may have been stopped while nothing was under way: that must be known before jobs are
+//! given out.
 
 use super::Hub;
-use crate::workers::StopState;
-use crate::workers::sweep::{SWEEP_PAUSE, SweepResult};
+use crate::workers::sweep::{SWEEP_PAUSE, SweepResult, has_dead_child};
 use offload_core::event::Event;
-use rustix::process::Signal;
 
 impl Hub {
-    /// Watches SIGCHLD. One signal may stand for several children.
-    pub(super) fn watch_for_stops(&mut self) {
-        let me = self.me.clone();
-        let signal = Signal::CHILD.as_raw();
-        let watched = self.handle.on_signal(&[signal], move |_, _| Hub::with(&me, Hub::on_child_signal));
-        match watched {
-            Ok(watcher) => {
-                self.handle.unref(watcher);
-                self.checks.set_child_signals(watcher);
-            }
-            Err(error) => self.log.warn(format_args!("stopped workers are not noticed: {error}")),
+    /// Tells the core which workers were stopped, and which go on. Workers that have not said hello, or have to end, have time limits
+    /// for that.
+    pub(crate) fn report_stops(&mut self) {
+        let core = &self.core;
+        let is_ready =
+            |worker| core.slot_of(worker).is_some_and(|slot| core.slots()[slot].ready_worker().is_some());
+        for (worker, is_stopped) in self.processes.stop_changes(is_ready) {
+            self.handle_event(match is_stopped {
+                true => Event::Stopped { worker },
+                false => Event::Continued { worker },
+            });
         }
     }
 
-    fn on_child_signal(&mut self) {
-        self.report_stops();
-        self.sweep();
-    }
-
-    pub(super) fn report_stops(&mut self) {
-        for (worker, state) in self.processes.stop_states() {
-            self.handle_event(match state {
-                StopState::Stopped(_) => Event::Stopped { worker },
-                StopState::Continued => Event::Continued { worker },
-            });
+    /// A process that escaped from a worker may have ended, and may have left others to this process.
+    pub(super) fn sweep_if_any_has_died(&mut self) {
+        if self.checks.may_sweep() && has_dead_child() {
+            self.sweep();
         }
     }
 

@@ -43,6 +43,10 @@ impl Hub {
 
     fn end_turn(&mut self) {
         self.turn.begin();
+        if self.checks.take_woken() {
+            // While nothing was under way, nobody looked.
+            self.report_stops();
+        }
         if self.records.has_ended_charges() {
             self.drain_inbox();
         }

@@ -15,6 +15,11 @@ impl Service {
         self.hub().borrow()
     }
 
+    /// A worker that was stopped while nothing was under way is noticed now.
+    pub(super) fn look_at_workers(&self) {
+        self.hub().borrow_mut().report_stops();
+    }
+
     /// A page of a list: at most `most` rows, and never more than [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).
     /// `after` is [`Page::next`] of the previous page, or empty for the first page. Of the jobs, only those with this label,
     /// unless it is empty; then a page may have few rows, or none, and be followed by others.
@@ -37,6 +42,9 @@ impl Service {
         most: usize,
         mut write: impl FnMut(Row) -> Option<R>,
     ) -> Result<Page<R>, ErrorDetail> {
+        if view == View::Workers {
+            self.look_at_workers();
+        }
         let filter = JobFilter { label: label.to_owned(), ..JobFilter::default() };
         self.settled_hub().page((view, &filter), after, most, &mut write).ok_or_else(no_such_page)
     }

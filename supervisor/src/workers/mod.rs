@@ -60,7 +60,7 @@ pub use escape::escape_line;
 pub use hide::hide_this_process;
 pub use launcher::{LaunchGuard, Launcher, LauncherEvent};
 pub use link::{LinkError, Received};
-pub use process::{Process, SpawnError, StopState};
+pub use process::{Process, SpawnError};
 pub use program::{Program, find_executable, find_executable_from};
 pub use segment::{Segment, SegmentBytes};
 pub use segments::News as SegmentNews;

@@ -99,15 +99,6 @@ pub struct Process {
     reap_wait_max: Duration,
 }
 
-/// Whether a process was stopped or continued since the last call of [`Process::stop_state`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopState {
-    /// The process was stopped by this signal, and runs again only after SIGCONT.
-    Stopped(i32),
-    /// The process was stopped and runs again.
-    Continued,
-}
-
 #[derive(Debug)]
 enum Life {
     /// As far as anybody has looked. The process id is not reused, and the pidfd tells when the process ends.
@@ -157,7 +148,9 @@ impl Process {
 
     fn adopt(child: &mut Child, link: Link) -> io::Result<Process> {
         let pid = Pid::from_child(child);
-        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
+        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(lost_or)?);
+        // If it has ended, and nobody has to collect it, its number may be that of another process by now.
+        look(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).map_err(lost_or)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(io::Error::other("the child has no pipes"));
         };
@@ -307,7 +300,7 @@ impl Process {
     /// # Errors
     /// If the kernel does not allow it, because every process of the group has changed its user id.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        if matches!(self.life, Life::Ended { .. }) {
+        if matches!(self.life, Life::Ended { .. }) || self.is_lost() {
             return Ok(());
         }
         if signal == Signal::KILL {
@@ -337,8 +330,9 @@ impl Process {
             Ok(Some(ended)) => ended,
             Ok(None) => return Ok(None),
             // Other code of this process waits for any child, or ignores SIGCHLD. The process id may be reused, so no
-            // signal may be sent.
+            // signal may be sent to it. The pidfd means the group that has had it, and no other.
             Err(error) if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) => {
+                sys::kill_group(self.pidfd.as_fd());
                 self.life = Life::Ended { exit: Exit::Unknown, cpu_time: None, is_zombie: false };
                 return Ok(Some(Exit::Unknown));
             }
@@ -353,19 +347,16 @@ impl Process {
         Ok(Some(ended.exit))
     }
 
-    /// Whether the process was stopped or continued since the last call. Only the latest change is returned, once. To
-    /// be called for every process at each SIGCHLD, whose handler must not have SA_NOCLDSTOP. Does not wait.
-    pub fn stop_state(&self) -> Option<StopState> {
-        if matches!(self.life, Life::Ended { .. }) {
-            return None;
-        }
-        // The end of a process is not reported here; `try_wait` does that.
-        let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
-        let status = self.wait(changes).ok().flatten()?;
-        match status.stopping_signal() {
-            Some(signal) => Some(StopState::Stopped(signal)),
-            None => status.continued().then_some(StopState::Continued),
-        }
+    /// Whether the process is stopped (SIGSTOP), and runs again only after SIGCONT. Does not wait, and leaves the news to others.
+    /// Others can take it away: `waitpid(-1, .., WUNTRACED)` of this process does.
+    pub fn is_stopped(&self) -> bool {
+        let stop = look(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::STOPPED);
+        matches!(self.life, Life::Living) && matches!(stop, Ok(Some(_)))
+    }
+
+    /// Whether it has ended and was collected by others, or by the kernel because this process ignores SIGCHLD.
+    fn is_lost(&self) -> bool {
+        matches!(look(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED), Err(Errno::CHILD))
     }
 
     /// User and system time of the process and of the children that it has waited for. Of a living process it is known
@@ -460,8 +451,26 @@ fn ignore_no_such_process(sent: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// What `waitid` says of a child, without waiting, and without taking the news away.
+fn look(child: WaitId<'_>, at: WaitIdOptions) -> rustix::io::Result<Option<WaitIdStatus>> {
+    waitid(child, at | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
+}
+
+/// What an error of a new child means if the kernel does not know the child any more.
+fn lost_or(error: Errno) -> io::Error {
+    match error {
+        Errno::SRCH | Errno::CHILD => io::Error::other(
+            "it ended at once, and how is not known, because this process ignores SIGCHLD or waits for any child",
+        ),
+        other => other.into(),
+    }
+}
+
 /// Kills a child that could not be taken over because descriptors ran out, and collects it if it ends soon.
 fn kill_unadopted(child: &mut Child) {
+    if look(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::EXITED).is_err() {
+        return;
+    }
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let deadline = Instant::now() + KILLED_WORKER_TIMEOUT;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {

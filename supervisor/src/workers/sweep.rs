@@ -32,8 +32,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long to wait for the next sweep after one that reported more: killed processes need time to die. Sweep sooner
-/// if a SIGCHLD comes sooner.
+/// How long to wait for the next sweep after one that reported more: killed processes need time to die.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 
 /// Makes this process the parent of all its descendants that lose their own parent. Only for a program that has no
@@ -43,6 +42,12 @@ pub const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 /// What the kernel reports. Since Linux 3.4 this call does not fail.
 pub fn become_subreaper() -> io::Result<()> {
     prctl::set_child_subreaper(true).map_err(io::Error::from)
+}
+
+/// Whether a child of this process, of whatever thread, has ended and was not collected. Does not wait.
+pub(crate) fn has_dead_child() -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::All, look), Ok(Some(_)))
 }
 
 /// The result of a sweep.
