@@ -49,8 +49,9 @@ pub struct PoolConfig {
     /// meanwhile one core more is used. By default, if there are at least two cores.
     pub linger: bool,
     /// Whether processes that workers left behind, and that are children of this process now, are killed: when a
-    /// worker has ended those with its mark (see [`crate::workers::marks`]), and all of them when the pool ends. Only
-    /// for a program that has called [`crate::workers::sweep::become_subreaper`] and has no children but workers.
+    /// worker has ended those with its mark (see [`crate::workers::marks`]), and all others when the last pool of this
+    /// process ends. Only for a program that has called [`crate::workers::sweep::become_subreaper`] and has no children
+    /// but workers.
     pub sweep: bool,
     /// How much is logged to standard error.
     pub log: Level,

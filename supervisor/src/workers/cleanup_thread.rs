@@ -1,11 +1,12 @@
 //! The thread that kills what must end: stray processes, and processes that nobody needs. It starts nothing. It waits
 //! for the end of what it kills, which the event loop must not.
 
-use super::launch_thread::{self, LaunchThreadIds};
+use super::all_launchers;
+use super::launch_thread;
 use super::launcher::{EventSender, LauncherEvent};
 use super::marks::{Mark, Marks};
 use super::process::Process;
-use super::sweep::{SWEEP_PAUSE, SweepResult, SweepTarget, Sweeper};
+use super::sweep::{SWEEP_PAUSE, SweepResult};
 use crate::limits::LAST_SWEEP_TIMEOUT;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -31,7 +32,7 @@ pub(super) enum CleanupRequest {
     KillAndReap(Box<Process>),
     /// Kill and collect left-overs. The result is sent as [`LauncherEvent::Swept`].
     Sweep,
-    /// Kill and collect all stray processes, for at most half a second.
+    /// Kill and collect the stray processes that no other launcher of this process cares for, for at most half a second.
     SweepAll,
 }
 
@@ -46,20 +47,10 @@ pub(super) struct CleanupThread {
 
 impl CleanupThread {
     /// Starts the thread. Without `marks` no left-overs can be recognized.
-    pub(super) fn start(
-        marks: Option<Marks>,
-        launch_threads: LaunchThreadIds,
-        events: EventSender,
-    ) -> io::Result<CleanupThread> {
+    pub(super) fn start(marks: Option<Marks>, events: EventSender) -> io::Result<CleanupThread> {
         let (requests, inbox) = channel();
         let (alive, ended) = channel();
-        let cleanup = CleanupLoop {
-            sweeper: Sweeper::new(),
-            marks,
-            protected: BTreeSet::new(),
-            launch_threads,
-            events,
-        };
+        let cleanup = CleanupLoop { marks, protected: BTreeSet::new(), events };
         thread::Builder::new().name("offload-cleanup".to_owned()).spawn(move || {
             let _alive: Sender<Infallible> = alive;
             cleanup.run(&inbox);
@@ -82,11 +73,9 @@ impl CleanupThread {
 
 /// What runs on the thread, and its state.
 struct CleanupLoop {
-    sweeper: Sweeper,
     marks: Option<Marks>,
     /// Marks of the workers that were requested and have not been forgotten.
     protected: BTreeSet<Mark>,
-    launch_threads: LaunchThreadIds,
     events: EventSender,
 }
 
@@ -114,22 +103,18 @@ impl CleanupLoop {
         self.marks.map(|marks| marks.of_worker(key))
     }
 
-    fn sweep(&mut self) -> SweepResult {
-        let (marks, protected) = (self.marks, &self.protected);
-        let is_left_behind =
-            |mark| marks.is_some_and(|marks| marks.include(mark)) && !protected.contains(&mark);
-        let launch_threads = &self.launch_threads;
-        self.sweeper
-            .sweep(&|thread| launch_threads.contains(thread), &SweepTarget::LeftBehind(&is_left_behind))
+    fn sweep(&self) -> SweepResult {
+        all_launchers::sweep_left_behind(&|mark| self.is_own(mark) && !self.protected.contains(&mark))
     }
 
-    fn sweep_all(&mut self) {
+    fn sweep_all(&self) {
         let deadline = Instant::now() + LAST_SWEEP_TIMEOUT;
-        let launch_threads = &self.launch_threads;
-        while self.sweeper.sweep(&|thread| launch_threads.contains(thread), &SweepTarget::All).more
-            && Instant::now() < deadline
-        {
+        while all_launchers::sweep_at_the_end(&|mark| self.is_own(mark)).more && Instant::now() < deadline {
             thread::sleep(SWEEP_PAUSE);
         }
+    }
+
+    fn is_own(&self, mark: Mark) -> bool {
+        self.marks.is_some_and(|marks| marks.include(mark))
     }
 }

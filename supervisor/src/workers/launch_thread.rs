@@ -14,6 +14,7 @@
 //! worker that it has started, because the parent-death signal of these workers is bound to it (prctl(2),
 //! PR_SET_PDEATHSIG).
 
+use super::all_launchers::{add_launch_thread, locked, remove_launch_thread};
 use super::launcher::{EventSender, LauncherEvent};
 use super::process::{Process, SpawnError};
 use super::program::Program;
@@ -27,7 +28,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,10 +40,6 @@ pub(super) struct LaunchRequest {
     pub(super) payload_max: usize,
     pub(super) is_wanted: Arc<AtomicBool>,
 }
-
-/// The ids of all threads that start workers.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LaunchThreadIds(Arc<Mutex<BTreeSet<u32>>>);
 
 /// The owner's end of the thread. Dropping it does not wait: the thread ends when it has nothing left to do.
 #[derive(Debug)]
@@ -78,19 +75,13 @@ impl CurrentLaunch {
     }
 }
 
-impl LaunchThreadIds {
-    pub(super) fn contains(&self, thread: u32) -> bool {
-        locked(&self.0).contains(&thread)
-    }
-}
-
 impl LaunchThread {
     /// Starts the thread.
-    pub(super) fn start(launch_threads: LaunchThreadIds, events: EventSender) -> io::Result<LaunchThread> {
+    pub(super) fn start(events: EventSender) -> io::Result<LaunchThread> {
         let (requests, inbox) = channel();
         let (alive, ended) = channel();
         let state = Arc::new(Mutex::new(LaunchThreadState::default()));
-        let launch_loop = LaunchLoop { launch_threads, events, state: Arc::clone(&state) };
+        let launch_loop = LaunchLoop { events, state: Arc::clone(&state) };
         thread::Builder::new().name("offload-launch".to_owned()).spawn(move || {
             let _alive: Sender<Infallible> = alive;
             launch_loop.run(&inbox);
@@ -153,7 +144,6 @@ impl LaunchThread {
 
 /// What runs on the thread.
 struct LaunchLoop {
-    launch_threads: LaunchThreadIds,
     events: EventSender,
     state: Arc<Mutex<LaunchThreadState>>,
 }
@@ -164,13 +154,13 @@ impl LaunchLoop {
         // If the kernel refuses the higher niceness, starts disturb the event loop a little more.
         let _ = raise_niceness();
         let thread = nix::unistd::gettid().as_raw().unsigned_abs();
-        locked(&self.launch_threads.0).insert(thread);
+        add_launch_thread(thread);
         locked(&self.state).thread = Some(thread);
         for request in inbox {
             let process = self.launch(&request).map(Box::new);
             self.events.send(LauncherEvent::Launched { key: request.key, process });
         }
-        locked(&self.launch_threads.0).remove(&thread);
+        remove_launch_thread(thread);
     }
 
     fn launch(&self, request: &LaunchRequest) -> Result<Process, SpawnError> {
@@ -209,9 +199,4 @@ pub(super) fn failed(program: &Program, why: &str) -> SpawnError {
 pub(super) fn raise_niceness() -> rustix::io::Result<()> {
     let niceness = getpriority_process(None)?;
     setpriority_process(None, (niceness + NICENESS_ADDED).min(NICENESS_HIGHEST))
-}
-
-/// Locks, also after a panic: no code leaves the data under these locks in an inconsistent state.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,8 +17,9 @@
 //! no other. All of these threads have a higher niceness than the event loop's thread, and so have the workers from
 //! their first moment on: loading a program does not displace the event loop from its CPU core.
 
+use super::all_launchers::CountedLauncher;
 use super::cleanup_thread::{CleanupRequest, CleanupThread};
-use super::launch_thread::{self, LaunchRequest, LaunchThread, LaunchThreadIds};
+use super::launch_thread::{self, LaunchRequest, LaunchThread};
 use super::marks::Marks;
 use super::orphans::GENERATION_VARIABLE;
 use super::process::{Process, SpawnError};
@@ -47,11 +48,12 @@ pub struct Launcher {
     launch_threads: BTreeMap<ProgramVersion, LaunchThread>,
     /// The program version of each worker that was requested and has not been forgotten.
     worker_versions: BTreeMap<u64, ProgramVersion>,
-    launch_thread_ids: LaunchThreadIds,
     event_sender: EventSender,
     events: Receiver<LauncherEvent>,
     cleanup_thread: CleanupThread,
     sweeps_at_the_end: bool,
+    /// None once this launcher ends.
+    counted: Option<CountedLauncher>,
 }
 
 /// How the workers of this launcher and all their descendants are recognized.
@@ -113,19 +115,19 @@ impl Launcher {
         let (sender, events) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let event_sender = EventSender { events: sender, bell };
-        let launch_thread_ids = LaunchThreadIds::default();
+        let counted = Some(CountedLauncher::new());
         let generation = generation.and_then(|name| Some(Generation { marks: Marks::of(&name)?, name }));
         let marks = generation.as_ref().map(|generation| generation.marks);
-        let cleanup_thread = CleanupThread::start(marks, launch_thread_ids.clone(), event_sender.clone())?;
+        let cleanup_thread = CleanupThread::start(marks, event_sender.clone())?;
         Ok(Launcher {
             generation,
             launch_threads: BTreeMap::new(),
             worker_versions: BTreeMap::new(),
-            launch_thread_ids,
             event_sender,
             events,
             cleanup_thread,
             sweeps_at_the_end: false,
+            counted,
         })
     }
 
@@ -164,7 +166,7 @@ impl Launcher {
         let launch_thread = match self.launch_threads.entry(version) {
             Entry::Occupied(launch_thread) => launch_thread.into_mut(),
             Entry::Vacant(vacant) => {
-                let started = LaunchThread::start(self.launch_thread_ids.clone(), self.event_sender.clone());
+                let started = LaunchThread::start(self.event_sender.clone());
                 let no_thread =
                     |error| launch_thread::failed(&program, &format!("there is no thread for it: {error}"));
                 vacant.insert(started.map_err(no_thread)?)
@@ -216,7 +218,8 @@ impl Launcher {
         self.cleanup_thread.request(CleanupRequest::KillAndReap(process));
     }
 
-    /// Has all stray processes killed when the launcher is dropped, for at most half a second.
+    /// Has its stray processes killed when the launcher is dropped, for at most half a second. If it is the last launcher of this
+    /// process, these are all that there are.
     pub fn sweep_at_the_end(&mut self) {
         self.sweeps_at_the_end = true;
     }
@@ -232,6 +235,7 @@ impl Drop for Launcher {
         let deadline = Instant::now() + LAST_ORDERS_TIMEOUT;
         self.launch_threads.values_mut().for_each(LaunchThread::close);
         self.launch_threads.values().for_each(|launch_thread| launch_thread.wait_until(deadline));
+        self.counted = None;
         if self.sweeps_at_the_end {
             self.cleanup_thread.request(CleanupRequest::SweepAll);
         }

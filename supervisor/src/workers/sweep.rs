@@ -81,8 +81,8 @@ pub struct Sweeper {
 
 impl Sweeper {
     /// A sweeper that has killed nothing yet.
-    pub fn new() -> Sweeper {
-        Sweeper::default()
+    pub const fn new() -> Sweeper {
+        Sweeper { dying: BTreeSet::new(), marks: BTreeMap::new() }
     }
 
     /// Kills strangers, and collects them and those that have ended by themselves. Does not wait. Bounded by

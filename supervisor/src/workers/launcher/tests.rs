@@ -288,6 +288,41 @@ fn what_a_worker_left_behind_is_swept_when_it_is_forgotten_and_what_others_did_i
     });
 }
 
+/// What has no mark may be of either.
+#[test]
+fn the_last_sweep_of_a_launcher_leaves_the_workers_and_the_strays_of_another_alone() {
+    let test = "workers::launcher::tests::the_last_sweep_of_a_launcher_leaves_the_workers_and_the_strays_of_another_alone";
+    alone_as(test, || {
+        let (mut ending, mut other) = (start(), start());
+        let (mut living, pipe) = worker_with_a_helper(&mut other, 1, "exec sleep 600");
+        let (own_worker, own_pipe) = worker_with_a_helper(&mut ending, 1, "exec sleep 600");
+        let (mut stray_pipe, writer) = std::io::pipe().unwrap();
+        let mut unmarked = Command::new("setsid");
+        unmarked.args(["-f", "sh", "-c", "echo ready; exec sleep 600"]).stdout(writer);
+        unmarked.spawn().unwrap().wait().unwrap();
+        drop(unmarked);
+        std::io::Read::read_exact(&mut stray_pipe, &mut [0; 6]).unwrap();
+        drop(own_worker);
+        ending.forget(1);
+        ending.sweep_at_the_end();
+        drop(ending);
+        assert!(!is_open(&own_pipe), "its own stray lives on");
+        assert!(is_open(&pipe) && living.try_wait().unwrap().is_none());
+        let is_left = !wait_for(&stray_pipe, PollFlags::IN, Duration::ZERO);
+        assert!(is_left, "it may be of the other one");
+        drop(living);
+        other.forget(1);
+        other.sweep_at_the_end();
+        drop(other);
+        assert!(!is_open(&pipe));
+        assert_eq!(
+            std::io::Read::read(&mut stray_pipe, &mut [0; 1]).unwrap(),
+            0,
+            "nobody else has a launcher"
+        );
+    });
+}
+
 /// Each has a child of its own, which is set free only when it is dead.
 #[test]
 fn the_last_sweep_gets_what_others_set_free() {
