@@ -77,7 +77,9 @@ impl Job {
 
     /// Sets the input: bytes that only the task interprets, at most
     /// [`CoreConfig::max_payload`](offload_core::config::CoreConfig::max_payload) of them; with more, the job is refused as
-    /// `too_large`. They are shared, not copied, while the job lives.
+    /// `too_large`. They are shared, not copied, while the job lives. The owner of [`Bytes::from_owner`] may be dropped on any
+    /// thread, also in the middle of the pool's own work: its `Drop` may use a [`PoolHandle`](crate::PoolHandle), and must not call a
+    /// [`ComputePool`](crate::ComputePool).
     pub fn input(self, input: impl Into<Bytes>) -> Job {
         Job { input: Input::Bytes(input.into()), ..self }
     }
@@ -124,14 +126,14 @@ impl Job {
         Job { options, ..self }
     }
 
-    /// Sets the time limit for one attempt, to the millisecond. The default is the pool's,
+    /// Sets the time limit for one attempt, rounded up to a millisecond. The default is the pool's,
     /// [`CoreConfig::run_timeout`](offload_core::config::CoreConfig::run_timeout). A job that takes longer ends as `timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Job {
         self.options.timeout_ms = Some(millis(timeout));
         self
     }
 
-    /// Sets the time limit from submission to the result, waiting included, to the millisecond. A job that takes longer ends as
+    /// Sets the time limit from submission to the result, waiting included, rounded up to a millisecond. A job that takes longer ends as
     /// `timeout`, whether it has run or not. By default there is none.
     pub fn deadline(mut self, deadline: Duration) -> Job {
         self.options.deadline_ms = Some(millis(deadline));
@@ -244,8 +246,9 @@ pub fn input_digest(media_type: &MediaType, input: &[u8]) -> u128 {
     bytes.iter().take(16).fold(0, |digest, byte| (digest << 8) | u128::from(*byte))
 }
 
+/// Rounded up: a time that is short is not none.
 fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// How a job ended. A job that was refused has ended too; its outcome says why.
@@ -267,5 +270,22 @@ impl Finished {
             None => Ok(self.output),
             Some(error) => Err(format!("{}: {}", error.code, error.message)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_time_limit_is_a_millisecond_and_none_at_all_stays_none() {
+        let limits = |time: Duration| {
+            let options = Job::new("any").timeout(time).deadline(time).options;
+            (options.timeout_ms, options.deadline_ms)
+        };
+        for (nanos, expected) in [(0, 0), (1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2)] {
+            assert_eq!(limits(Duration::from_nanos(nanos)), (Some(expected), Some(expected)), "{nanos} ns");
+        }
+        assert_eq!(limits(Duration::MAX), (Some(u64::MAX), Some(u64::MAX)));
     }
 }
