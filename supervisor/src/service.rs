@@ -86,7 +86,7 @@ mod waits;
 
 use crate::hub::{Hub, HubRef, WhichLines};
 use crate::limits::CONNECTIONS_MAX;
-use crate::views::{GlanceView, IoPoolView, Meters, TaskLoad, TaskView};
+use crate::views::{GlanceView, IoPoolView, Meters, TaskLoad, TaskView, TasksSummary};
 use bytes::Bytes;
 use descriptors::Descriptors;
 use in_flight::Requests;
@@ -361,6 +361,11 @@ impl Service {
     /// The tasks that workers offer: [`Document::Tasks`].
     pub fn tasks(&self) -> Reply {
         Reply::document(Document::Tasks(self.settled_hub().tasks()))
+    }
+
+    /// How many tasks workers offer, and whether something has changed since somebody looked.
+    pub fn tasks_summary(&self) -> TasksSummary {
+        self.settled_hub().tasks_summary()
     }
 
     /// One of them; None if no worker offers it.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 pub use explanation::{ExplanationView, GlanceView};
 pub use measured::{Meters, TaskLoad, TaskMeter, Times};
-pub use task::{BatchView, TaskView};
+pub use task::{BatchView, TaskView, TasksSummary};
 
 /// The state of the supervisor as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -214,6 +214,7 @@ pub struct Registry {
     offered: BTreeMap<ProgramIndex, Offers>,
     /// The program whose tasks are done here, which goes before all others.
     here: Option<ProgramIndex>,
+    version: u64,
 }
 
 /// One task that a process offers.
@@ -322,6 +323,16 @@ impl Registry {
         &mut self.tasks[index as usize]
     }
 
+    /// Another number after each change of what is on offer.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many tasks are on offer.
+    pub fn on_offer_count(&self) -> usize {
+        self.by_name.len()
+    }
+
     /// All tasks that are on offer, by name.
     pub fn on_offer(&self) -> impl Iterator<Item = &Task> {
         self.by_name.values().map(|&index| &self.tasks[index as usize])
@@ -330,6 +341,7 @@ impl Registry {
     /// Takes over what the workers of `program` offer. If two programs offer the same task, the first of them is
     /// responsible for it for as long as it offers it.
     pub fn offer(&mut self, program: ProgramIndex, offers: Offers) -> Changes {
+        self.version += u64::from(self.offered.get(&program) != Some(&offers));
         let now: Vec<Arc<str>> = offers.keys().cloned().collect();
         let old = self.offered.insert(program, offers).unwrap_or_default();
         let mut changes = Changes { gone: Vec::new(), has_moved: false };

@@ -132,6 +132,15 @@ pub const SHOWN_OUTPUT_MAX: usize = 64 << 10;
 /// beyond that. Nobody is charged for them, and over HTTP/2 there may be many.
 pub const DOCUMENTS_MAX: usize = 256 << 10;
 
+/// Tasks that `/openapi.json` describes. Of more tasks the first ones by name are described, and the document says so.
+pub const TASKS_DESCRIBED_MAX: usize = 1000;
+
+/// Length of what `/openapi.json` says of tasks (8 MiB): the document is kept until the tasks change, and nobody is charged for it.
+pub const TASKS_DESCRIBED_BYTES_MAX: usize = 8 << 20;
+
+/// Tasks that `/openapi.json` describes before the loop does other things.
+pub(crate) const TASKS_AT_ONCE: usize = 32;
+
 /// Length of the pieces in which a long output is handed on.
 pub const PIECE: usize = 64 << 10;
 

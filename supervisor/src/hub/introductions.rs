@@ -33,6 +33,8 @@ pub(super) struct Introductions {
     /// The workers that have said hello and were not answered, and the capabilities that they share with this supervisor.
     greeted: Vec<(WorkerId, u64)>,
     programs: BTreeMap<ProgramIndex, Descriptions>,
+    /// How often these have changed.
+    changes: u64,
 }
 
 /// How far a worker is.
@@ -153,13 +155,23 @@ impl Introductions {
         let Some(Stage::Complete { sdk, descriptions, .. }) = self.workers.get_mut(&worker) else {
             return "";
         };
-        self.programs.extend(descriptions.take().map(|descriptions| (program, descriptions)));
+        if let Some(descriptions) = descriptions.take().filter(|new| self.programs.get(&program) != Some(new))
+        {
+            self.programs.insert(program, descriptions);
+            self.changes += 1;
+        }
         sdk
     }
 
     /// The tasks of a program say this of themselves.
     pub(super) fn describe(&mut self, program: ProgramIndex, descriptions: Descriptions) {
         self.programs.insert(program, descriptions);
+        self.changes += 1;
+    }
+
+    /// How often something has changed that [`described`](Introductions::described) says.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// What a task of a program says of itself.

@@ -6,7 +6,7 @@ use super::live_jobs::micros;
 use crate::limits::CLIENTS_SHOWN_MAX;
 use crate::views::{
     ClientView, DeadCounts, IoPoolView, JobView, KeptCounts, LedgerView, LoopView, Percentiles, ProgramView,
-    QueueCounts, SlowCallback, Status, TaskView, WaitEstimate, WorkerCounts, WorkerView,
+    QueueCounts, SlowCallback, Status, TaskView, TasksSummary, WaitEstimate, WorkerCounts, WorkerView,
 };
 use crate::workers::Confinement;
 use offload_core::Phase;
@@ -276,6 +276,12 @@ impl Hub {
 
     pub(crate) fn tasks(&self) -> Vec<TaskView> {
         self.core.registry().on_offer().map(|task| self.task_view(task)).collect()
+    }
+
+    pub(crate) fn tasks_summary(&self) -> TasksSummary {
+        let registry = self.core.registry();
+        let version = registry.version() + self.introductions.changes();
+        TasksSummary { count: registry.on_offer_count(), version }
     }
 
     pub(crate) fn task(&self, name: &str) -> Option<TaskView> {

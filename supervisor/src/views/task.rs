@@ -47,6 +47,15 @@ pub struct TaskView {
     pub program: String,
 }
 
+/// All tasks that workers offer, in two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TasksSummary {
+    /// How many there are.
+    pub count: usize,
+    /// It is another number after each change of what workers offer, or of what they say of it.
+    pub version: u64,
+}
+
 /// Part of [`TaskView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchView {
