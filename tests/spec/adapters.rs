@@ -314,3 +314,46 @@ fn a_program_that_is_no_such_worker_is_told_what_one_does() {
         assert!(said.contains(expected), "{program}: {said}");
     }
 }
+
+/// Whatever the program does after its answer, the next job, of which it reads nothing, has no part in it.
+#[test]
+fn a_job_that_the_program_never_reads_is_given_back_whatever_its_time_limit() {
+    std::thread::scope(|scope| {
+        for (limit, task) in [
+            ("4s", "if x == 0: jobs.close()\nraw(one)\nif x == 0: time.sleep(600)"),
+            ("500ms", "raw(one)\nif x == 0: jobs.close(); time.sleep(600)"),
+            ("4s", "raw(one)\nif x == 0: os.close(4); time.sleep(600)"),
+            ("4s", "raw(one)\nif x == 0: time.sleep(600)"),
+            ("5m", "raw(one)\nif x == 0: time.sleep(600)"),
+            ("4s", "raw(one)\nif x == 0: os.kill(os.getpid(), signal.SIGSTOP)"),
+        ] {
+            scope.spawn(move || {
+                let script =
+                    Script::jsonl("", &format!("one = line({{'job': number, 'output': x}})\n{task}"));
+                let flags = script.flags(Kind::Jsonl);
+                let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+                let words = ["run", "--json", "--workers", "1", "--timeout", limit];
+                let ran = run_offload(&[&words, &flags[..], &["t", "0", "1"]].concat());
+                for (number, job) in ran.json_lines().iter().enumerate() {
+                    let its = (&job["output"], &job["attempts"]);
+                    assert_eq!(its, (&json!(number), &json!(1)), "{limit}, {task}: {job}\n{}", ran.stderr);
+                }
+                assert_eq!(ran.code, 0, "{limit}, {task}: {ran:?}");
+            });
+        }
+    });
+}
+
+/// It reads the job as a whole, closes descriptor 3, and answers: that is no reason to end it.
+#[test]
+fn a_program_that_has_read_its_last_job_may_close_descriptor_3() {
+    let script = Script::jsonl(
+        "",
+        "jobs.close(); time.sleep(0.2); raw(line({'job': number, 'output': x})); sys.exit(0)",
+    );
+    let daemon = script.serve(Kind::Jsonl, &[]);
+    for number in 0..2 {
+        let job = daemon.submit(&["t", &number.to_string()]);
+        assert_eq!((&job["output"], &job["attempts"]), (&json!(number), &json!(1)), "{job}");
+    }
+}

@@ -59,6 +59,8 @@ pub(crate) struct Foreign {
     can_tell: Cell<bool>,
     is_stopped: Cell<bool>,
     is_told_to_be_stopped: Cell<bool>,
+    /// It has taken nothing of the job that runs, which is not to blame if it is stopped now.
+    has_not_begun: Cell<bool>,
 }
 
 /// SIGCHLD and SIGTERM.
@@ -118,6 +120,7 @@ impl Foreign {
             can_tell: Cell::new(false),
             is_stopped: Cell::new(false),
             is_told_to_be_stopped: Cell::new(false),
+            has_not_begun: Cell::new(false),
         })
     }
 
@@ -166,10 +169,25 @@ impl Foreign {
     }
 
     fn tell_whether_it_is_stopped(&self) {
-        let is_stopped = self.is_stopped.get();
+        let is_stopped = self.is_stopped.get() && !self.has_not_begun.get();
         if self.can_tell.get() && self.is_told_to_be_stopped.replace(is_stopped) != is_stopped {
             self.tell(if is_stopped { ProgramNews::Stopped } else { ProgramNews::Continued });
         }
+    }
+
+    /// Whether it has taken nothing of the job that runs. Until it has, the supervisor is not told that it is stopped: that would count
+    /// against the job.
+    #[cfg(feature = "jsonl")]
+    pub(crate) fn note_not_begun(&self, has_not_begun: bool) {
+        if self.has_not_begun.replace(has_not_begun) && !has_not_begun {
+            self.tell_whether_it_is_stopped();
+        }
+    }
+
+    /// It was stopped, as far as signals have been heeded.
+    #[cfg(feature = "jsonl")]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.get()
     }
 
     /// It has taken nothing of this job, whose start the supervisor was told, and will not.

@@ -35,7 +35,7 @@ use crate::limits::JSONL_OVERHEAD_MAX;
 use crate::process;
 use crate::task::{Task, TaskError};
 use crate::worker::{self, Worker};
-use channel::{Channel, End, Watched};
+use channel::{Channel, End, Sending, Watched};
 use lines::{Answer, OfferedTask};
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -55,7 +55,7 @@ pub fn serve(command: &[OsString], refuse: Refuse) -> ExitCode {
         Ok(channel) => channel,
         Err(error) => return refuse(command, &error),
     };
-    let tasks = match channel.next_line(&mut &[][..]).map(|line| lines::hello(&line)) {
+    let tasks = match channel.next_line(&mut Sending::nothing()).map(|line| lines::hello(&line)) {
         Ok(Ok(tasks)) => tasks,
         Ok(Err(wrong)) => channel.end_broken(&wrong),
         Err(end) => channel.end_as(end),
@@ -83,16 +83,16 @@ fn offered(offer: &OfferedTask, channel: Rc<RefCell<Channel>>) -> Task {
         let (job, attempt) = (context.job().to_string(), context.attempt());
         let line = lines::job(&job, attempt, &name, input, &accepts).map_err(TaskError::new)?;
         let mut channel = channel.borrow_mut();
-        let mut unsent = &line[..];
+        let mut sending = Sending::new(&line, context.remaining());
         let outcome = loop {
-            match next_answer(&mut channel, &job, &mut unsent, &produces) {
+            match next_answer(&mut channel, &job, &mut sending, &produces) {
                 Ok(Answer::Progress(done, total)) => context.progress(done, total),
                 Ok(Answer::OfAnother) => {}
                 Ok(Answer::Finished(output)) => break Ok(output),
                 Ok(Answer::Failed(why)) => break Err(TaskError::new(why)),
                 Err((end, of_another)) => {
                     match &end {
-                        _ if channel.has_not_begun(&line, unsent) => {
+                        _ if channel.has_not_begun(&sending) => {
                             channel.program().tell_not_begun((context.job(), attempt));
                         }
                         End::Broken(how) => channel.program().tell_broken(how, of_another),
@@ -111,12 +111,12 @@ fn offered(offer: &OfferedTask, channel: Rc<RefCell<Channel>>) -> Task {
 fn next_answer(
     channel: &mut Channel,
     job: &str,
-    unsent: &mut &[u8],
+    sending: &mut Sending<'_>,
     produces: &MediaType,
 ) -> Result<Answer, (End, bool)> {
-    let line = channel.next_line(unsent).map_err(|end| (end, false))?;
+    let line = channel.next_line(sending).map_err(|end| (end, false))?;
     match lines::answer(&line, job, produces) {
-        Ok(Answer::Finished(_) | Answer::Failed(_)) if !unsent.is_empty() => {
+        Ok(Answer::Finished(_) | Answer::Failed(_)) if !sending.is_done() => {
             Err((End::Broken("it answered a job before it had read it".to_owned()), false))
         }
         Ok(answer) => Ok(answer),

@@ -103,6 +103,11 @@ pub const STRAYS_PAUSE: std::time::Duration = std::time::Duration::from_micros(5
 #[cfg(any(feature = "http-app", feature = "jsonl"))]
 pub const FOREIGN_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// How long a program behind an adapter may take until it accepts or reads the next job. It may still do something after its last
+/// answer.
+#[cfg(any(feature = "http-app", feature = "jsonl"))]
+pub const FOREIGN_BEGIN_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
 #[cfg(feature = "http-app")]
 pub use http_app::*;
 
@@ -119,10 +124,6 @@ mod http_app {
 
     /// How long a connection to a port may take to be made. What listens on this machine takes it at once.
     pub const HTTP_APP_CONNECT_MAX: Duration = Duration::from_secs(5);
-
-    /// How long an application may take until it accepts the connection of the next job. It may still do something after its last
-    /// answer.
-    pub const HTTP_APP_ACCEPT_MAX: Duration = Duration::from_secs(5);
 
     /// How long to wait at least before it is looked again whether an application has accepted a connection. After a while it is half the
     /// time that has passed.

@@ -6,7 +6,7 @@ use super::place::Place;
 use super::request::Request;
 use crate::behind::Behind;
 use crate::foreign::Foreign;
-use crate::limits::{HTTP_APP_ACCEPT_MAX, HTTP_APP_END_MAX, HTTP_APP_LOOK, HTTP_APP_TOLD_AFTER};
+use crate::limits::{FOREIGN_BEGIN_MAX, HTTP_APP_END_MAX, HTTP_APP_LOOK, HTTP_APP_TOLD_AFTER};
 use crate::task::complain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cell::RefCell;
@@ -107,8 +107,8 @@ impl Application {
                 OtherEnd::Unowned => {}
             }
             let waited = since.elapsed();
-            if waited > HTTP_APP_ACCEPT_MAX {
-                let longest = HTTP_APP_ACCEPT_MAX.as_secs();
+            if waited > FOREIGN_BEGIN_MAX {
+                let longest = FOREIGN_BEGIN_MAX.as_secs();
                 return Err(Broken::Closed(format!("has accepted no connection for {longest} s")));
             }
             self.program.heed_signals();

@@ -2,12 +2,13 @@
 //! ever; what the program sent before its end is read first.
 //!
 //! Between two jobs nothing may come but progress of a job that was answered. So before a job begins, the pipe is read to its end, and
-//! a line that has begun is awaited: what comes then is of no job, and the job that was to begin is given back.
+//! a line that has begun is awaited: what comes then is of no job, and the job that was to begin is given back. So is a job of which the
+//! program reads nothing: it may still do something for the job before, or has closed its end of the pipe.
 
 use super::lines::{self, Answer, beginning};
 use crate::behind::Behind;
 use crate::foreign::Foreign;
-use crate::limits::{FOREIGN_GRACE, JSONL_READ_MAX};
+use crate::limits::{FOREIGN_BEGIN_MAX, FOREIGN_GRACE, JSONL_READ_MAX};
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
@@ -34,11 +35,51 @@ pub(super) struct Channel {
     searched: usize,
     line_max: usize,
     is_at_its_end: bool,
+    /// Its end of the pipe is open, as far as is known.
     takes_more: bool,
+    /// It will not read what it was sent.
+    has_closed_its_input: bool,
     /// Why it has to end, found out while no job ran.
     end: Option<End>,
     /// The job that was answered last.
     answered: Option<String>,
+}
+
+/// The line of a job, on its way.
+pub(super) struct Sending<'a> {
+    line: &'a [u8],
+    unsent: &'a [u8],
+    /// Until when the program has to read something of it. `None` once it has.
+    begin_by: Option<Instant>,
+}
+
+impl<'a> Sending<'a> {
+    /// Nothing is sent.
+    pub(super) fn nothing() -> Sending<'a> {
+        Sending { line: &[], unsent: &[], begin_by: None }
+    }
+
+    /// This is sent, with its end. The job has so much time left, if that is limited. If the program reads nothing of it, that has to
+    /// be found before the supervisor finds that the time is over.
+    pub(super) fn new(line: &'a [u8], left: Option<Duration>) -> Sending<'a> {
+        let longest = left.map_or(FOREIGN_BEGIN_MAX, |left| FOREIGN_BEGIN_MAX.min(left / 2));
+        Sending { line, unsent: line, begin_by: Some(Instant::now() + longest) }
+    }
+
+    /// Whether all of it was passed on.
+    pub(super) fn is_done(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
+    fn is_over(&self) -> bool {
+        self.begin_by.is_some_and(|until| until <= Instant::now())
+    }
+
+    /// How long the program may go on that has closed a descriptor.
+    fn grace(&self) -> Duration {
+        let left = self.begin_by.map(|until| until.saturating_duration_since(Instant::now()));
+        left.map_or(FOREIGN_GRACE, |left| left.min(FOREIGN_GRACE))
+    }
 }
 
 /// Why there is no next line.
@@ -88,6 +129,7 @@ impl Channel {
             line_max,
             is_at_its_end: false,
             takes_more: true,
+            has_closed_its_input: false,
             end: None,
             answered: None,
         })
@@ -97,8 +139,8 @@ impl Channel {
         &self.program
     }
 
-    /// The next line that is not empty, without its end. Meanwhile sends of `unsent` what the program takes.
-    pub(super) fn next_line(&mut self, unsent: &mut &[u8]) -> Result<Vec<u8>, End> {
+    /// The next line that is not empty, without its end. Meanwhile sends what the program takes.
+    pub(super) fn next_line(&mut self, sending: &mut Sending<'_>) -> Result<Vec<u8>, End> {
         loop {
             match self.take_line() {
                 Some(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
@@ -108,21 +150,46 @@ impl Channel {
                 None => return Err(self.too_long(&self.received)),
             }
             if self.is_at_its_end {
-                return Err(self.why_at_its_end());
+                return Err(self.why_at_its_end(sending.grace()));
             }
-            self.move_bytes(unsent, None)?;
+            if self.has_closed_its_input {
+                if !self.program.ends_within(sending.grace()) {
+                    return Err(closed(IN.0));
+                }
+                self.receive_all()?;
+                self.is_at_its_end = true;
+                continue;
+            }
+            if sending.begin_by.is_some() {
+                self.check_begun(sending)?;
+            }
+            self.move_bytes(sending, sending.begin_by)?;
         }
     }
 
-    /// Whether it has not taken one byte of a line of which `unsent` is left.
-    pub(super) fn has_not_begun(&self, line: &[u8], unsent: &[u8]) -> bool {
-        let sent = (line.len() - unsent.len()) as u64;
+    /// Whether it has not taken one byte of a line.
+    pub(super) fn has_not_begun(&self, sending: &Sending<'_>) -> bool {
+        let sent = (sending.line.len() - sending.unsent.len()) as u64;
         let untaken = self.to_program.as_ref().and_then(|input| ioctl_fionread(input).ok());
         untaken.is_some_and(|untaken| untaken >= sent)
     }
 
+    fn check_begun(&self, sending: &mut Sending<'_>) -> Result<(), End> {
+        let has_not_begun = self.has_not_begun(sending);
+        self.program.note_not_begun(has_not_begun);
+        if has_not_begun && sending.is_over() {
+            let longest = FOREIGN_BEGIN_MAX.as_secs();
+            return Err(End::Broken(format!(
+                "it does not read its next job, for which it has {longest} s, or half of the time that the job has"
+            )));
+        }
+        sending.begin_by = sending.begin_by.filter(|_| has_not_begun);
+        Ok(())
+    }
+
     /// This job has its answer.
     pub(super) fn answered(&mut self, job: String) {
+        self.program.note_not_begun(false);
         self.answered = Some(job);
     }
 
@@ -146,7 +213,7 @@ impl Channel {
             return Err(self.too_long(&self.received));
         }
         match self.is_at_its_end || self.program.ends_within(Duration::ZERO) {
-            true => Err(self.why_at_its_end()),
+            true => Err(self.why_at_its_end(FOREIGN_GRACE)),
             false => Ok(()),
         }
     }
@@ -162,6 +229,15 @@ impl Channel {
         }
     }
 
+    /// A program that is stopped begins no job.
+    fn wait_while_it_is_stopped(&mut self) -> Result<(), End> {
+        let until = Instant::now() + FOREIGN_BEGIN_MAX;
+        while self.program.is_stopped() && Instant::now() < until {
+            self.move_bytes(&mut Sending::nothing(), Some(until))?;
+        }
+        Ok(())
+    }
+
     /// As [`Channel::take_what_is_of_no_job`], and the rest of a line that has begun.
     fn take_the_rest(&mut self) -> Result<(), End> {
         let until = Instant::now() + FOREIGN_GRACE;
@@ -173,7 +249,7 @@ impl Channel {
                     beginning(&self.received)
                 )));
             }
-            self.move_bytes(&mut &[][..], Some(until))?;
+            self.move_bytes(&mut Sending::nothing(), Some(until))?;
             self.take_what_is_of_no_job()?;
         }
         Ok(())
@@ -204,9 +280,9 @@ impl Channel {
         ))
     }
 
-    fn why_at_its_end(&self) -> End {
-        if !self.program.ends_within(FOREIGN_GRACE) {
-            return End::Broken(format!("it closed descriptor {} and goes on", OUT.0));
+    fn why_at_its_end(&self, grace: Duration) -> End {
+        if !self.program.ends_within(grace) {
+            return closed(OUT.0);
         }
         match self.received.as_slice() {
             [] => End::Ended,
@@ -215,12 +291,14 @@ impl Channel {
     }
 
     /// Waits until something can be read or written, or the program has ended.
-    fn move_bytes(&mut self, unsent: &mut &[u8], until: Option<Instant>) -> Result<(), End> {
+    fn move_bytes(&mut self, sending: &mut Sending<'_>, until: Option<Instant>) -> Result<(), End> {
         let (process, signals) = (self.program.process(), self.program.signals());
         let watched = [process, signals, self.from_program.as_fd()];
         let mut polled = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).to_vec();
-        let input = self.to_program.as_ref().filter(|_| !unsent.is_empty() && self.takes_more);
-        polled.extend(input.map(|input| PollFd::from_borrowed_fd(input.as_fd(), PollFlags::OUT)));
+        // Whether the other end is closed, `poll` says in any case.
+        let flags = if sending.is_done() { PollFlags::empty() } else { PollFlags::OUT };
+        let input = self.to_program.as_ref().filter(|_| !sending.line.is_empty() && self.takes_more);
+        polled.extend(input.map(|input| PollFd::from_borrowed_fd(input.as_fd(), flags)));
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         match poll(&mut polled, left.and_then(|left| Timespec::try_from(left).ok()).as_ref()) {
             Ok(_) => {}
@@ -232,7 +310,7 @@ impl Channel {
             self.program.heed_signals();
         }
         if is_ready.get(3) == Some(&true) {
-            self.send(unsent);
+            self.send(sending);
         }
         let has_come = self.receive()?;
         // Somebody else may have the other end of the pipe, so its end may never come.
@@ -240,13 +318,18 @@ impl Channel {
         Ok(())
     }
 
-    /// A program that has closed its end is about to end, or answers nevertheless.
-    fn send(&mut self, unsent: &mut &[u8]) {
+    /// Sends what is left. If nothing is, the program has closed its end: it may have read all, and still answer.
+    fn send(&mut self, sending: &mut Sending<'_>) {
         let Some(to_program) = &mut self.to_program else { return };
-        match to_program.write(unsent) {
-            Ok(count) => *unsent = &unsent[count..],
+        if sending.is_done() {
+            self.takes_more = false;
+            self.has_closed_its_input = self.has_not_begun(sending);
+            return;
+        }
+        match to_program.write(sending.unsent) {
+            Ok(count) => sending.unsent = &sending.unsent[count..],
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => self.takes_more = false,
+            Err(_) => (self.takes_more, self.has_closed_its_input) = (false, true),
         }
     }
 
@@ -288,6 +371,10 @@ impl Channel {
     }
 }
 
+fn closed(descriptor: i32) -> End {
+    End::Broken(format!("it closed descriptor {descriptor} and goes on"))
+}
+
 /// The channel, for the session.
 pub(super) struct Watched {
     channel: Rc<RefCell<Channel>>,
@@ -318,7 +405,7 @@ impl Behind for Watched {
     fn get_ready(&mut self, can_tell: bool) -> bool {
         let mut channel = self.channel.borrow_mut();
         channel.program.may_tell(can_tell);
-        let looked = channel.take_the_rest();
+        let looked = channel.wait_while_it_is_stopped().and_then(|()| channel.take_the_rest());
         channel.note_end(looked)
     }
 }
