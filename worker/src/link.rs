@@ -276,8 +276,12 @@ impl Link {
         Ok(())
     }
 
-    /// A job is about to begin, for which what this worker stands in front of has to be ready.
+    /// A job is about to begin, for which what this worker stands in front of has to be ready. That may take a while, for which the
+    /// answer to the job before must not wait: its time would go on.
     pub(crate) fn get_ready(&mut self) -> Result<(), Stop> {
+        if self.behind.is_some() {
+            self.flush()?;
+        }
         self.ask_behind(|behind, can_tell| behind.get_ready(can_tell))
     }
 

@@ -250,6 +250,7 @@ mod tests {
     use crate::worker::Worker;
     use offload_protocol::messages::ToWorker;
     use offload_protocol::nouns::{Lane, MediaType, Metadata, TaskDescription, TaskOffer, Usage};
+    use std::os::fd::OwnedFd;
     use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
     fn started(job: u64) -> Said {
@@ -400,6 +401,43 @@ mod tests {
         assert_eq!(supervisor.hear(), started(2));
         release.send(()).unwrap();
         assert_eq!(supervisor.hear(), finished(2, "false"));
+    }
+
+    /// Its first job begins at once, and each further one when the test says so.
+    struct SlowToGetReady(Receiver<()>);
+
+    impl Behind for SlowToGetReady {
+        fn watched(&self) -> &[OwnedFd] {
+            &[]
+        }
+
+        fn look(&mut self, _: bool) -> bool {
+            true
+        }
+
+        fn get_ready(&mut self, _: bool) -> bool {
+            self.0.recv().is_ok()
+        }
+    }
+
+    #[test]
+    fn a_job_is_answered_while_what_the_worker_stands_in_front_of_gets_ready_for_the_next_one() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (get_ready, may_get_ready) = mpsc::channel();
+        let serving = std::thread::spawn(move || {
+            let same = Task::json("same", |n: u32, _| Ok::<_, TaskError>(n));
+            serve_while(vec![same], theirs, 100, Some(Box::new(SlowToGetReady(may_get_ready))))
+        });
+        let mut supervisor = TestSupervisor::new(ours);
+        supervisor.hear_offers();
+        get_ready.send(()).unwrap();
+        supervisor.add_run(1, "same", "1").add_run(2, "same", "2").add(&ToWorker::Drain, "").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(supervisor.hear(), finished(1, "1"));
+        get_ready.send(()).unwrap();
+        assert_eq!(supervisor.hear(), started(2));
+        assert_eq!(supervisor.hear(), finished(2, "2"));
+        serving.join().unwrap().unwrap();
     }
 
     #[test]
