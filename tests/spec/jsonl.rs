@@ -74,11 +74,15 @@ fn json_that_many_parsers_refuse_does_not_reach_the_program() {
         assert_eq!((&job["outcome"], &job["attempts"]), (&json!("app_error"), &json!(1)), "{job}");
         assert!(job["error"]["message"].to_string().contains(why), "{job}");
     }
-    let program =
-        Program::new("answers.write('{\"job\":\"%s\",\"output\":%s}\\n' % (number, '[' * 999 + ']' * 999))");
-    let job = program.run(&["t", "1"]).code(1).json();
-    assert_eq!(job["outcome"], "app_error", "{job}");
-    assert!(job["error"]["message"].to_string().contains("its output is nested deeper than 126"), "{job}");
+    for (output, why) in [
+        ("'[' * 999 + ']' * 999", "its output is nested deeper than 126"),
+        ("json.dumps(chr(0xd800))", "its output has half of a surrogate pair"),
+    ] {
+        let task = format!("answers.write('{{\"job\":\"%s\",\"output\":%s}}\\n' % (number, {output}))");
+        let job = Program::new(&task).run(&["t", "1"]).code(1).json();
+        assert_eq!(job["outcome"], "app_error", "{job}");
+        assert!(job["error"]["message"].to_string().contains(why), "{job}");
+    }
 }
 
 #[test]
@@ -111,6 +115,120 @@ fn each_example_keeps_the_protocol() {
         let ran = check_worker(&["--jsonl", &example]).code(0);
         assert_eq!(ran.json()["ok"], true, "{example}: {:#}", ran.json());
     }
+}
+
+/// None of these has an example, so they are asked with `null`.
+#[test]
+fn what_a_program_does_wrong_after_its_first_job_is_found() {
+    let cases = [
+        ("send({'job': number, 'output': 1}); break", "several jobs that come at once", "it ended with"),
+        (
+            "send({'job': number, 'output': 1}); jobs = None; time.sleep(600)",
+            "several jobs",
+            "it ended with exit code 76",
+        ),
+        ("send({'job': '1', 'output': 1})", "several jobs that come at once", "it ended with exit code 76"),
+    ];
+    std::thread::scope(|scope| {
+        for (task, only, expected) in cases {
+            scope.spawn(move || {
+                let program = Program::with_offer(r#"[{"name": "t"}]"#, task);
+                expect_failure(&program, only, expected);
+            });
+        }
+        scope.spawn(|| {
+            let text = "import os, time\nos.write(4, b'{\"hello\":{\"tasks\":[{\"name\":\"t\"}]}}\\n'); time.sleep(600)";
+            expect_failure(&Program::of(text), "it exits with 0 on Drain", "the program goes on although there are no more jobs");
+        });
+    });
+}
+
+fn expect_failure(program: &Program, only: &str, expected: &str) {
+    let ran = check_worker(&["--jsonl", &program.command(), "--only", only]).code(1);
+    let report = ran.json();
+    let rows = report["questions"].as_array().expect("rows");
+    let detail = rows.iter().find(|row| row["verdict"] == "fails").map(|row| row["detail"].to_string());
+    assert!(detail.unwrap_or_default().contains(expected), "{report:#}");
+}
+
+/// It is killed, and nobody is blamed for that.
+#[test]
+fn a_program_that_goes_on_after_its_last_job_is_no_fault_of_a_run() {
+    let text = "import json, os, time\nos.write(4, b'{\"hello\":{\"tasks\":[{\"name\":\"t\"}]}}\\n')\n\
+        for line in open(3): os.write(4, json.dumps({'job': json.loads(line)['job'], 'output': 1}).encode() + b'\\n')\n\
+        time.sleep(600)";
+    let ran = Program::of(text).run(&["t", "1", "2"]).ok();
+    assert!(ran.json_lines().iter().all(|job| job["outcome"] == "ok"), "{ran:?}");
+    assert!(!ran.stderr.contains("76"), "{ran:?}");
+}
+
+/// A variable is as good as its flag. Where no supervisor runs, the configuration file says what one would offer.
+#[test]
+fn the_tasks_of_a_program_are_listed_whoever_names_it() {
+    let program = Program::with_offer(r#"[{"name": "mine"}]"#, "pass");
+    let configuration = program.folder.path().join("offload.toml");
+    std::fs::write(&configuration, format!("[[pool]]\njsonl = \"{}\"\n", program.command())).expect("a file");
+    let of_file = configuration.display().to_string();
+    let (socket, command_line) =
+        (program.folder.path().join("none.sock").display().to_string(), program.command());
+    for (words, variables) in [
+        (vec!["--worker-jsonl", &*command_line], vec![]),
+        (vec![], vec![("OFFLOAD_WORKER_JSONL", &*command_line)]),
+        (vec!["--config", &*of_file], vec![]),
+        (vec![], vec![("OFFLOAD_CONFIG", &*of_file)]),
+        (vec![], vec![("OFFLOAD_EXEC_TASK", "mine -- cat"), ("OFFLOAD_WORKER", "builtin")]),
+    ] {
+        let all = [&["--socket", &*socket, "tasks", "--json"], &words[..]].concat();
+        let ran = run(command(&all).envs(variables.iter().copied())).ok();
+        let tasks = ran.json();
+        let names = tasks.as_array().expect("tasks").iter().filter(|task| task["task"] == "mine").count();
+        assert_eq!(names, 1, "{words:?}, {variables:?}: {tasks}");
+    }
+}
+
+/// None of these has an example, so they are asked with `null`.
+#[test]
+fn what_a_program_does_wrong_after_its_first_job_is_found() {
+    let cases = [
+        ("send({'job': number, 'output': 1}); break", "several jobs that come at once", "it ended with"),
+        (
+            "send({'job': number, 'output': 1}); jobs = None; time.sleep(600)",
+            "several jobs",
+            "it ended with exit code 76",
+        ),
+        ("send({'job': '1', 'output': 1})", "several jobs that come at once", "it ended with exit code 76"),
+    ];
+    std::thread::scope(|scope| {
+        for (task, only, expected) in cases {
+            scope.spawn(move || {
+                let program = Program::with_offer(r#"[{"name": "t"}]"#, task);
+                expect_failure(&program, only, expected);
+            });
+        }
+        scope.spawn(|| {
+            let text = "import os, time\nos.write(4, b'{\"hello\":{\"tasks\":[{\"name\":\"t\"}]}}\\n'); time.sleep(600)";
+            expect_failure(&Program::of(text), "it exits with 0 on Drain", "the program goes on although there are no more jobs");
+        });
+    });
+}
+
+fn expect_failure(program: &Program, only: &str, expected: &str) {
+    let ran = check_worker(&["--jsonl", &program.command(), "--only", only]).code(1);
+    let report = ran.json();
+    let rows = report["questions"].as_array().expect("rows");
+    let detail = rows.iter().find(|row| row["verdict"] == "fails").map(|row| row["detail"].to_string());
+    assert!(detail.unwrap_or_default().contains(expected), "{report:#}");
+}
+
+/// It is killed, and nobody is blamed for that.
+#[test]
+fn a_program_that_goes_on_after_its_last_job_is_no_fault_of_a_run() {
+    let text = "import json, os, time\nos.write(4, b'{\"hello\":{\"tasks\":[{\"name\":\"t\"}]}}\\n')\n\
+        for line in open(3): os.write(4, json.dumps({'job': json.loads(line)['job'], 'output': 1}).encode() + b'\\n')\n\
+        time.sleep(600)";
+    let ran = Program::of(text).run(&["t", "1", "2"]).ok();
+    assert!(ran.json_lines().iter().all(|job| job["outcome"] == "ok"), "{ran:?}");
+    assert!(!ran.stderr.contains("76"), "{ran:?}");
 }
 
 #[test]

@@ -54,6 +54,11 @@ const BEFORE_ANYTHING_RUNS: &[Mistake] = &[
         &["key.toml:2: unknown key \"wrokers\"", "did you mean \"workers\"?"],
     ),
     (
+        "config check FOLDER/elsewhere.toml",
+        2,
+        &["elsewhere.toml:2: unknown key \"worker\" in [supervisor]; did you mean \"workers\" in [[pool]]?"],
+    ),
+    (
         "config check FOLDER/program.toml",
         2,
         &["program.toml:3: pool.command: cannot start `missing-program`"],
@@ -112,6 +117,7 @@ fn files() -> TempDir {
     write(path("no-x"), "#!/bin/sh\n").unwrap();
     write(path("latin.toml"), b"# caf\xe9\n").unwrap();
     write(path("key.toml"), "[[pool]]\nwrokers = 2\n").unwrap();
+    write(path("elsewhere.toml"), "[supervisor]\nworker = 2\n").unwrap();
     write(path("range.toml"), "[[pool]]\nworkers = 999\n").unwrap();
     write(path("program.toml"), "\n[[pool]]\ncommand = \"missing-program\"\n").unwrap();
     drop(UnixListener::bind(path("stale.sock")).unwrap());

@@ -224,14 +224,18 @@ impl Foreign {
         }
     }
 
-    /// There is nothing left to do for it, and it was told so by the end of its input. If it has not ended by itself, this process ends well.
+    /// There is nothing left to do for it, and it was told so by the end of its input. If it does not end by itself, the exit code of
+    /// this process says so to whoever asks for it. A supervisor does not, of a worker that it has told to end.
     #[cfg(feature = "jsonl")]
     pub(crate) fn finish(&mut self) {
         match self.ends_within(FOREIGN_GRACE) {
             true => self.repeat_failure(),
             false => {
-                complain(format_args!("the program goes on although there are no more jobs, and is killed"));
+                complain(format_args!(
+                    "the program goes on although there are no more jobs (descriptor 3 has ended), and is killed"
+                ));
                 self.kill();
+                std::process::exit(EXIT_BROKEN_PROMISE);
             }
         }
     }

@@ -7,6 +7,7 @@
 //! ```
 
 mod candidate;
+mod offered;
 mod questions;
 mod said;
 
@@ -18,8 +19,9 @@ use super::jsonl_worker::ADAPTER;
 use super::output::{print, print_line};
 use super::worker_exec::SHIM;
 use crate::configuration::split_words;
-use candidate::{Offered, Subject};
+use candidate::Subject;
 use clap::Args;
+use offered::Offered;
 use offload_supervisor::units::parse_time_limit;
 use questions::{Kept, QUESTIONS};
 use serde::Serialize;

@@ -209,21 +209,35 @@ pub(crate) struct ProgramFlags {
 }
 
 impl ProgramFlags {
-    /// A pool in which each of the named programs has one worker. None if no program is named.
+    /// A pool of the programs that these flags or their variables name. None if they name none.
     pub(crate) fn pool(&self, globals: &Globals) -> Result<Option<PoolConfig>, Failure> {
-        if self.programs.first_given().is_none() {
+        if self.programs.first_given().is_none() && KeyFlags::<Programs>::environment()?.is_empty() {
             return Ok(None);
         }
         let settings = globals.settings(self.programs.layer())?;
-        check_programs(&settings)?;
-        let programs = programs(&settings, false)?;
+        ProgramFlags::pool_of(&settings, globals).map(Some)
+    }
+
+    /// A pool of the programs that the configuration file names. None if it names none.
+    pub(crate) fn pool_of_the_file(globals: &Globals) -> Result<Option<PoolConfig>, Failure> {
+        let settings = globals.settings(Layer::new(Origin::Flag))?;
+        match KeyFlags::<Programs>::are_of_the_file(&settings) {
+            true => ProgramFlags::pool_of(&settings, globals).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// A pool in which each program has one worker.
+    fn pool_of(settings: &Settings, globals: &Globals) -> Result<PoolConfig, Failure> {
+        check_programs(settings)?;
+        let programs = programs(settings, false)?;
         let workers = programs.len();
         let mut config = settings.pool_config(programs);
         config.core.workers = workers;
         config.core.short_slots = Some(0);
         config.core.spares = 0;
         config.core.max_silent_starts = 1;
-        Ok(Some(PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config }))
+        Ok(PoolConfig { log: globals.log_level(), sweep: become_sweeper(), ..config })
     }
 }
 

@@ -66,6 +66,9 @@ pub(crate) const TOP_INTERVALS: RangeInclusive<Duration> =
 #[cfg(feature = "top")]
 pub(crate) const TOP_LAST_LOOK: Duration = Duration::from_secs(3);
 
+/// The longest name of a file, in bytes: no file system of Linux takes longer ones.
+pub(crate) const FILE_NAME_MAX: usize = 255;
+
 /// How many names are tried for the file that saves a result which has no job id.
 pub(crate) const FILE_NAMES_MAX: usize = 100;
 

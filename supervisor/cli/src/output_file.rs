@@ -1,8 +1,9 @@
 //! Files for results: the one that the user names (`--output`), and one that saves a result whose destination failed.
 
 use super::failure::Failure;
+use super::output::print;
 use super::text;
-use crate::limits::FILE_NAMES_MAX;
+use crate::limits::{FILE_NAME_MAX, FILE_NAMES_MAX};
 use offload_protocol::nouns::MediaType;
 use offload_supervisor::Finished;
 use rustix::fs::{Access, access};
@@ -12,7 +13,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The file of `--output`. An existing file stays unchanged until there is a result, and is then replaced in one step.
-/// Anything but a regular file (a device, a pipe) is opened and written to.
+/// Anything but a regular file (a device, a pipe) is opened and written to. `-` and the names of descriptors, such as `/dev/stdout`, mean
+/// the stream that is open there, behind what has been written to it, also if that is a file.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     /// As the user named it.
@@ -22,10 +24,18 @@ pub(crate) struct OutputFile {
 
 #[derive(Debug)]
 enum WriteMode {
+    StandardOutput,
+    StandardError,
     /// Open whatever is at the path, and write to it.
-    InPlace { file: File, is_regular: bool },
+    InPlace {
+        file: File,
+        is_regular: bool,
+    },
     /// Write a new file beside the path, then rename it to the path.
-    Replace { target: PathBuf, permissions: Option<Permissions> },
+    Replace {
+        target: PathBuf,
+        permissions: Option<Permissions>,
+    },
 }
 
 impl OutputFile {
@@ -38,6 +48,8 @@ impl OutputFile {
     /// Writes the whole result.
     pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
         let written = match self.mode {
+            WriteMode::StandardOutput => return print(bytes),
+            WriteMode::StandardError => io::stderr().lock().write_all(bytes),
             WriteMode::InPlace { file, is_regular } => write_in_place(file, is_regular, bytes),
             WriteMode::Replace { target, permissions } => replace(&target, permissions, bytes),
         };
@@ -49,7 +61,33 @@ fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::Unwritten(format!("cannot write to {}: {error}", text::printable(&path.to_string_lossy())))
 }
 
+/// The number of the descriptor that this path names. A link to such a path is one, too.
+fn descriptor_at(path: &Path) -> Option<u32> {
+    const FOLDERS: [&str; 2] = ["/dev/fd", "/proc/self/fd"];
+    let followed = path.read_link().ok().filter(|_| !is_in(path, &FOLDERS));
+    let path = followed.as_deref().unwrap_or(path);
+    match path.to_str()? {
+        "-" | "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        _ if is_in(path, &FOLDERS) => path.file_name()?.to_str()?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn is_in(path: &Path, folders: &[&str]) -> bool {
+    path.parent().is_some_and(|parent| folders.iter().any(|folder| parent == Path::new(folder)))
+}
+
 fn find_mode(path: &Path) -> io::Result<WriteMode> {
+    match descriptor_at(path) {
+        Some(1) => return Ok(WriteMode::StandardOutput),
+        Some(2) => return Ok(WriteMode::StandardError),
+        Some(_) => {
+            let file = OpenOptions::new().append(true).open(path)?;
+            return Ok(WriteMode::InPlace { file, is_regular: false });
+        }
+        None => {}
+    }
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(metadata) if metadata.is_file() => {
@@ -91,9 +129,13 @@ fn probe(target: &Path) -> io::Result<()> {
 
 fn beside(target: &Path) -> io::Result<PathBuf> {
     let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let ending = format!(".offload-{}", std::process::id());
     let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".offload-{}", std::process::id()));
+    // A name may be so long that no longer one can be.
+    if 1 + name.len() + ending.len() <= FILE_NAME_MAX {
+        temporary.push(name);
+    }
+    temporary.push(ending);
     Ok(target.with_file_name(temporary))
 }
 
@@ -196,6 +238,40 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"after");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(entries(folder.path()), ["out"]);
+    }
+
+    #[test]
+    fn a_file_may_have_the_longest_name_that_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        for length in [230, 240, FILE_NAME_MAX] {
+            let path = folder.path().join("n".repeat(length));
+            for content in ["new", "replaced"] {
+                OutputFile::open(&path).unwrap().write(content.as_bytes()).unwrap();
+                assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+            }
+        }
+        assert_eq!(entries(folder.path()).len(), 3);
+    }
+
+    #[test]
+    fn names_of_descriptors_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        symlink("/dev/stdout", &link).unwrap();
+        for (path, expected) in [
+            ("-", Some(1)),
+            ("/dev/stdout", Some(1)),
+            ("/dev/fd/1", Some(1)),
+            ("/proc/self/fd/2", Some(2)),
+            ("/dev/stderr", Some(2)),
+            ("/dev/fd/7", Some(7)),
+            (link.to_str().unwrap(), Some(1)),
+            ("./-", None),
+            ("/dev/null", None),
+            ("1", None),
+        ] {
+            assert_eq!(descriptor_at(Path::new(path)), expected, "{path}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! `offload tasks`: lists the tasks that can be submitted, or shows what one takes and gives. Without a supervisor it shows
-//! those of the built-in worker, and with `--worker` those of any program of workers.
+//! `offload tasks`: lists the tasks that can be submitted, or shows what one takes and gives. With `--worker`, or its variable, it shows
+//! those of any program of workers. Without a supervisor it shows those of the programs that the configuration names, or else those
+//! of the built-in worker.
 
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, NAMELESS, ProgramFlags};
@@ -56,7 +57,7 @@ impl Tasks {
     }
 }
 
-/// The tasks of the supervisor at the socket, or those of the built-in worker if there is none.
+/// The tasks of the supervisor at the socket. If there is none, those of the configured programs, or else of the built-in worker.
 fn offered_tasks(globals: &Globals) -> Result<Vec<TaskView>, Failure> {
     match globals.connect(NAMELESS) {
         Ok(mut client) => {
@@ -64,6 +65,12 @@ fn offered_tasks(globals: &Globals) -> Result<Vec<TaskView>, Failure> {
             Ok(fetch_list(&mut client, (View::Tasks, ""), usize::MAX, name)?.rows)
         }
         Err(Failure::NoSupervisor(_)) => {
+            if let Some(pool) = ProgramFlags::pool_of_the_file(globals)? {
+                say(
+                    "no supervisor runs here: these are the tasks of the programs that the configuration names",
+                );
+                return introduced_tasks(pool);
+            }
             say(
                 "no supervisor runs here: these are the tasks of the built-in worker, and those that a supervisor with --io-root does itself",
             );

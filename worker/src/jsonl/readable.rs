@@ -5,6 +5,8 @@
 use crate::limits::{JSONL_DEPTH_MAX, JSONL_DIGITS_MAX};
 use serde_json::value::RawValue;
 
+const LONE: &str = "has half of a surrogate pair, which is no character";
+
 const ENDLESS: &str = "has a number that is too large for a double";
 
 /// Whether this is within the bounds of serde_json and of Python's parser, as a part of a line.
@@ -12,11 +14,14 @@ const ENDLESS: &str = "has a number that is too large for a double";
 /// # Errors
 /// A sentence without its subject.
 pub(super) fn check_readable(document: &RawValue) -> Result<(), String> {
-    let (mut depth, mut digits, mut is_text, mut is_escaped) = (0, 0, false, false);
+    let (mut depth, mut digits, mut is_text, mut is_escaped, mut second_half) = (0, 0, false, false, None);
     let text = document.get();
     for (index, byte) in text.bytes().enumerate() {
         if is_text {
             is_text = is_escaped || byte != b'"';
+            if is_escaped && byte == b'u' {
+                second_half = check_unit(text, index, second_half)?;
+            }
             is_escaped = byte == b'\\' && !is_escaped;
             continue;
         }
@@ -43,6 +48,21 @@ pub(super) fn check_readable(document: &RawValue) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Checks the escape whose `u` is here. If it is the first half of a pair, returns where the `u` of the second one is. `second_half` is
+/// where that of the pair before is.
+fn check_unit(text: &str, place: usize, second_half: Option<usize>) -> Result<Option<usize>, String> {
+    let unit = |place: usize| u16::from_str_radix(text.get(place + 1..place + 5)?, 16).ok();
+    let is_second = |place: usize| unit(place).is_some_and(|unit| (0xdc00..=0xdfff).contains(&unit));
+    match unit(place) {
+        Some(0xd800..=0xdbff) if text.get(place + 5..place + 7) == Some("\\u") && is_second(place + 6) => {
+            Ok(Some(place + 6))
+        }
+        Some(0xd800..=0xdbff) => Err(LONE.to_owned()),
+        Some(0xdc00..=0xdfff) if second_half != Some(place) => Err(LONE.to_owned()),
+        _ => Ok(None),
+    }
 }
 
 /// Whether the number around this place is infinite as a double: many parsers read it as that, and cannot write it again.
@@ -73,6 +93,7 @@ mod tests {
             ["[", &text, "]"].concat(),
             "7".repeat(4300),
             "[1e308,-1.5E-999,0.1]".to_owned(),
+            r#"["\ud83d\ude00\uD83D\uDE00", "\\ud800", "\ud7ff\ue000\n"]"#.to_owned(),
         ];
         for document in sound {
             verdict(&document).unwrap();
@@ -81,6 +102,20 @@ mod tests {
         assert!(verdict(&deep(100_000)).is_err());
         let digits = ["[-1.5,", &"7".repeat(4301), "]"].concat();
         assert_eq!(verdict(&digits).unwrap_err(), "has a number of more than 4300 digits");
+        for lone in [
+            r#""\ud800""#,
+            r#"{"\uDfff":1}"#,
+            r#""\ud800\ud800""#,
+            r#""\ud83d\ude00\ude00""#,
+            r#""\ud800x\udc00""#,
+            r#""\ud800\\udc00""#,
+        ] {
+            assert_eq!(
+                verdict(lone).unwrap_err(),
+                "has half of a surrogate pair, which is no character",
+                "{lone}"
+            );
+        }
         let whole = "7".repeat(4300);
         for endless in
             ["1e400", "-1E+309", "[1,{\"a\":12.5e999}]", &format!("{whole}.5"), &format!("[1.{whole}e309]")]

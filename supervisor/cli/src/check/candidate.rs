@@ -3,6 +3,7 @@
 //! Whatever the worker does wrong becomes a sentence for its author, so all errors here are sentences. Whatever is waited for has
 //! its time.
 
+use super::offered::Offered;
 use super::said::{End, Said, said};
 use bytes::Bytes;
 use offload_core::exit::Exit;
@@ -10,7 +11,7 @@ use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, PARTS_CREDIT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
 use offload_protocol::messages::{BATCHES, ENDS, PARTS, ToWorker, VERSION_MAJOR, VERSION_MINOR};
-use offload_protocol::nouns::{DescribedTask, MediaType, Metadata, TaskOffer};
+use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
 use offload_supervisor::workers::find_executable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,25 +53,6 @@ pub(super) struct Subject {
     pub(super) words: Vec<String>,
     /// How long each answer may take.
     pub(super) patience: Duration,
-}
-
-/// What a task is, as it was offered.
-#[derive(Clone, Debug)]
-pub(super) struct Offered {
-    pub(super) task: TaskOffer<'static>,
-    pub(super) described: DescribedTask,
-}
-
-impl Offered {
-    /// The type of the input, if the task takes one type only.
-    pub(super) fn media_type(&self) -> MediaType {
-        let stated = self.described.about.accepts.iter().find(|one| !one.as_str().contains('*'));
-        stated.cloned().unwrap_or(MediaType::OCTET_STREAM)
-    }
-
-    pub(super) fn example(&self) -> Bytes {
-        Bytes::copy_from_slice(&self.described.example)
-    }
 }
 
 /// See the module's documentation.
@@ -316,20 +298,18 @@ impl Candidate {
 
     fn how_it_ended(&mut self) -> String {
         match self.exit_within(self.patience) {
-            Some(exit) => {
-                self.hear_the_last_of_what_it_printed();
-                format!("it ended with {exit}{}", self.what_it_printed())
-            }
+            Some(exit) => format!("it ended with {exit}{}", self.last_words()),
             None => format!("it closed its socket and goes on{}", self.what_it_printed()),
         }
     }
 
-    /// The streams of a process that has ended are at their end soon, unless somebody else has them.
-    fn hear_the_last_of_what_it_printed(&self) {
+    /// What a process printed that has ended. Its streams are at their end soon, unless somebody else has them.
+    fn last_words(&self) -> String {
         let until = Instant::now() + REST;
         while Instant::now() < until && !self.readers.iter().all(JoinHandle::is_finished) {
             thread::sleep(LOOK);
         }
+        self.what_it_printed()
     }
 
     fn what_it_printed(&self) -> String {
@@ -459,7 +439,10 @@ impl Candidate {
         }
         match self.exit_within(self.patience) {
             Some(Exit::Code(0)) => Ok(()),
-            Some(exit) => Err(format!("after Drain it ended with {exit}, and has to with exit code 0")),
+            Some(exit) => Err(format!(
+                "after Drain it ended with {exit}, and has to with exit code 0{}",
+                self.last_words()
+            )),
             None => Err("after Drain it closed its socket and went on".to_owned()),
         }
     }

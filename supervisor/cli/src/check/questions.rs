@@ -1,6 +1,7 @@
 //! What a worker is asked: what the supervisor does to workers, and what happens to it when it runs.
 
-use super::candidate::{Candidate, Offered, PAYLOAD_MAX, Subject};
+use super::candidate::{Candidate, PAYLOAD_MAX, Subject};
+use super::offered::Offered;
 use super::said::Said;
 use bytes::Bytes;
 use offload_protocol::limits::{PART_MAX, PARTS_CREDIT};

@@ -11,7 +11,7 @@ use super::key::{Group, Key, ValueKind};
 use super::table::TABLE;
 use super::value::Value;
 use super::weights::parse_weight;
-use super::{Layer, Origin};
+use super::{ConfigError, Layer, Origin, Settings, read_environment};
 use clap::builder::{BoolValueParser, OsStringValueParser, TypedValueParser, ValueParser};
 use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
@@ -72,6 +72,19 @@ impl<C: Choice> KeyFlags<C> {
     pub(crate) fn first_given(&self) -> Option<String> {
         let given = keys_of::<C>().find(|key| self.layer.values.contains_key(key.name));
         given.map(|key| format!("--{}", key.flag))
+    }
+
+    /// What the environment says of these keys.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if it is no value.
+    pub(crate) fn environment() -> Result<Layer, ConfigError> {
+        read_environment(keys_of::<C>(), |name| std::env::var_os(name))
+    }
+
+    /// Whether the configuration file decides any of these keys.
+    pub(crate) fn are_of_the_file(settings: &Settings) -> bool {
+        keys_of::<C>().any(|key| settings.origin(key.name) == Origin::File)
     }
 }
 

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use unknown::unknown_key;
 
 /// The table that may occur several times.
 const POOL: &str = "pool";
@@ -278,30 +279,6 @@ fn check_names(table: &DeTable<'_>, known: &[&str], place: &str) -> Result<(), M
     }
 }
 
-/// The table of which this is a key, as it is written.
-fn table_of(key: &str) -> Option<String> {
-    let table = FILE_TABLES.into_iter().find(|table| names_in(table).contains(&key))?;
-    Some(if [POOL, ROUTE].contains(&table) { format!("[[{table}]]") } else { format!("[{table}]") })
-}
-
-fn unknown_key(key: &str, known: &[&str], place: &str) -> String {
-    if let Some(table) = table_of(key) {
-        return format!("unknown key {key:?} {place}; it is a key of {table}");
-    }
-    if key == TOKEN {
-        return format!(
-            "unknown key {key:?} {place}; write it to a file of mode 0600, and name that as token_file"
-        );
-    }
-    let nearest = known.iter().map(|name| (strsim::damerau_levenshtein(key, name), name)).min();
-    match nearest {
-        Some((distance, name)) if distance <= 1 + name.len() / 3 => {
-            format!("unknown key {key:?} {place}; did you mean {name:?}?")
-        }
-        _ => format!("unknown key {key:?} {place}; known are {}", known.join(", ")),
-    }
-}
-
 /// Merges all `[[pool]]` tables into one pool: commands and numbers of workers add up, all other values must agree. A
 /// pool without a command adds the built-in one.
 fn read_pools(pools: &Spanned<DeValue<'_>>) -> Result<Vec<SpannedValue>, Misplaced> {
@@ -496,3 +473,4 @@ mod routes;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod unknown;
