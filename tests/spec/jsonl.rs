@@ -231,6 +231,30 @@ fn a_program_that_goes_on_after_its_last_job_is_no_fault_of_a_run() {
     assert!(!ran.stderr.contains("76"), "{ran:?}");
 }
 
+/// A variable is as good as its flag. Where no supervisor runs, the configuration file says what one would offer.
+#[test]
+fn the_tasks_of_a_program_are_listed_whoever_names_it() {
+    let program = Program::with_offer(r#"[{"name": "mine"}]"#, "pass");
+    let configuration = program.folder.path().join("offload.toml");
+    std::fs::write(&configuration, format!("[[pool]]\njsonl = \"{}\"\n", program.command())).expect("a file");
+    let of_file = configuration.display().to_string();
+    let (socket, command_line) =
+        (program.folder.path().join("none.sock").display().to_string(), program.command());
+    for (words, variables) in [
+        (vec!["--worker-jsonl", &*command_line], vec![]),
+        (vec![], vec![("OFFLOAD_WORKER_JSONL", &*command_line)]),
+        (vec!["--config", &*of_file], vec![]),
+        (vec![], vec![("OFFLOAD_CONFIG", &*of_file)]),
+        (vec![], vec![("OFFLOAD_EXEC_TASK", "mine -- cat"), ("OFFLOAD_WORKER", "builtin")]),
+    ] {
+        let all = [&["--socket", &*socket, "tasks", "--json"], &words[..]].concat();
+        let ran = run(command(&all).envs(variables.iter().copied()), b"").ok();
+        let tasks = ran.json();
+        let names = tasks.as_array().expect("tasks").iter().filter(|task| task["task"] == "mine").count();
+        assert_eq!(names, 1, "{words:?}, {variables:?}: {tasks}");
+    }
+}
+
 #[test]
 fn tasks_say_of_themselves_what_they_like() {
     let offer = r#"[{"name": "t", "idempotent": True, "description": "does", "accepts": ["text/plain"], "produces": "image/png",
