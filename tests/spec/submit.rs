@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::harness::{Daemon, run};
+use tests::harness::{Daemon, offload, run};
 
 #[test]
 fn the_output_is_printed_as_it_is() {
@@ -167,4 +167,20 @@ fn the_status_counts_what_was_rejected_by_the_reason() {
     assert_eq!(status["rejections"], json!({ "overloaded": 1, "unknown_task": 2 }));
     let text = daemon.run(&["status"]).ok().text();
     assert!(text.contains("3 rejected (1 overloaded, 2 unknown_task)"), "{text}");
+}
+
+/// A shell goes on writing to the same open file.
+#[test]
+fn an_output_that_names_a_stream_is_written_behind_what_is_there() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let out = daemon.folder().join("out");
+    for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/2", "/dev/stderr"] {
+        let file = std::fs::File::create(&out).unwrap();
+        let script = format!("echo before; \"$0\" --socket \"$1\" submit echo x --output {name}; echo after");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).arg(offload()).arg(&daemon.socket);
+        let status = shell.stderr(file.try_clone().unwrap()).stdout(file).status().unwrap();
+        assert!(status.success(), "{name}");
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), "before\nx\nafter\n", "{name}");
+    }
 }
