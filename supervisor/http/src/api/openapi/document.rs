@@ -97,7 +97,7 @@ pub(super) fn document(tasks: &TaskPaths, offered: usize) -> Vec<u8> {
     }
     let (before, behind) = around_the_paths(&mut document);
     let parts: [&[u8]; 5] =
-        [&before, &written, if tasks.count > 0 { b"," } else { b"" }, &tasks.text, &behind];
+        [&before, &written, if tasks.count > 0 { b"," } else { b"" }, &tasks.text, behind];
     parts.concat()
 }
 
