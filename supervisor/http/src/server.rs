@@ -8,8 +8,10 @@
 mod answer;
 mod askers;
 mod crowd;
+mod replier;
 
 pub(crate) use answer::Answering;
+pub use replier::Replier;
 
 use crate::access_log::AccessLog;
 use crate::connection::{Answer, OnLoop, serve};
@@ -36,9 +38,9 @@ use crowd::{Crowds, shares_last_places};
 use http::Method;
 use http::request::Parts;
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
-use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::Service;
+use replier::PendingReply;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -49,7 +51,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Instant;
 
 const DOCUMENTS: Most = Most { steps: DOCUMENT_STEPS, time: DOCUMENT_TIME };
@@ -462,45 +464,5 @@ fn client_key(remote: Remote) -> ClientKey {
     match remote {
         Remote::Address(address) => Ok(address.ip()),
         Remote::Process(process) | Remote::Stranger(process) => Err(process),
-    }
-}
-
-/// Replies to one request. If it is dropped without a reply, the client gets a problem with status 500.
-pub struct Replier(Rc<PendingReply>);
-
-#[derive(Default)]
-struct PendingReply {
-    response: RefCell<Option<Response>>,
-    is_dropped: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl PendingReply {
-    fn poll(&self, waker: &Waker) -> Poll<Response> {
-        if let Some(response) = self.response.take() {
-            return Poll::Ready(response);
-        }
-        if self.is_dropped.get() {
-            return Poll::Ready(
-                Problem::new(OutcomeCode::Panic, "nobody replied to this request").into_response(),
-            );
-        }
-        self.waker.replace(Some(waker.clone()));
-        Poll::Pending
-    }
-}
-
-impl Replier {
-    /// Sends the response, which goes nowhere if the client is gone. Never blocks.
-    pub fn send(self, response: impl IntoResponse) {
-        self.0.response.replace(Some(response.into_response()));
-    }
-}
-
-impl Drop for Replier {
-    fn drop(&mut self) {
-        self.0.is_dropped.set(true);
-        let waker = self.0.waker.take();
-        waker.into_iter().for_each(Waker::wake);
     }
 }
