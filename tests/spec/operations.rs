@@ -33,8 +33,9 @@ fn pid_of(worker: &Value) -> u32 {
     worker["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a process id")
 }
 
+/// Those of the workers that there are: a place that is being filled again has none.
 fn pids(daemon: &Daemon) -> BTreeSet<u32> {
-    daemon.workers().iter().map(pid_of).collect()
+    daemon.workers().iter().filter(|worker| !worker["pid"].is_null()).map(pid_of).collect()
 }
 
 fn reason_with(explanation: &Value, words: &str) -> bool {
