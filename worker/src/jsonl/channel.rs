@@ -37,8 +37,6 @@ pub(super) struct Channel {
     is_at_its_end: bool,
     /// Its end of the pipe is open, as far as is known.
     takes_more: bool,
-    /// It will not read what it was sent.
-    has_closed_its_input: bool,
     /// Why it has to end, found out while no job ran.
     end: Option<End>,
     /// The job that was answered last.
@@ -129,7 +127,6 @@ impl Channel {
             line_max,
             is_at_its_end: false,
             takes_more: true,
-            has_closed_its_input: false,
             end: None,
             answered: None,
         })
@@ -152,7 +149,7 @@ impl Channel {
             if self.is_at_its_end {
                 return Err(self.why_at_its_end(sending.grace()));
             }
-            if self.has_closed_its_input {
+            if self.will_not_read(sending) {
                 if !self.program.ends_within(sending.grace()) {
                     return Err(closed(IN.0));
                 }
@@ -172,6 +169,11 @@ impl Channel {
         let sent = (sending.line.len() - sending.unsent.len()) as u64;
         let untaken = self.to_program.as_ref().and_then(|input| ioctl_fionread(input).ok());
         untaken.is_some_and(|untaken| untaken >= sent)
+    }
+
+    /// Whether it has closed its end of the pipe, and not because it has read all.
+    fn will_not_read(&self, sending: &Sending<'_>) -> bool {
+        !self.takes_more && (!sending.is_done() || self.has_not_begun(sending))
     }
 
     fn check_begun(&self, sending: &mut Sending<'_>) -> Result<(), End> {
@@ -318,18 +320,17 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends what is left. If nothing is, the program has closed its end: it may have read all, and still answer.
+    /// Sends what is left. If nothing is, the program has closed its end.
     fn send(&mut self, sending: &mut Sending<'_>) {
         let Some(to_program) = &mut self.to_program else { return };
         if sending.is_done() {
             self.takes_more = false;
-            self.has_closed_its_input = self.has_not_begun(sending);
             return;
         }
         match to_program.write(sending.unsent) {
             Ok(count) => sending.unsent = &sending.unsent[count..],
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => (self.takes_more, self.has_closed_its_input) = (false, true),
+            Err(_) => self.takes_more = false,
         }
     }
 
