@@ -107,7 +107,7 @@
 //!   can be tried with, and a JSON Schema of its input; both may be empty, and together they have at most 65,536 bytes. `lane` is
 //!   reserved. Media types, memory and exclusive are shown to people; the supervisor decides nothing by them.
 //! - A **name** is 1 to 64 ASCII letters, digits, `.`, `_` or `-`, and begins with a letter. A worker offers at most 4,096
-//!   tasks, in at most 1 MiB.
+//!   tasks, in at most 1 MiB; the workers of a program together at most 16,384 different ones.
 //! - A **media type** says what a payload is, as in HTTP: 1 to 127 bytes of ASCII, `type/subtype` and perhaps parameters, such
 //!   as `image/png`. Text is `text/plain; charset=utf-8`, and bytes of no stated kind are `application/octet-stream`.
 //! - The **timeout** is how long the attempt may run, counted from Started, before the worker is killed. The **time to the

@@ -111,6 +111,11 @@ impl Gatherings {
         self.0.values_mut().map(|gathering| &mut gathering.queue)
     }
 
+    /// Frees what is kept for tasks of which no jobs wait.
+    pub(super) fn forget_empty(&mut self) {
+        self.0.retain(|gathering| !gathering.queue.is_empty());
+    }
+
     /// The queues of jobs that can go now.
     pub(super) fn ripe(&self) -> impl Iterator<Item = &FairQueue> {
         let is_ripe = |gathering: &&Gathering| gathering.ripe_at.is_none() && !gathering.queue.is_empty();

@@ -9,7 +9,7 @@ use super::slots::{Load, Role, SlotState};
 use super::trays::TrayState;
 use crate::limits::{UNSTARTED_MAX, WINDOW_MAX};
 use crate::small_map::SmallSet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ impl Core {
     /// The first invariant that does not hold, in words for developers.
     pub fn check(&self) -> Result<(), String> {
         self.check_books()?;
+        self.check_tasks()?;
         self.jobs.iter().try_for_each(|(id, job)| self.check_job(id, job))?;
         if !self.is_settled {
             return Ok(());
@@ -143,6 +144,24 @@ impl Core {
         ensure(!unfit, || "a job is left in a tray where it must not be".into())?;
         let due = self.slots.iter().filter(|slot| slot.listed.due.is_some()).count();
         ensure(self.due.len() == due, || "deadlines and slots differ".into())
+    }
+
+    /// What refers to a task by its index means the task that is there.
+    fn check_tasks(&self) -> Result<(), String> {
+        let stranger = self.offers.iter().find(|(_, offers)| !offers.check_indexes(&self.registry));
+        ensure(stranger.is_none(), || {
+            format!("{:?} is given jobs by wrong indexes", stranger.map(|(id, _)| id))
+        })?;
+        let paused = self.pauses.tasks().map(|task| &*self.registry.task(task).name);
+        let paused: BTreeSet<&str> = paused.collect();
+        ensure(paused.into_iter().eq(self.pauses.names()), || {
+            "names and tasks that are paused differ".into()
+        })?;
+        let nameless =
+            self.jobs.iter().find(|(_, job)| job.task.is_some_and(|task| !self.registry.has(task)));
+        ensure(nameless.is_none(), || {
+            format!("{:?} is of a task that is forgotten", nameless.map(|(id, _)| id))
+        })
     }
 
     fn check_job(&self, id: JobId, job: &Job) -> Result<(), String> {

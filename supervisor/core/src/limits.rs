@@ -2,7 +2,7 @@
 //! each other when this crate is compiled. The bounds of the wire are in [`offload_protocol::limits`]. Default times are
 //! in [`CoreConfig`](crate::config::CoreConfig); what a priority is worth is in [`queue`](crate::queue).
 
-use offload_protocol::limits::{BATCH_JOBS_MAX, CHECKPOINT_MAX, PAYLOAD_MAX_DEFAULT};
+use offload_protocol::limits::{BATCH_JOBS_MAX, CHECKPOINT_MAX, PAYLOAD_MAX_DEFAULT, TASKS_OFFERED_MAX};
 use std::time::Duration;
 
 /// Most worker processes that can be configured.
@@ -84,6 +84,13 @@ pub const PRIORITY_MAX: i8 = 10;
 
 /// Most task names that an error lists when the task that was asked for is unknown.
 pub const NAMES_TOLD: usize = 16;
+
+/// Most different tasks that the workers of a program may offer together: four times what one of them may, so that a program can be
+/// replaced by one with other tasks while both run. A worker that offers more is unfit.
+pub const TASKS_OF_PROGRAM_MAX: usize = 4 * TASKS_OFFERED_MAX;
+
+/// Most tasks that are remembered after nobody offers them any more, beside those that jobs or pauses refer to.
+pub const GONE_TASKS_MAX: usize = 1000;
 
 /// How many of the last jobs of a worker are remembered, to find out later what it died of.
 pub const RECENT_JOBS: usize = 8;

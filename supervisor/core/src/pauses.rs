@@ -24,7 +24,6 @@ use super::ids::{JobId, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::{Job, JobState};
 use super::nanos::MaybeNanos;
 use super::queue::Next;
-use super::registry::Registry;
 use super::turn::Turn;
 use crate::limits::MOVED_MAX;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +35,7 @@ use std::time::Duration;
 pub struct Pauses {
     everything: bool,
     names: BTreeSet<Arc<str>>,
-    /// The tasks of these names. A task that is offered again after nobody has offered it is another one of the same name.
+    /// The tasks of these names. They are not forgotten, so these are their indexes also when nobody offers them.
     tasks: BTreeSet<TaskIndex>,
     /// The jobs that were set aside; at least one of each task that is here.
     waiting: BTreeMap<TaskIndex, BTreeSet<JobId>>,
@@ -74,9 +73,9 @@ impl Pauses {
         self.names.iter().map(|name| &**name)
     }
 
-    /// What is on offer has changed.
-    pub(super) fn look_again(&mut self, registry: &Registry) {
-        self.tasks.extend(self.names.iter().filter_map(|name| registry.find(name)));
+    /// The tasks that were paused one by one.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskIndex> {
+        self.tasks.iter().copied()
     }
 }
 
@@ -93,7 +92,6 @@ impl Core {
             Some(task) if self.registry.has(task) => {
                 self.pauses.names.insert(self.registry.task(task).name.clone());
                 self.pauses.tasks.insert(task);
-                self.pauses.look_again(&self.registry);
             }
             Some(_) => return,
         }
@@ -112,9 +110,8 @@ impl Core {
                 self.pauses.tasks.clear();
             }
             Some(task) if registry.has(task) => {
-                let name = &registry.task(task).name;
-                self.pauses.names.remove(name);
-                self.pauses.tasks.retain(|other| registry.task(*other).name != *name);
+                self.pauses.names.remove(&registry.task(task).name);
+                self.pauses.tasks.remove(&task);
             }
             Some(_) => return,
         }

@@ -1,23 +1,43 @@
 //! The registry of tasks: which program offers each task, what its workers promise of it, and how long its runs and
 //! outputs have been.
+//!
+//! ```text
+//!                       nobody offers it             more than GONE_TASKS_MAX of them: the oldest that nothing refers to
+//!   a task on offer -----------------------> gone ---------------------------------------------------------------> forgotten
+//!      ^       ^                              |                                                                       |
+//!      |       '------------------------------'                                                                       |
+//!      |        somebody offers it again: the same task, with what was learned                                        |
+//!      '------------------------------------------------ its place, for a task of another name <----------------------'
+//! ```
+//!
+//! A program can offer other names with each of its workers, for as long as the supervisor runs. So what is known of tasks is bounded
+//! by what is on offer: a program may offer [`TASKS_OF_PROGRAM_MAX`](crate::limits::TASKS_OF_PROGRAM_MAX) at a time, and of those that
+//! are gone, [`GONE_TASKS_MAX`] are remembered, for who still asks for one. Jobs and pauses refer to a task by its index. That
+//! could have been a counter in each task, changed wherever a job begins, moves or ends. It is found out by a look at all jobs
+//! instead, which only happens when a task is forgotten: tasks that go move all waiting jobs anyway.
 
 use super::ids::{ProgramIndex, TaskIndex};
 use super::jobs::Expected;
 use super::lookup::Lookup;
 use super::run_times::RunTimes;
 use super::small_map::SmallMap;
-use crate::limits::{LONG_RUN, TINY_RUN};
+use crate::limits::{GONE_TASKS_MAX, LONG_RUN, TINY_RUN};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
-use offload_protocol::nouns::{Batching, Lane, TaskOffer, cut};
+use offload_protocol::nouns::{Batching, Lane, cut};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod offers;
+
+pub use offers::{Offered, Offers};
+pub(super) use offers::{OffersOfWorker, merged};
+
 /// One task on offer, with what was learned of it.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The name of the task.
+    /// The name of the task. Empty for the place of a task that was forgotten.
     pub name: Arc<str>,
     /// The program that offers it.
     pub program: ProgramIndex,
@@ -88,9 +108,16 @@ impl Promise {
 
 impl Task {
     fn new(program: ProgramIndex, offered: &Offered) -> Task {
-        let mut task = Task {
-            name: Arc::from(&*offered.offer.name),
-            program,
+        let mut task = Task { name: Arc::from(&*offered.offer.name), ..Task::nothing() };
+        task.take(program, offered);
+        task
+    }
+
+    /// What is in the place of a task that was forgotten.
+    fn nothing() -> Task {
+        Task {
+            name: Arc::from(""),
+            program: 0,
             promise: Promise::default(),
             lane: Lane::default(),
             batching: None,
@@ -99,16 +126,15 @@ impl Task {
             average_run: None,
             fails: false,
             ends_workers: false,
-            is_on_offer: true,
+            is_on_offer: false,
             outputs: SmallMap::default(),
             large_outputs: 0,
-        };
-        task.take(program, offered);
-        task
+        }
     }
 
     /// Takes over the newest offer. What was learned from runs stays.
     fn take(&mut self, program: ProgramIndex, offered: &Offered) {
+        self.is_on_offer = true;
         self.program = program;
         self.promise = Promise::of(offered);
         self.lane = offered.offer.lane;
@@ -197,7 +223,7 @@ pub enum Class {
 }
 
 /// What an offer has changed for tasks that were known before.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Changes {
     /// No program offers these tasks any more.
     pub gone: Vec<TaskIndex>,
@@ -205,85 +231,28 @@ pub struct Changes {
     pub has_moved: bool,
 }
 
-/// All tasks. A task keeps its index for as long as the supervisor runs.
+/// All tasks. A task keeps its index until it is forgotten.
 #[derive(Debug, Default)]
 pub struct Registry {
     tasks: Vec<Task>,
     by_name: Lookup<Arc<str>, TaskIndex>,
+    /// The tasks that nobody offers any more.
+    gone: BTreeMap<Arc<str>, Gone>,
+    /// The places of tasks that were forgotten.
+    free: Vec<TaskIndex>,
     /// What each program offers.
-    offered: BTreeMap<ProgramIndex, Offers>,
+    offered: BTreeMap<ProgramIndex, Arc<Offers>>,
     /// The program whose tasks are done here, which goes before all others.
     here: Option<ProgramIndex>,
     version: u64,
 }
 
-/// One task that a process offers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offered {
-    /// What it says of the task.
-    pub offer: TaskOffer<'static>,
-    /// Whether the process reads inputs that are files by itself. Of several processes: whether all of them do.
-    pub takes_files: bool,
-}
-
-impl Offered {
-    /// How several jobs of it can run together, if they can.
-    pub(super) fn batching(&self) -> Option<Batching> {
-        self.offer.check_batching().ok().and(self.offer.batching)
-    }
-}
-
-/// Offers by the name of the task.
-pub type Offers = BTreeMap<Arc<str>, Offered>;
-
-/// What processes offer together: of each task, what the last of them says, and whether all that offer it take files.
-pub(super) fn merged<'a>(each: impl Iterator<Item = (&'a Arc<str>, &'a Offered)>) -> Offers {
-    let mut all = Offers::new();
-    for (name, Offered { offer, takes_files }) in each {
-        let takes_files = *takes_files && all.get(name).is_none_or(|before| before.takes_files);
-        all.insert(name.clone(), Offered { offer: offer.clone(), takes_files });
-    }
-    all
-}
-
-/// What one process offers.
-#[derive(Debug)]
-pub(super) struct OffersOfWorker {
-    all: Arc<Offers>,
-    /// What it promises of each task, by the task's index. A task keeps its name, so this never changes, and comparing
-    /// names for each job is not necessary.
-    by_task: Vec<Option<Promise>>,
-}
-
-impl OffersOfWorker {
-    pub(super) fn new(all: Arc<Offers>) -> OffersOfWorker {
-        OffersOfWorker { all, by_task: Vec::new() }
-    }
-
-    /// Looks up the promises of the tasks that the registry has learned of.
-    pub(super) fn learn_names(&mut self, registry: &Registry) {
-        let new = registry.tasks.iter().skip(self.by_task.len());
-        self.by_task.extend(new.map(|task| self.all.get(&task.name).map(Promise::of)));
-    }
-
-    pub(super) fn all(&self) -> &Arc<Offers> {
-        &self.all
-    }
-
-    /// What it promises of the task; `None` if it does not offer the task.
-    pub(super) fn promise(&self, task: TaskIndex) -> Option<Promise> {
-        self.by_task.get(task as usize).copied().flatten()
-    }
-
-    /// The same by the task's name.
-    pub(super) fn promise_of(&self, task: &str) -> Option<Promise> {
-        self.all.get(task).map(Promise::of)
-    }
-
-    /// How it says that several jobs of a task can run together, if they can.
-    pub(super) fn batching_of(&self, task: &str) -> Option<Batching> {
-        self.all.get(task).and_then(Offered::batching)
-    }
+/// A task that nobody offers any more.
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    index: TaskIndex,
+    /// The version of the registry that was the first one without it.
+    since: u64,
 }
 
 impl Registry {
@@ -297,20 +266,19 @@ impl Registry {
         self.tasks[index as usize].is_on_offer
     }
 
-    /// Whether a task of this name is on offer, or was. The time for this grows with the number of tasks.
+    /// Whether a task of this name is on offer, or was and is remembered.
     pub fn was_on_offer(&self, name: &str) -> bool {
-        self.tasks.iter().any(|task| *task.name == *name)
+        self.find_known(name).is_some()
     }
 
     /// Whether there is a task of this index.
     pub fn has(&self, index: TaskIndex) -> bool {
-        (index as usize) < self.tasks.len()
+        self.tasks.get(index as usize).is_some_and(|task| !task.name.is_empty())
     }
 
-    /// The index of the task of this name that is on offer, or was. The time for this grows with the number of tasks.
+    /// The index of the task of this name that is on offer, or was and is remembered.
     pub fn find_known(&self, name: &str) -> Option<TaskIndex> {
-        let was = || self.tasks.iter().position(|task| *task.name == *name);
-        self.find(name).or_else(|| was().and_then(|index| TaskIndex::try_from(index).ok()))
+        self.find(name).or_else(|| self.gone.get(name).map(|gone| gone.index))
     }
 
     /// The task at `index`. Panics if there is none.
@@ -340,13 +308,19 @@ impl Registry {
 
     /// Takes over what the workers of `program` offer. If two programs offer the same task, the first of them is
     /// responsible for it for as long as it offers it.
-    pub fn offer(&mut self, program: ProgramIndex, offers: Offers) -> Changes {
-        self.version += u64::from(self.offered.get(&program) != Some(&offers));
-        let now: Vec<Arc<str>> = offers.keys().cloned().collect();
-        let old = self.offered.insert(program, offers).unwrap_or_default();
-        let mut changes = Changes { gone: Vec::new(), has_moved: false };
-        for name in old.into_keys().chain(now) {
-            self.hand_over(&name, &mut changes);
+    pub fn offer(&mut self, program: ProgramIndex, offers: impl Into<Arc<Offers>>) -> Changes {
+        let now: Arc<Offers> = offers.into();
+        let old = self.offered.insert(program, Arc::clone(&now)).unwrap_or_default();
+        let mut changes = Changes::default();
+        if old == now {
+            return changes;
+        }
+        self.version += 1;
+        for (name, _) in old.iter().filter(|(name, offered)| now.get(*name) != Some(offered)) {
+            self.hand_over(name, &mut changes);
+        }
+        for name in now.keys().filter(|name| !old.contains_key(*name)) {
+            self.hand_over(name, &mut changes);
         }
         changes
     }
@@ -371,16 +345,62 @@ impl Registry {
                 task.take(program, offered);
             }
             (Some((program, offered)), None) => {
-                let task = Task::new(program, offered);
-                self.by_name.insert(task.name.clone(), self.tasks.len() as TaskIndex);
-                self.tasks.push(task);
+                let index = match self.gone.remove(name) {
+                    Some(gone) => {
+                        self.tasks[gone.index as usize].take(program, offered);
+                        gone.index
+                    }
+                    None => {
+                        let task = Task::new(program, offered);
+                        self.put(task)
+                    }
+                };
+                self.by_name.insert(name.clone(), index);
             }
             (None, Some(index)) => {
                 self.by_name.remove(&**name);
                 self.tasks[index as usize].is_on_offer = false;
+                self.gone.insert(name.clone(), Gone { index, since: self.version });
                 changes.gone.push(index);
             }
             (None, None) => {}
+        }
+    }
+
+    /// Gives a task a place.
+    fn put(&mut self, task: Task) -> TaskIndex {
+        if let Some(index) = self.free.pop() {
+            self.tasks[index as usize] = task;
+            return index;
+        }
+        self.tasks.push(task);
+        (self.tasks.len() - 1) as TaskIndex
+    }
+
+    /// How many places tasks have, those included that are free.
+    pub fn places(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether more tasks are gone than are remembered.
+    pub(super) fn has_too_many_gone(&self) -> bool {
+        self.gone.len() > GONE_TASKS_MAX
+    }
+
+    /// Forgets tasks that are gone, but for the last ones and those that are used: something refers to their index.
+    pub(super) fn forget_gone(&mut self, is_used: impl Fn(TaskIndex) -> bool) {
+        let mut unused: Vec<(u64, Arc<str>)> = self
+            .gone
+            .iter()
+            .filter(|(_, gone)| !is_used(gone.index))
+            .map(|(name, gone)| (gone.since, name.clone()))
+            .collect();
+        unused.sort_unstable();
+        unused.truncate(unused.len().saturating_sub(GONE_TASKS_MAX));
+        for (_, name) in unused {
+            let Some(Gone { index, .. }) = self.gone.remove(&name) else { continue };
+            self.tasks[index as usize] = Task::nothing();
+            self.free.push(index);
         }
     }
 
@@ -409,6 +429,7 @@ pub(super) fn likely_output(before: Option<u64>, output_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use offload_protocol::nouns::TaskOffer;
 
     fn offered(name: &'static str, takes_files: bool) -> Offered {
         Offered { offer: TaskOffer::new(name), takes_files }
@@ -432,10 +453,59 @@ mod tests {
     fn a_task_that_is_not_offered_any_more_is_gone() {
         let mut registry = Registry::default();
         registry.offer(0, offers(&["old", "both"]));
+        let version = registry.version();
         let changes = registry.offer(0, offers(&["new", "both"]));
-        assert_eq!(changes.gone.len(), 1);
+        assert_eq!((changes.gone.len(), registry.on_offer_count()), (1, 2));
+        assert_ne!(registry.version(), version);
+        let version = registry.version();
+        assert!(registry.offer(0, offers(&["new", "both"])).gone.is_empty());
+        assert_eq!(registry.version(), version, "nothing has changed");
         assert_eq!(registry.find("old"), None);
         assert!(registry.find("new").is_some());
+    }
+
+    #[test]
+    fn a_task_that_is_offered_again_is_the_same_one_with_what_was_learned() {
+        let mut registry = Registry::default();
+        registry.offer(0, offers(&["old"]));
+        let index = 0;
+        assert_eq!(registry.find("old"), Some(index));
+        registry.task_mut(index).ran(1, Duration::from_micros(3));
+        registry.offer(0, offers(&["new"]));
+        assert_eq!((registry.find("old"), registry.find_known("old")), (None, Some(index)));
+        assert!(registry.was_on_offer("old") && !registry.is_on_offer(index));
+        registry.offer(0, offers(&["new", "old"]));
+        assert_eq!(registry.find("old"), Some(index));
+        assert!(registry.task(index).has_run() && registry.is_on_offer(index));
+    }
+
+    /// Offers of as many tasks as a worker may offer, of names that no other round has.
+    fn others(round: usize) -> Offers {
+        let name = |number: usize| format!("task-{round:04}-{number:04}");
+        let offer = |name: String| Offered { offer: TaskOffer::new(name), takes_files: false };
+        (0..1500).map(|number| (Arc::from(&*name(number)), offer(name(number)))).collect()
+    }
+
+    #[test]
+    fn other_names_again_and_again_take_the_places_of_those_before() {
+        let mut registry = Registry::default();
+        registry.offer(0, offers(&["kept"]));
+        let kept = registry.find("kept");
+        for round in 0..50 {
+            registry.offer(0, others(round));
+            registry.forget_gone(|index| Some(index) == kept);
+        }
+        assert!(registry.places() <= 2 * 1500 + GONE_TASKS_MAX + 1, "{}", registry.places());
+        assert!(registry.gone.len() == GONE_TASKS_MAX + 1 && !registry.free.is_empty());
+        assert!(registry.find_known("kept") == kept, "something refers to it");
+        assert!(registry.was_on_offer("task-0048-1499") && !registry.was_on_offer("task-0048-0000"));
+        let forgotten = registry.free[0];
+        assert!(!registry.has(forgotten) && kept.is_some_and(|kept| registry.has(kept)));
+        let places = registry.places();
+        registry.offer(1, offers(&["another"]));
+        assert_eq!(registry.places(), places);
+        let another = registry.find("another").map(|index| &*registry.task(index).name);
+        assert_eq!(another, Some("another"));
     }
 
     #[test]

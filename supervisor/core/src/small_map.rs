@@ -17,6 +17,15 @@ impl<K, T> Default for SmallMap<K, T> {
     }
 }
 
+/// Of several entries of the same key, any may be found.
+impl<K: Copy + Ord, T> FromIterator<(K, T)> for SmallMap<K, T> {
+    fn from_iter<I: IntoIterator<Item = (K, T)>>(entries: I) -> SmallMap<K, T> {
+        let mut entries: Vec<(K, T)> = entries.into_iter().collect();
+        entries.sort_unstable_by_key(|(key, _)| *key);
+        SmallMap(entries)
+    }
+}
+
 impl<K: Copy + Ord, T> SmallMap<K, T> {
     #[inline]
     fn find(&self, key: K) -> Result<usize, usize> {
@@ -54,6 +63,11 @@ impl<K: Copy + Ord, T> SmallMap<K, T> {
 
     pub(super) fn remove(&mut self, key: &K) -> Option<T> {
         self.find(*key).ok().map(|index| self.0.remove(index).1)
+    }
+
+    /// Keeps only the entries for which `is_kept` returns true.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        self.0.retain(|(_, entry)| is_kept(entry));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
@@ -145,6 +159,14 @@ mod tests {
         *map.get_or_add(2) += 1;
         *map.get_or_add(4) += 1;
         assert_eq!(map.iter().collect::<Vec<_>>(), [(2, &1), (4, &2)]);
+    }
+
+    #[test]
+    fn many_entries_are_put_in_order_at_once_and_some_are_kept() {
+        let mut map: SmallMap<u32, char> = [(4, 'd'), (1, 'a'), (3, 'c')].into_iter().collect();
+        assert_eq!((map.get(&3), map.get(&2)), (Some(&'c'), None));
+        map.retain(|letter| *letter != 'a');
+        assert_eq!(map.iter().collect::<Vec<_>>(), [(3, &'c'), (4, &'d')]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Core;
 use super::action::{Action, Kill, Notice};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
+use super::jobs::Job;
 use super::lose::End;
 use super::registry::{Offered, Offers, OffersOfWorker, Promise, merged};
 use super::restarts::Suspects;
@@ -11,9 +12,10 @@ use super::starts::{Death, FailedStart};
 use super::turn::Turn;
 use super::waiting::planned;
 use crate::exit::{Exit, ExitUsage};
-use crate::limits::{HANGING_MAX, RECENT_JOBS};
+use crate::limits::{HANGING_MAX, RECENT_JOBS, TASKS_OF_PROGRAM_MAX};
 use offload_protocol::limits::{NAME_MAX, TASKS_OFFERED_MAX};
 use offload_protocol::nouns::{TaskOffer, cut, is_task_name};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,17 +46,17 @@ impl Core {
         if let Some(message) = why_no_offer(tasks) {
             return self.on_unfit(turn, id, message);
         }
+        let offered = |task: &TaskOffer<'static>| Offered { offer: task.clone(), takes_files };
+        let offers: Offers = tasks.iter().map(|task| (Arc::from(&*task.name), offered(task))).collect();
+        if let Some(message) = self.why_too_many(self.slots[slot].program, &offers) {
+            return self.on_unfit(turn, id, message);
+        }
         let worker = self.fresh_worker(turn.now, id, version);
         self.slot_mut(slot).state = SlotState::Idle { worker };
         self.places_changed = true;
         self.learn_worker_cost(slot, turn.now - since);
         turn.push(Action::Ready { worker: id, slot });
-        let offered = |task: &TaskOffer<'static>| Offered { offer: task.clone(), takes_files };
-        self.learn_tasks(
-            turn,
-            slot,
-            tasks.iter().map(|task| (Arc::from(&*task.name), offered(task))).collect(),
-        );
+        self.learn_tasks(turn, slot, offers);
     }
 
     /// A worker that has just said hello. Its limits get some jitter, so that workers that were started together do
@@ -138,15 +140,47 @@ impl Core {
             self.programs[program].offers.remove(&version);
         }
         let sources = self.sources_of_offers(program);
-        let all = merged(sources.iter().flat_map(|offers| offers.iter()));
-        self.programs[program].offers_differ = sources.iter().any(|offers| **offers != all);
+        let all = match &sources[..] {
+            [one] => Arc::clone(one),
+            _ => Arc::new(merged(sources.iter().flat_map(|offers| offers.iter()))),
+        };
+        self.programs[program].offers_differ = sources.iter().any(|offers| *offers != all);
         let changes = self.registry.offer(program, all);
-        self.pauses.look_again(&self.registry);
         self.files.look_again();
-        self.offers.values_mut().for_each(|offers| offers.learn_names(&self.registry));
+        self.offers.values_mut().for_each(|offers| offers.learn_indexes(&self.registry));
         if changes.has_moved || !changes.gone.is_empty() {
             self.requeue_all();
         }
+        if self.registry.has_too_many_gone() {
+            self.forget_tasks();
+        }
+    }
+
+    /// Why this offer of another worker is more than a program may have, if it is.
+    fn why_too_many(&self, program: ProgramIndex, offers: &Offers) -> Option<String> {
+        let workers = self.slots.iter().filter(|slot| slot.program == program).filter_map(Slot::worker);
+        let mut all: Vec<&Offers> = workers.filter_map(|id| Some(&**self.offers.get(&id)?.all())).collect();
+        all.dedup_by(|one, other| std::ptr::eq(*one, *other));
+        all.push(offers);
+        if all.iter().map(|offers| offers.len()).sum::<usize>() <= TASKS_OF_PROGRAM_MAX {
+            return None;
+        }
+        let names: BTreeSet<&str> = all.into_iter().flatten().map(|(name, _)| &**name).collect();
+        let count = names.len();
+        (count > TASKS_OF_PROGRAM_MAX).then(|| {
+            format!("its program's workers would offer {count} different tasks, and {TASKS_OF_PROGRAM_MAX} is the limit")
+        })
+    }
+
+    /// Forgets tasks that are long gone. Those of jobs, and those that are paused, stay; so do those that jobs without a place
+    /// ask for, because these end in another way than jobs of a task that never was.
+    fn forget_tasks(&mut self) {
+        let mut used = vec![false; self.registry.places()];
+        let of_job = |job: &Job| job.task.or_else(|| self.registry.find_known(self.task_name(job)));
+        let of_jobs = self.jobs.iter().filter_map(|(_, job)| of_job(job));
+        of_jobs.chain(self.pauses.tasks()).for_each(|task| used[task as usize] = true);
+        self.registry.forget_gone(|task| used[task as usize]);
+        self.programs.iter_mut().for_each(|program| program.gatherings.forget_empty());
     }
 
     /// What the processes of a program offer, the newest last. If another process is to come, also what the last one

@@ -38,10 +38,12 @@ impl Hub {
         Ok(())
     }
 
-    fn task_or_all(&self, name: &str) -> Result<Option<TaskIndex>, ErrorDetail> {
+    fn task_or_all(&mut self, name: &str) -> Result<Option<TaskIndex>, ErrorDetail> {
         if name.is_empty() {
             return Ok(None);
         }
+        // So that nothing comes between the index and the event, and the task is not forgotten meanwhile.
+        self.settle();
         self.core.registry().find_known(name).map(Some).ok_or_else(|| {
             let shown = cut(name, TASK_NAME_MAX).escape_debug();
             let message = format!(

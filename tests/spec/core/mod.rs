@@ -13,6 +13,7 @@ mod files;
 mod forecasts;
 mod here;
 mod limits;
+mod offers;
 mod parts;
 mod pauses;
 mod prefetch;

@@ -108,7 +108,7 @@ fn a_pause_goes_on_while_nobody_offers_the_task_and_when_somebody_does_again() {
     assert_eq!(task(&pool, "sum"), None);
     assert_eq!(pool.outcome(waiting), Some(OutcomeCode::Unavailable), "as if there were no pause");
     replaced_by_one_that_offers(&mut pool, &["sum", "charge"]);
-    assert_ne!(task(&pool, "sum"), before, "it is another task of the same name");
+    assert_eq!(task(&pool, "sum"), before, "it is the same task");
     let new = pool.submit("sum");
     assert!(waits(&pool, new));
     resume(&mut pool, "sum");
