@@ -332,17 +332,21 @@ impl Core {
         let next = |jobs: &Jobs| jobs.late(now).find(|id| jobs.get(*id).is_some_and(|job| which(job.state)));
         while let Some(id) = next(&self.jobs) {
             let Some(job) = self.jobs.get(id) else { return };
-            let waited = human(now - job.accepted_at);
+            // It may have waited outside before: that time counts for its deadline, and is not known here.
+            let since = format!("{} after it was accepted", human(now - job.accepted_at));
             let message = match job.state {
                 JobState::Running { worker, .. } => {
-                    let message = format!("the deadline passed while it ran, after {waited}");
+                    let message = format!("the deadline passed while it ran, {since}");
                     if let Some(slot) = self.slot_of(worker) {
                         self.lose_to_time(now, slot, id, message.clone());
                     }
                     message
                 }
-                JobState::Here { .. } => format!("the deadline passed while it ran, after {waited}"),
-                _ => format!("the deadline passed before it was started, after {waited}"),
+                JobState::Here { .. } => format!("the deadline passed while it ran, {since}"),
+                _ if job.deadline.moment() <= Some(job.accepted_at) => {
+                    "the deadline had passed before it was accepted".to_owned()
+                }
+                _ => format!("the deadline passed before it was started, {since}"),
             };
             self.end_early(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
         }

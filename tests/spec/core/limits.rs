@@ -104,6 +104,11 @@ fn a_timeout_of_nothing_makes_no_sense_and_a_deadline_of_nothing_has_passed() {
     let job = pool.submit_with("sum", |request| request.deadline = Some(Duration::ZERO));
     assert_eq!(pool.outcome(job), Some(Timeout));
     assert_eq!(pool.ended[&job].attempts, 0);
+    assert_eq!(
+        pool.message(job),
+        "the deadline had passed before it was accepted",
+        "how long it waited is not known"
+    );
 }
 
 #[test]
