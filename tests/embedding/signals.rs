@@ -9,7 +9,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 use tests::chaos::process::is_stopped;
-use tests::harness::{signal, until};
+use tests::harness::{PATIENCE, signal, until};
 
 const SIGCHLD_BIT: u64 = 1 << 16;
 const ALONE: &str = "OFFLOAD_TEST_SIGCHLD";
@@ -55,8 +55,11 @@ fn run(event_loop: &mut EventLoop, pool: &ComputePool, job: Job) -> Finished {
     let finished = Rc::new(Cell::new(None));
     let told = Rc::clone(&finished);
     pool.submit(job, move |end, _| told.set(Some(end)));
+    let patience = event_loop.set_timeout(PATIENCE, |cx| cx.stop());
+    event_loop.unref(patience);
     event_loop.run().unwrap();
-    finished.take().expect("the loop runs until the job has ended")
+    event_loop.clear(patience);
+    finished.take().expect("the job ends in time")
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tests::harness::{Daemon, PATIENCE, Ran, program, signal, until, wait_for_end, workspace};
+use tests::harness::{Daemon, PATIENCE, Ran, children_of, program, signal, until, wait_for_end, workspace};
 
 /// Longer than any test.
 const FOR_EVER: &str = "3600000";
@@ -258,13 +258,20 @@ impl Drop for Killed {
 
 /// The example, but its `reverse` leaves a process in a session of its own, and answers with its process id.
 fn escaping_worker(folder: &Path) -> String {
+    worker_that_reverses(
+        folder,
+        "str(__import__('subprocess').Popen(['sleep', '3600'], start_new_session=True, stdin=-3, stdout=-3, stderr=-3).pid).encode()",
+    )
+}
+
+/// The example, but its `reverse` answers with the number that this comes to.
+fn worker_that_reverses(folder: &Path, by: &str) -> String {
     let example = std::fs::read_to_string(workspace().join("examples/worker.py")).unwrap();
     let honest = "lambda data: data[::-1], True, \"turns bytes around\", \"*/*\", BYTES";
     assert!(example.contains(honest), "the example has changed");
-    let escaping = "lambda data: str(__import__('subprocess').Popen(['sleep', '3600'], start_new_session=True, \
-                    stdin=-3, stdout=-3, stderr=-3).pid).encode(), True, '', '*/*', JSON";
-    let file = folder.join("escaping.py");
-    std::fs::write(&file, example.replace(honest, escaping)).unwrap();
+    let file = folder.join("other.py");
+    let other = format!("lambda data: {by}, True, '', '*/*', JSON");
+    std::fs::write(&file, example.replace(honest, &other)).unwrap();
     format!("python3 {}", file.display())
 }
 
@@ -283,6 +290,25 @@ fn processes_that_a_killed_supervisor_left_behind_are_ended_by_the_next_one() {
     let is_gone = wait_for_end(escaped, PATIENCE);
     signal(escaped, Signal::KILL);
     assert!(is_gone, "process {escaped} outlived the next start");
+}
+
+/// Its parent, a shell, ends at once, so it is a child of the supervisor, and nobody else collects it.
+#[test]
+fn what_a_living_worker_has_left_to_the_supervisor_is_no_zombie_when_it_has_ended() {
+    let folder = tests::harness::private_folder();
+    let double_fork =
+        "__import__('subprocess').check_output(['sh', '-c', 'sleep 3600 <&- >&- 2>&- & echo $!'])";
+    let daemon =
+        Daemon::start(&["--workers", "1", "--worker", &worker_that_reverses(folder.path(), double_fork)]);
+    let helper = daemon.submit(&["reverse"])["output"].as_u64().expect("a process id") as u32;
+    until("a child", || children_of(daemon.pid()).contains(&helper).then_some(()));
+    let workers = pids(&daemon);
+    signal(helper, Signal::KILL);
+    until("it is collected", || {
+        daemon.submit(&["py.sum", "[1]"]);
+        (!children_of(daemon.pid()).contains(&helper)).then_some(())
+    });
+    assert_eq!(pids(&daemon), workers, "no worker has ended");
 }
 
 #[test]
