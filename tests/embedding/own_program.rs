@@ -1,4 +1,4 @@
-//! A program that is its own worker, and forgets to be one.
+//! Programs with a pool: one that is its own worker, and forgets to be one; one that forks.
 
 use std::process::Command;
 use tests::harness::{program, run};
@@ -32,4 +32,11 @@ fn what_a_job_starts_may_have_a_pool_of_its_own() {
             run(Command::new(&offload).args(["run", "--workers", "1", "--exec", &command, "x"]), b"").ok();
         assert_eq!(ran.text().trim(), "nested", "{ran:?}");
     }
+}
+
+/// The child drops its copies of the pool and of the loop, in either order.
+#[test]
+fn a_forked_child_that_drops_the_pool_takes_nothing_from_its_parent() {
+    let ran = run(Command::new(program("forkhost")).arg(program("offload")).arg("worker"), b"").ok();
+    assert_eq!(ran.text(), "the same worker\nthe same worker\n", "{ran:?}");
 }

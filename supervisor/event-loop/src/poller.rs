@@ -103,11 +103,14 @@ pub(super) struct Poller {
     epoll: OwnedFd,
     /// How many members the set has at most: one that was closed behind the poller's back still counts.
     members: Cell<usize>,
+    /// The process that made the set. A child that it forks has the same set, not a copy.
+    process: u32,
 }
 
 impl Poller {
     pub(super) fn new() -> Result<Poller, LoopError> {
-        Ok(Poller { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, members: Cell::new(0) })
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Poller { epoll, members: Cell::new(0), process: std::process::id() })
     }
 
     pub(super) fn members(&self) -> usize {
@@ -155,9 +158,9 @@ impl Poller {
     }
 
     /// Ends the watching of a descriptor. It cannot fail in a way that anybody could act on: the descriptor is
-    /// open, because the loop owns it until now.
+    /// open, because the loop owns it until now. A forked child that drops its copy of the loop ends no watching of its parent.
     pub(super) fn remove(&self, source: BorrowedFd<'_>) {
-        if epoll::delete(&self.epoll, source).is_ok() {
+        if self.process == std::process::id() && epoll::delete(&self.epoll, source).is_ok() {
             self.members.set(self.members.get() - 1);
         }
     }
@@ -192,5 +195,29 @@ fn timespec(nanos: Nanos) -> Timespec {
 impl AsFd for Poller {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_forked_child_ends_no_watching_of_its_parent() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let mut poller = Poller::new().unwrap();
+        poller.add(reader.as_fd(), 7, Interest::READ).unwrap();
+        let parent = std::mem::replace(&mut poller.process, 0);
+        poller.remove(reader.as_fd());
+        poller.process = parent;
+        writer.write_all(b"x").unwrap();
+        let mut events = Vec::with_capacity(1);
+        poller.wait(&mut events, Some(0)).unwrap();
+        assert_eq!(events.first().map(|event| event.data.u64()), Some(7));
+        poller.remove(reader.as_fd());
+        events.clear();
+        poller.wait(&mut events, Some(0)).unwrap();
+        assert!(events.is_empty() && poller.members() == 0);
     }
 }

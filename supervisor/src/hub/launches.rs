@@ -152,6 +152,11 @@ impl Launches {
         self.launcher.bell()
     }
 
+    /// Whether this process was forked from the one that has started the workers.
+    pub(super) fn are_of_parent(&self) -> bool {
+        self.launcher.is_of_parent()
+    }
+
     pub(super) fn take_bell(&mut self) -> Option<HandleId> {
         self.bell.take()
     }

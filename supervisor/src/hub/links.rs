@@ -261,8 +261,11 @@ impl Drop for NewWatchers<'_> {
 }
 
 impl Drop for Hub {
-    /// Kills all worker processes. Subscribers that wait for a job are told.
+    /// Kills all worker processes. Subscribers that wait for a job are told. A forked child leaves all of it to its parent.
     fn drop(&mut self) {
+        if self.launches.are_of_parent() {
+            return;
+        }
         self.cancel_live_jobs();
         self.launches.give_up_all();
         if let Some(bell) = self.launches.take_bell() {

@@ -61,7 +61,8 @@ use std::time::{Duration, Instant};
 /// [reserves](PoolHandle::reserve) one.
 ///
 /// # Forks
-/// A child that was made by `fork`, without `exec`, has no event loop: there, a handle and its jobs must not be used.
+/// A child that was made by `fork`, without `exec`, has no event loop: there, a handle and its jobs must not be used. A pool and its
+/// loop may be dropped there, which changes nothing for the parent.
 #[derive(Clone)]
 pub struct PoolHandle {
     owner: Arc<Owner>,

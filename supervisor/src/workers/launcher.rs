@@ -21,6 +21,7 @@ use super::all_launchers::CountedLauncher;
 use super::cleanup_thread::{CleanupRequest, CleanupThread};
 use super::launch_thread::{self, LaunchRequest, LaunchThread};
 use super::marks::Marks;
+use super::origin::Origin;
 use super::orphans::GENERATION_VARIABLE;
 use super::process::{Process, SpawnError};
 use super::program::Program;
@@ -44,6 +45,7 @@ pub(crate) type ProgramVersion = (usize, u64);
 /// launcher waits for at most two seconds until its requests are done, except launches that were given up or hang.
 #[derive(Debug)]
 pub struct Launcher {
+    origin: Origin,
     generation: Option<Generation>,
     launch_threads: BTreeMap<ProgramVersion, LaunchThread>,
     /// The program version of each worker that was requested and has not been forgotten.
@@ -120,6 +122,7 @@ impl Launcher {
         let marks = generation.as_ref().map(|generation| generation.marks);
         let cleanup_thread = CleanupThread::start(marks, event_sender.clone())?;
         Ok(Launcher {
+            origin: Origin::here(),
             generation,
             launch_threads: BTreeMap::new(),
             worker_versions: BTreeMap::new(),
@@ -218,6 +221,11 @@ impl Launcher {
         self.cleanup_thread.request(CleanupRequest::KillAndReap(process));
     }
 
+    /// Whether this process is not the one that has the threads of this launcher, but was forked from it.
+    pub fn is_of_parent(&self) -> bool {
+        !self.origin.is_here()
+    }
+
     /// Has its stray processes killed when the launcher is dropped, for at most half a second. If it is the last launcher of this
     /// process, these are all that there are.
     pub fn sweep_at_the_end(&mut self) {
@@ -232,6 +240,9 @@ fn why_refused(hanging: Duration) -> String {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
+        if self.is_of_parent() {
+            return;
+        }
         let deadline = Instant::now() + LAST_ORDERS_TIMEOUT;
         self.launch_threads.values_mut().for_each(LaunchThread::close);
         self.launch_threads.values().for_each(|launch_thread| launch_thread.wait_until(deadline));

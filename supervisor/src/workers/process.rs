@@ -19,6 +19,7 @@ use super::capture::{Capture, Captured, OutputStream};
 use super::confinement::Confinement;
 use super::executable::{is_pointless, why_not_executed};
 use super::link::{Link, LinkError, Received};
+use super::origin::Origin;
 use super::program::Program;
 use super::usage::{self, ProcessUsage};
 use super::wait::wait_for;
@@ -82,9 +83,10 @@ impl SpawnError {
 
 /// One worker process. Dropping it kills the process with its group and waits for its end, for at most one second. A
 /// hub, which must not wait, drops it only after [`Process::try_wait`] has returned the exit.
-/// [`Process::kill_and_reap_all`] drops many at once.
+/// [`Process::kill_and_reap_all`] drops many at once. A forked child of this process neither signals nor waits for it.
 #[derive(Debug)]
 pub struct Process {
+    origin: Origin,
     pid: Pid,
     pidfd: Arc<OwnedFd>,
     link: Link,
@@ -156,6 +158,7 @@ impl Process {
         };
         let capture = Capture::new(stdout.into(), stderr.into())?;
         Ok(Process {
+            origin: Origin::here(),
             pid,
             pidfd,
             link,
@@ -300,7 +303,7 @@ impl Process {
     /// # Errors
     /// If the kernel does not allow it, because every process of the group has changed its user id.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        if matches!(self.life, Life::Ended { .. }) || self.is_lost() {
+        if matches!(self.life, Life::Ended { .. }) || self.is_lost() || !self.origin.is_here() {
             return Ok(());
         }
         if signal == Signal::KILL {
@@ -433,6 +436,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return;
+        }
         if matches!(self.life, Life::Living) {
             let _ = self.signal(Signal::KILL);
             wait_for(&self.pidfd, PollFlags::IN, self.reap_wait_max);

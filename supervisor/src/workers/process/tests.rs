@@ -74,6 +74,22 @@ fn an_exit_code_and_a_signal_are_told_and_stay_told() {
     assert_eq!(exit_of(&mut killed), Exit::Signal(11));
 }
 
+#[test]
+fn a_forked_child_neither_kills_nor_waits_for_the_processes_of_its_parent() {
+    let mut all = [shell("sleep 1000"), shell("sleep 1000")];
+    let pidfds = all.each_ref().map(Process::pidfd);
+    all.iter_mut().for_each(|process| process.origin = Origin::elsewhere());
+    let [one, other] = all;
+    drop(one);
+    Process::kill_and_reap_all(vec![other]);
+    for pidfd in pidfds {
+        assert!(!wait_for(&pidfd, PollFlags::IN, Duration::ZERO), "it has ended");
+        pidfd_send_signal(&pidfd, Signal::KILL).unwrap();
+        assert!(wait_for(&pidfd, PollFlags::IN, DEADLINE), "it does not end");
+        waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).unwrap();
+    }
+}
+
 /// To take it out of /proc may take the kernel long: whoever asks how it ended need not wait for that.
 #[test]
 fn an_ended_process_is_a_zombie_until_it_is_dropped() {
