@@ -1,7 +1,7 @@
 //! Callers that submit a job under one idempotency key: whoever gives it up leaves alone.
 
 use super::runtimes::block_on;
-use super::{Running, config, end_of};
+use super::{Running, config, end_of, endless, outcome_of};
 use offload_supervisor::limits::SUBSCRIBERS_MAX;
 use offload_supervisor::protocol::nouns::OutcomeCode;
 use offload_supervisor::{ComputePool, EventLoop, HandleLimits, Job, Level, PoolConfig};
@@ -66,19 +66,21 @@ fn callers_that_have_left_take_no_room_of_those_that_wait() {
     assert_eq!(outcome.get(), OutcomeCode::Ok);
 }
 
-/// A client that is alone has two of four places.
+/// There are five places: with two jobs of its own and one of another client, it has to wait for a third.
 #[test]
 fn a_pending_job_that_is_dropped_leaves_the_job_of_its_key_to_the_others_and_its_place_is_free() {
-    let running = Running::with(config(1), Some(HandleLimits { jobs: 4, bytes: 1 << 20 }));
+    let running = Running::with(config(1), Some(HandleLimits { jobs: 5, bytes: 1 << 20 }));
     let handle = running.handle.client("me");
-    let front = running.handle.submit(Job::new("sleep").input("200"));
+    let front = running.handle.submit(endless());
     let [first, second] = [handle.submit(keyed()), handle.submit(keyed())];
+    // When this one is refused, the pool has the others.
+    assert_eq!(outcome_of(running.handle.submit(Job::new("no_such_task"))), OutcomeCode::UnknownTask);
     drop(first);
     let third = block_on(handle.reserve()).expect("the pool is there").submit(keyed());
+    drop(front);
     let [second, third] = [second, third].map(end_of);
     assert_eq!((second.report.outcome, &*second.output), (OutcomeCode::Ok, &b"the same"[..]));
     assert_eq!(third, second, "a key gives the same job and the same result");
-    assert_eq!(end_of(front).report.outcome, OutcomeCode::Ok);
     drop(handle);
     running.ends_by_itself();
 }

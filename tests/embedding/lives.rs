@@ -43,10 +43,12 @@ fn a_shutdown_by_a_callback_that_owns_the_last_clone_says_when_it_is_done() {
     let mut event_loop = EventLoop::new().unwrap();
     let told = Told::default();
     let pool = with_a_job(&mut event_loop, &told, endless());
+    let workers = run_until_running(&mut event_loop, &pool);
     let done = Rc::clone(&told);
     event_loop.set_immediate(move |_| pool.shutdown(move |_| tell(&done, "ended")));
     event_loop.run().unwrap();
     assert_eq!(*told.borrow(), ["cancelled", "ended"]);
+    all_end(workers);
 }
 
 async fn until_running(pool: &ComputePool, event_loop: &LoopHandle) -> Vec<u32> {
