@@ -13,7 +13,10 @@
 //!   user that are not hidden. A process loses it by another environment, by a title written over it, or as the fork
 //!   of a hidden process.
 //!
-//! So a process that wants to get rid of its mark can. It is then known only as a descendant of some worker of this
+//! A process in which the two differ has set this limit to the mark of somebody else, or is a worker of a supervisor
+//! that is itself within a worker. Both marks count: it ends with the first of these workers that ends.
+//!
+//! So a process that wants to get rid of its mark can, by both at once. It is then known only as a descendant of some worker of this
 //! supervisor, and ends with the supervisor at the latest.
 
 use super::confinement::hard_limit;
@@ -38,17 +41,19 @@ impl Mark {
         self.0
     }
 
-    /// The mark of any process, if it has one. The process id must not be reused meanwhile; that of an unreaped child
-    /// is not.
-    pub fn of_process(pid: u32) -> Option<Mark> {
-        Mark::in_limits_of(pid).or_else(|| Mark::in_environment_of(pid))
+    /// The marks of any process: that of its limit, if it has one, and that of its environment. The process id must not be
+    /// reused meanwhile; that of an unreaped child is not.
+    pub fn of_process(pid: u32) -> impl Iterator<Item = Mark> {
+        [Mark::in_limits_of(pid), Mark::in_environment_of(pid)].into_iter().flatten()
     }
 
-    fn in_limits_of(pid: u32) -> Option<Mark> {
+    /// The mark in the limit of a process; as for [`Mark::of_process`].
+    pub(super) fn in_limits_of(pid: u32) -> Option<Mark> {
         parse_limits(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
     }
 
-    fn in_environment_of(pid: u32) -> Option<Mark> {
+    /// The mark in the environment of a process; as for [`Mark::of_process`]. None in the middle of an exec.
+    pub(super) fn in_environment_of(pid: u32) -> Option<Mark> {
         parse_environment(&environment_of(pid)?)
     }
 }
@@ -156,8 +161,8 @@ mod tests {
     }
 
     fn seen_in_time(pid: u32) -> Option<Mark> {
-        in_time(|| Mark::of_process(pid).is_some());
-        Mark::of_process(pid)
+        in_time(|| Mark::of_process(pid).next().is_some());
+        Mark::of_process(pid).next()
     }
 
     #[test]
@@ -179,8 +184,21 @@ mod tests {
     }
 
     #[test]
+    fn who_sets_the_limit_to_another_mark_keeps_its_own_in_the_environment() {
+        let marks = marks();
+        let [own, forged] = [12, 7].map(|worker| marks.of_worker(worker));
+        let limit = format!("--locks={0}:{0}", forged.number());
+        let mut command = Command::new("prlimit");
+        command.args([&limit, "sleep", "600"]).env(MARK_VARIABLE, own.number().to_string());
+        let child = command.spawn().unwrap();
+        let seen = || Mark::of_process(child.id()).collect::<Vec<_>>();
+        assert!(in_time(|| seen() == [forged, own]), "{:?}", seen());
+        end(child);
+    }
+
+    #[test]
     fn who_has_no_mark_has_none_and_other_limits_are_none() {
-        assert_eq!(Mark::of_process(u32::MAX), None);
+        assert_eq!(Mark::of_process(u32::MAX).next(), None);
         let line = |hard: &str| {
             parse_limits(&format!("Max file locks            7                    {hard}  locks\n"))
         };

@@ -73,7 +73,7 @@ struct Signs {
 
 impl Signs {
     fn match_process(&self, pid: u32) -> bool {
-        if Mark::of_process(pid).is_some_and(|mark| self.marks.include(mark)) {
+        if Mark::of_process(pid).any(|mark| self.marks.include(mark)) {
             return true;
         }
         let environment = settled_environment_of(pid, self.execs_end_by);

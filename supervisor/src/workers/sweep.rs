@@ -9,10 +9,10 @@
 //! ```
 //!
 //! A stranger may also be the helper of a healthy job in a living worker, because a helper that was forked twice
-//! becomes our child at once. So the mark of each stranger is read, which tells the worker that it descends from:
+//! becomes our child at once. So the marks of each stranger are read, which tell the worker that it descends from:
 //!
 //! ```text
-//!   mark of a worker that has ended ---> killed and collected
+//!   mark of a worker that has ended ---> killed and collected, whatever its other mark is
 //!   mark of a living worker ----------> stays
 //!   no mark, or another's ------------> stays until this supervisor ends, and is killed then
 //!   has ended by itself --------------> collected, whatever its mark is
@@ -74,9 +74,30 @@ pub enum SweepTarget<'a> {
 pub struct Sweeper {
     /// Processes that were killed and have not been collected.
     dying: BTreeSet<u32>,
-    /// The marks of strangers that have not been collected. Neither the mark nor the process id of such a process can
-    /// change.
-    marks: BTreeMap<u32, Mark>,
+    /// The marks of strangers that have not been collected.
+    marks: BTreeMap<u32, SeenMarks>,
+}
+
+/// All marks that were ever seen of a process: one that changes its mark keeps the old one here.
+#[derive(Debug, Default)]
+struct SeenMarks {
+    in_limits: BTreeSet<Mark>,
+    /// None also while the process is in the middle of an exec.
+    in_environment: Option<Mark>,
+}
+
+impl SeenMarks {
+    /// Looks again, unless everything is known that the process cannot get rid of.
+    fn look_at(&mut self, pid: u32) {
+        if self.in_environment.is_none() {
+            self.in_limits.extend(Mark::in_limits_of(pid));
+            self.in_environment = Mark::in_environment_of(pid);
+        }
+    }
+
+    fn any(&self, is_meant: &dyn Fn(Mark) -> bool) -> bool {
+        self.in_limits.iter().chain(&self.in_environment).any(|mark| is_meant(*mark))
+    }
 }
 
 impl Sweeper {
@@ -117,18 +138,13 @@ impl Sweeper {
             SweepTarget::LeftBehind(is_left_behind) => strangers
                 .iter()
                 .copied()
-                .filter(|pid| self.mark_of(*pid).is_some_and(is_left_behind))
+                .filter(|pid| {
+                    let marks = self.marks.entry(*pid).or_default();
+                    marks.look_at(*pid);
+                    marks.any(is_left_behind)
+                })
                 .collect(),
         }
-    }
-
-    fn mark_of(&mut self, pid: u32) -> Option<Mark> {
-        if let Some(known) = self.marks.get(&pid) {
-            return Some(*known);
-        }
-        let mark = Mark::of_process(pid)?;
-        self.marks.insert(pid, mark);
-        Some(mark)
     }
 
     /// Signals the processes that must end and have not been signalled. Their process ids cannot be reused while they
@@ -232,6 +248,14 @@ pub(super) mod tests {
 
     fn start(script: &str) -> Child {
         Command::new("sh").args(["-c", script]).spawn().unwrap()
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !condition() {
+            assert!(Instant::now() < deadline, "waited in vain");
+            std::thread::yield_now();
+        }
     }
 
     fn children() -> Vec<u32> {
@@ -365,6 +389,26 @@ pub(super) mod tests {
             assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::LeftBehind(&of_ours)), 1);
             assert_eq!(children().len(), 1, "the one without a mark");
             assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::All), 1);
+        });
+    }
+
+    /// A stray of a dead worker has set the limit to the mark of a living one; a helper of the living one has not.
+    #[test]
+    fn who_takes_the_mark_of_a_living_worker_still_ends_with_its_own() {
+        alone("who_takes_the_mark_of_a_living_worker_still_ends_with_its_own", || {
+            let marks = Marks::of(&"7".repeat(32)).unwrap();
+            let [dead, living] = [2, 1].map(|worker| marks.of_worker(worker).number());
+            let helper = |own: u64| {
+                let limit = format!("--locks={living}:{living}");
+                start(&format!("OFFLOAD_MARK={own} setsid -f prlimit {limit} sleep 600")).wait().unwrap();
+            };
+            [dead, living].into_iter().for_each(helper);
+            let is_limited = |pid| Mark::in_limits_of(pid).is_some_and(|mark| mark.number() == living);
+            until(|| children().into_iter().all(is_limited));
+            let of_the_dead = |mark: Mark| mark.number() == dead;
+            let swept = sweep_all(&mut Sweeper::new(), &no_thread, &SweepTarget::LeftBehind(&of_the_dead));
+            let rest = sweep_all(&mut Sweeper::new(), &no_thread, &SweepTarget::All);
+            assert_eq!((swept, rest), (1, 1));
         });
     }
 
