@@ -251,6 +251,8 @@ impl Hub {
             Ok(pid) => {
                 self.log.info(format_args!("slot {slot}: started worker process {pid}"));
                 self.handle_event(Event::Launched { worker });
+                // While it was started, sweeps have left out what other workers had made children of the same thread.
+                self.sweep();
             }
             Err(error) => {
                 self.forget_launch(worker);

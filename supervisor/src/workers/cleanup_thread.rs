@@ -2,6 +2,7 @@
 //! for the end of what it kills, which the event loop must not.
 
 use super::all_launchers;
+use super::children;
 use super::launch_thread;
 use super::launcher::{EventSender, LauncherEvent};
 use super::marks::{Mark, Marks};
@@ -96,6 +97,7 @@ impl CleanupLoop {
                 }
                 CleanupRequest::SweepAll => self.sweep_all(),
             }
+            children::collect_left();
         }
     }
 

@@ -26,6 +26,7 @@
 //! | `usage.rs`, `confinement.rs` | its CPU time and memory; what it gave up |
 //! | `hide.rs` | keeps workers from looking into this process |
 //! | `wait.rs` | the one wait, which has a time limit |
+//! | `children.rs` | which children of this process are workers |
 //! | `sweep.rs`, `all_launchers.rs` | processes that escaped from a worker of this supervisor, beside other pools of this process |
 //! | `orphans.rs` | processes that a killed supervisor left behind |
 //! | `marks.rs` | how both recognize whose descendant a process is |
@@ -33,6 +34,7 @@
 mod all_launchers;
 mod buffers;
 mod capture;
+mod children;
 mod cleanup_thread;
 mod confinement;
 mod escape;

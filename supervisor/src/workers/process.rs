@@ -16,6 +16,7 @@
 mod segments;
 
 use super::capture::{Capture, Captured, OutputStream};
+use super::children::{Known, Start};
 use super::confinement::Confinement;
 use super::executable::{is_pointless, why_not_executed};
 use super::link::{Link, LinkError, Received};
@@ -99,6 +100,8 @@ pub struct Process {
     own_peak_rss: u64,
     /// How long dropping this value waits for the end of the process.
     reap_wait_max: Duration,
+    /// While this is here, no sweep takes the process.
+    known: Option<Known>,
 }
 
 #[derive(Debug)]
@@ -129,14 +132,18 @@ impl Process {
     pub fn spawn(program: &Program, payload_max: usize) -> Result<Process, SpawnError> {
         let (mut command, link) =
             Process::prepare(program, payload_max).map_err(|error| SpawnError::new(program, &error))?;
+        let start = Start::begin();
         let mut child = command.spawn().map_err(|error| {
             let why = why_not_executed(Path::new(command.get_program()), &error);
             SpawnError::because(program, &error, &why)
         })?;
-        Process::adopt(&mut child, link).map_err(|error| {
+        let known = start.became(Pid::from_child(&child));
+        let mut process = Process::adopt(&mut child, link).map_err(|error| {
             kill_unadopted(&mut child);
             SpawnError::new(program, &error)
-        })
+        })?;
+        process.known = Some(known);
+        Ok(process)
     }
 
     fn prepare(program: &Program, payload_max: usize) -> io::Result<(Command, Link)> {
@@ -167,6 +174,7 @@ impl Process {
             peak_rss: Cell::new(None),
             own_peak_rss: usage::own_peak_rss(),
             reap_wait_max: KILLED_WORKER_TIMEOUT,
+            known: None,
         })
     }
 
@@ -445,7 +453,8 @@ impl Drop for Process {
             let _ = self.try_wait();
         }
         if matches!(self.life, Life::Ended { is_zombie: true, .. }) {
-            let _ = self.wait(WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            let pidfd = self.pidfd();
+            self.known.take().into_iter().for_each(|known| known.collect(Arc::clone(&pidfd)));
         }
     }
 }

@@ -6,6 +6,9 @@
 //!   supervisor --- worker --- grandchild, in a session of its own
 //!   supervisor --- (ended)    grandchild          the kernel looks for the next ancestor that is a subreaper
 //!   supervisor ------------ grandchild            a stranger: a child that no thread of ours has started
+//!   supervisor --- worker
+//!              '-- its sibling                    a stranger that a worker has made as a child of its own parent: the
+//!                                                 thread that starts workers (clone(2), CLONE_PARENT)
 //! ```
 //!
 //! A stranger may also be the helper of a healthy job in a living worker, because a helper that was forked twice
@@ -22,6 +25,7 @@
 //! finds what the previous one has set free. A sweep has a limit, because the sweeping thread has other work. If
 //! anything is left, the sweep is to be repeated.
 
+use super::children;
 use super::marks::Mark;
 use crate::limits::{CHILDREN_LIST_READ_MAX, SWEEP_KILLS_MAX, SWEEP_ROUNDS_MAX};
 use nix::sys::prctl;
@@ -109,9 +113,10 @@ impl Sweeper {
     /// Kills strangers, and collects them and those that have ended by themselves. Does not wait. Bounded by
     /// [`SWEEP_ROUNDS_MAX`] and [`SWEEP_KILLS_MAX`].
     ///
-    /// `is_launcher` returns true for the threads of this process that start workers: a process that they have started
-    /// is no stranger, from its fork on. The kernel lists the children of each thread separately, and gives processes
-    /// that have lost their parent to the first thread of the process. If the kernel does not list children (it does
+    /// `is_launcher` returns true for the threads of this process that start workers: a worker that they have started is no
+    /// stranger, from its fork on. While one of them starts a worker, its children are left out: sweep again after that.
+    /// The kernel lists the children of each thread separately, and gives processes that have lost their parent to the
+    /// first thread of the process. If the kernel does not list children (it does
     /// with CONFIG_PROC_CHILDREN), nothing is swept.
     pub fn sweep(&mut self, is_launcher: &dyn Fn(u32) -> bool, target: &SweepTarget<'_>) -> SweepResult {
         let mut swept = SweepResult::default();
@@ -189,16 +194,18 @@ pub(super) fn kill_children_of_thread(thread: u32, spared: &BTreeSet<u32>) {
     }
 }
 
-/// The children of all threads that start no workers, zombies included. Whether a thread starts workers is asked after
-/// its children are listed: a thread that had any by then is known as such.
+/// The children of all threads, zombies included, without the workers of threads that start workers. Whether a thread starts
+/// workers is asked after its children are listed: a thread that had any by then is known as such.
 fn strangers(is_launcher: &dyn Fn(u32) -> bool) -> BTreeSet<u32> {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return BTreeSet::new() };
     let mut strangers = BTreeSet::new();
     for entry in threads.flatten() {
-        let children = children_in(&entry.path().join("children"));
-        let thread = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if thread.is_some_and(|thread| !is_launcher(thread)) {
-            strangers.extend(children);
+        let list = || children_in(&entry.path().join("children"));
+        let children = list();
+        match entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            Some(thread) if is_launcher(thread) => strangers.extend(children::strangers_of(thread, list)),
+            Some(_) => strangers.extend(children),
+            None => {}
         }
     }
     strangers
@@ -221,6 +228,7 @@ fn parse(list: &str) -> Vec<u32> {
 /// for itself.
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::children::{Known, Start};
     use super::super::marks::Marks;
     use super::*;
     use std::process::{Child, Command};
@@ -271,6 +279,11 @@ pub(super) mod tests {
         thread == rustix::thread::gettid().as_raw_pid().unsigned_abs()
     }
 
+    /// Makes a child of this thread known as a worker.
+    fn worker_of(child: &Child) -> Known {
+        Start::begin().became(Pid::from_child(child))
+    }
+
     fn sweep_everybody(sweeper: &mut Sweeper) -> SweepResult {
         sweeper.sweep(&no_thread, &SweepTarget::All)
     }
@@ -302,6 +315,7 @@ pub(super) mod tests {
     fn grandchildren_that_left_the_group_are_killed_and_our_own_children_are_not() {
         alone("grandchildren_that_left_the_group_are_killed_and_our_own_children_are_not", || {
             let mut ours = start("exec sleep 600");
+            let _known = worker_of(&ours);
             let mut worker = start("for i in 1 2 3 4 5 6; do setsid -f sleep 600; done");
             worker.wait().unwrap();
             assert_eq!(sweep_all(&mut Sweeper::new(), &this_thread, &SweepTarget::All), 6);
@@ -316,6 +330,7 @@ pub(super) mod tests {
     fn the_end_of_a_worker_is_left_to_its_owner() {
         alone("the_end_of_a_worker_is_left_to_its_owner", || {
             let mut worker = start("exit 3");
+            let _known = worker_of(&worker);
             let pid = Pid::from_child(&worker);
             waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
             assert_eq!(Sweeper::new().sweep(&this_thread, &SweepTarget::All), SweepResult::default());

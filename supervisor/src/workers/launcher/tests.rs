@@ -340,3 +340,101 @@ fn the_last_sweep_gets_what_others_set_free() {
         assert_eq!(std::io::Read::read(&mut reader, &mut said).unwrap(), 0, "somebody holds the pipe");
     });
 }
+
+/// A worker that has made four children of its own parent, of which three have ended, and the pipe that ends when the worker
+/// and the fourth one are gone.
+fn worker_with_siblings(launcher: &mut Launcher, key: u64, then: &str) -> (Box<Process>, std::fs::File) {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script =
+        "use POSIX; my ($pipe, $clone) = ($ARGV[0], 0 + $ARGV[1]); my $parent_and_sigchld = 0x8000 | 17;
+        open(STDOUT, '>', $pipe) or die; $| = 1;
+        for my $ends (1, 1, 1, 0) {
+            next if syscall($clone, $parent_and_sigchld, 0, 0, 0, 0);
+            POSIX::setsid(); sleep 600 if !$ends; POSIX::_exit(0);
+        }
+        print qq(ready\\n);";
+    let script = format!("{script} {then}");
+    let (pipe_name, clone) = (pipe.to_str().unwrap().to_owned(), libc::SYS_clone.to_string());
+    let program = Program::command(vec!["perl".to_owned(), "-e".to_owned(), script, pipe_name, clone]);
+    let _guard = launcher.launch(key, PROGRAM, program, PAYLOAD_MAX).unwrap();
+    let mut reader = std::fs::File::open(&pipe).unwrap();
+    std::io::Read::read_exact(&mut reader, &mut [0; 6]).unwrap();
+    match next_event(launcher) {
+        LauncherEvent::Launched { process, .. } => (process.unwrap(), reader),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The children of this process that have not been collected.
+fn children() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let lists = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap());
+    lists.map(|list| list.split_whitespace().count()).sum()
+}
+
+#[test]
+fn what_a_worker_has_made_a_child_of_its_parent_is_swept_like_all_else() {
+    let test =
+        "workers::launcher::tests::what_a_worker_has_made_a_child_of_its_parent_is_swept_like_all_else";
+    alone_as(test, || {
+        let mut launcher = start();
+        let (mut living, pipe_of_the_living) = worker_with_siblings(&mut launcher, 1, "sleep 600");
+        let (mut dead, pipe_of_the_dead) = worker_with_siblings(&mut launcher, 2, "POSIX::_exit(3)");
+        assert!(wait_for(&dead.pidfd(), PollFlags::IN, DEADLINE));
+        let deadline = Instant::now() + DEADLINE;
+        while children() > 4 {
+            assert_eq!(sweep(&launcher).killed, 0);
+            assert!(Instant::now() < deadline, "those that have ended are not collected");
+        }
+        assert_eq!(dead.try_wait().unwrap(), Some(Exit::Code(3)), "its end is left to its owner");
+        assert!(is_open(&pipe_of_the_dead), "it is not known yet that its worker has ended");
+        launcher.forget(2);
+        launcher.kill_and_reap(dead);
+        while sweep(&launcher).more {}
+        assert!(!is_open(&pipe_of_the_dead));
+        assert!(is_open(&pipe_of_the_living) && living.try_wait().unwrap().is_none());
+        assert_eq!(children(), 2);
+        launcher.forget(1);
+        launcher.kill_and_reap(living);
+        while sweep(&launcher).more {}
+        assert!(!is_open(&pipe_of_the_living));
+        assert_eq!(children(), 0);
+    });
+}
+
+/// A worker may end before its launch is over, and so may a child that could not become its program.
+#[test]
+fn a_sweep_takes_no_worker_that_is_being_started() {
+    alone_as("workers::launcher::tests::a_sweep_takes_no_worker_that_is_being_started", || {
+        let mut launcher = start();
+        let missing = Program::command(vec!["/no/such/program".to_owned()]);
+        let guards: Vec<LaunchGuard> = (0..200)
+            .map(|key| {
+                let program = if key % 2 == 0 { shell("exit 3") } else { missing.clone() };
+                launcher.launch(key, PROGRAM, program, PAYLOAD_MAX).unwrap()
+            })
+            .collect();
+        let mut processes = Vec::new();
+        let mut launched = 0;
+        launcher.sweep();
+        while launched < guards.len() {
+            assert!(wait_for(&launcher.bell(), PollFlags::IN, DEADLINE));
+            for event in launcher.take_events() {
+                match event {
+                    LauncherEvent::Swept(_) => launcher.sweep(),
+                    LauncherEvent::Launched { key, process } => {
+                        launched += 1;
+                        assert_eq!(process.is_ok(), key % 2 == 0, "{process:?}");
+                        processes.extend(process.ok());
+                    }
+                }
+            }
+        }
+        for mut process in processes {
+            assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
+            assert_eq!(process.try_wait().unwrap(), Some(Exit::Code(3)));
+        }
+    });
+}
