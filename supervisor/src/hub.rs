@@ -468,6 +468,9 @@ impl Hub {
         if !unsent.is_empty() {
             self.inbox.push_front(Event::Unsent { worker, jobs: unsent }.into());
         }
+        if how == Kill::Kill {
+            self.condemn(worker);
+        }
     }
 }
 

@@ -267,6 +267,12 @@ impl Hub {
         self.sweep();
     }
 
+    /// The process of this worker was sent SIGKILL. What it has left behind ends with it, and may be what keeps it from ending.
+    pub(super) fn condemn(&mut self, worker: WorkerId) {
+        self.launches.launcher.condemn(worker.0);
+        self.sweep();
+    }
+
     /// Gives up the start of this worker and tells the core. Returns false if no start of this worker is under way.
     pub(super) fn give_up_launch(&mut self, worker: WorkerId) -> bool {
         let given_up = self.launches.give_up(worker).map(|error| failed(worker, error).into());

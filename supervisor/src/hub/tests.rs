@@ -4,9 +4,11 @@ use super::{Hub, HubRef, PoolConfig, Subscriber};
 use crate::job::{Finished, Job};
 use crate::limits::LAST_TURNS;
 use crate::log::{Level, Log};
-use crate::workers::Program;
 use crate::workers::refusals::{refuse_writes, refused_writes_left};
+use crate::workers::{Program, Tracer};
 use offload_event_loop::EventLoop;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -114,4 +116,22 @@ fn a_worker_that_has_ended_is_given_nothing_and_blames_nobody() {
     let hub = scene.hub.borrow();
     let record = hub.records.finished().record(job).expect("it has ended before the next one");
     assert_eq!((record.report.outcome.as_str(), &record.lost[..]), ("ok", &[][..]));
+}
+
+/// Strays are not swept here, so the tracer stays until the end: the kernel tells nobody else how the worker has ended.
+#[test]
+fn a_worker_that_is_traced_when_it_ends_is_replaced_at_once_and_the_loop_does_not_wake_for_it_again() {
+    let mut scene = Scene::new();
+    let pid = scene.run_a_job().report.receipt.worker_pid;
+    let Some(_tracer) = Tracer::of(pid) else { return };
+    let worker = Pid::from_raw(pid.cast_signed()).unwrap();
+    let pidfd = pidfd_open(worker, PidfdFlags::empty()).unwrap();
+    kill_process(worker, Signal::KILL).unwrap();
+    poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+    let before = scene.event_loop.handle().metrics().iterations;
+    let finished = scene.run_a_job();
+    let iterations = scene.event_loop.handle().metrics().iterations - before;
+    assert_eq!(finished.output, "cba");
+    assert_ne!(finished.report.receipt.worker_pid, pid);
+    assert!(iterations < 500, "{iterations}");
 }

@@ -125,8 +125,83 @@ fn locked() -> MutexGuard<'static, Children> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use super::super::process::Process;
+    use super::super::program::Program;
+    use super::super::wait::wait_for;
     use super::*;
+    use offload_core::exit::Exit;
+    use rustix::event::PollFlags;
+    use rustix::process::{Signal, test_kill_process};
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    fn shell(script: &str) -> Process {
+        let program = Program::command(["sh", "-c", script].map(str::to_owned).to_vec());
+        Process::spawn(&program, 1 << 20).unwrap()
+    }
+
+    /// A process that traces another one, until it is dropped.
+    pub(crate) struct Tracer(Child);
+
+    impl Tracer {
+        /// None if the system does not allow that (Yama does not, for example).
+        pub(crate) fn of(traced: u32) -> Option<Tracer> {
+            const PTRACE_SEIZE: u32 = 0x4206;
+            let script = "$| = 1; my ($ptrace, $seize, $pid) = map { 0 + $_ } @ARGV;
+                print syscall($ptrace, $seize, $pid, 0, 0) == 0 ? qq(traces\\n) : qq($!\\n); sleep 600";
+            let numbers = [libc::SYS_ptrace.to_string(), PTRACE_SEIZE.to_string(), traced.to_string()];
+            let mut command = Command::new("perl");
+            let mut perl = command.args(["-e", script]).args(numbers).stdout(Stdio::piped()).spawn().unwrap();
+            let mut said = String::new();
+            BufReader::new(perl.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+            let tracer = Tracer(perl);
+            if said != "traces\n" {
+                eprintln!("skipped: a process may not trace another one here: {said}");
+                return None;
+            }
+            Some(tracer)
+        }
+    }
+
+    impl Drop for Tracer {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !condition() {
+            assert!(Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_traced_process_that_has_ended_counts_as_ended_and_is_collected_when_it_is_not_traced_any_more() {
+        let mut process = shell("exec sleep 600");
+        let Some(tracer) = Tracer::of(process.pid()) else { return };
+        assert_eq!(process.try_wait().unwrap(), None);
+        process.signal(Signal::KILL).unwrap();
+        assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
+        assert_eq!(process.try_wait().unwrap(), Some(Exit::Signal(9)));
+        assert!(process.cpu_time().is_some());
+        let pid = Pid::from_raw(process.pid().cast_signed()).unwrap();
+        drop(process);
+        collect_left();
+        assert!(test_kill_process(pid).is_ok(), "its tracer has it still");
+        drop(tracer);
+        // Another test may be trying, too.
+        until(|| {
+            collect_left();
+            test_kill_process(pid) == Err(Errno::SRCH)
+        });
+    }
 
     #[test]
     fn what_is_started_is_known_until_it_is_collected_and_meanwhile_nobody_else_is() {

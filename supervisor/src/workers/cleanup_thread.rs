@@ -24,7 +24,7 @@ pub(super) enum CleanupRequest {
         /// The key of the worker.
         key: u64,
     },
-    /// The worker with this key is gone: processes with its mark are left-overs from now on.
+    /// The worker with this key is gone, or was sent SIGKILL: processes with its mark are left-overs from now on.
     Unprotect {
         /// The key of the worker.
         key: u64,

@@ -6,7 +6,8 @@
 //!     |---- launch -------->    vfork, exec: waits until the program is loaded
 //!     |---- give up ------->    the start is not wanted any more: not made, or its process is killed
 //!     |                       the cleanup thread
-//!     |---- forget -------->    the worker is reaped: processes with its mark are now left-overs
+//!     |---- condemn ------->    the worker was killed: processes with its mark are now left-overs
+//!     |---- forget -------->    the worker is reaped: so they are, if it was not killed
 //!     |---- sweep --------->    left-overs are killed and collected
 //!     |---- kill and reap ->    a process is killed and collected
 //!     |
@@ -148,7 +149,8 @@ impl Launcher {
     }
 
     /// Starts a process as [`Process::spawn`] does, after earlier requests for the same program version. No sweep
-    /// kills the process or its descendants until the owner calls [`Launcher::forget`] with the same key. A key names
+    /// kills the process or its descendants until the owner calls [`Launcher::condemn`] or [`Launcher::forget`] with the same
+    /// key. A key names
     /// one process at a time. `forget` must be called also if no process was started.
     ///
     /// # Errors
@@ -199,6 +201,12 @@ impl Launcher {
         if let Some(launch_thread) = version.and_then(|version| self.launch_threads.get(version)) {
             launch_thread.kill_hanging_launch();
         }
+    }
+
+    /// The process of this key was sent SIGKILL: what it has started is killed by sweeps from now on. One of these processes
+    /// may trace it, which can keep it from ending.
+    pub fn condemn(&self, key: u64) {
+        self.cleanup_thread.request(CleanupRequest::Unprotect { key });
     }
 
     /// The process of this key was reaped, or never came. A launch thread without workers ends.

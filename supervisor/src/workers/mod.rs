@@ -73,3 +73,5 @@ pub use usage::ProcessUsage;
 
 #[cfg(test)]
 pub(crate) use crate::wire::refusals;
+#[cfg(test)]
+pub(crate) use children::tests::Tracer;

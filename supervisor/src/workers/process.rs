@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The pidfd tells that a worker has ended. The end of its socket says less: a descendant that inherited the socket
-//! can keep it open forever, and a worker that closes it may live on.
+//! can keep it open forever, and a worker that closes it may live on. `waitid` says less too: of a process that is traced, by
+//! one of its descendants for example, it tells only the tracer how it ended.
 
 mod segments;
 
@@ -337,8 +338,11 @@ impl Process {
         if let Life::Ended { exit, .. } = self.life {
             return Ok(Some(exit));
         }
+        let has_ended = wait_for(&self.pidfd, PollFlags::IN, Duration::ZERO);
         let ended = match sys::look_at_end(self.pidfd.as_fd()) {
             Ok(Some(ended)) => ended,
+            // Its end is told to nobody but the process that traces it.
+            Ok(None) if has_ended => usage::end_of_traced(self.pid()),
             Ok(None) => return Ok(None),
             // Other code of this process waits for any child, or ignores SIGCHLD. The process id may be reused, so no
             // signal may be sent to it. The pidfd means the group that has had it, and no other.
@@ -436,15 +440,13 @@ impl Process {
     fn note_rss(&self, bytes: Option<u64>) {
         self.peak_rss.set(self.peak_rss.get().max(bytes));
     }
-
-    fn wait(&self, options: WaitIdOptions) -> rustix::io::Result<Option<WaitIdStatus>> {
-        waitid(WaitId::PidFd(self.pidfd.as_fd()), options)
-    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.origin.is_here() {
+            // A lock that another thread had during the fork is never free again here.
+            std::mem::forget(self.known.take());
             return;
         }
         if matches!(self.life, Life::Living) {

@@ -26,6 +26,7 @@
 //! anything is left, the sweep is to be repeated.
 
 use super::children;
+use super::confinement::status_field;
 use super::marks::Mark;
 use crate::limits::{CHILDREN_LIST_READ_MAX, SWEEP_KILLS_MAX, SWEEP_ROUNDS_MAX};
 use nix::sys::prctl;
@@ -61,7 +62,8 @@ pub struct SweepResult {
     /// not counted.
     pub killed: usize,
     /// Whether strangers are left that must end, dying or not signalled yet: sweep again after [`SWEEP_PAUSE`]. A
-    /// process that hangs in the kernel (state D) can take forever.
+    /// process that hangs in the kernel (state D) can take forever. Those that have ended and are kept by the process that
+    /// traces them do not count: that can take forever too, and its end is told like that of any child.
     pub more: bool,
 }
 
@@ -129,6 +131,7 @@ impl Sweeper {
             let collected = self.collect(&strangers, &mut swept);
             // Nothing new to kill and nothing dead yet: another round now would find the same.
             if kills + collected == 0 {
+                swept.more = !must_end.iter().all(|pid| is_held_by_tracer(*pid));
                 break;
             }
         }
@@ -180,6 +183,13 @@ impl Sweeper {
     }
 }
 
+/// Whether a process is a zombie whose end is told to nobody but the process that traces it.
+fn is_held_by_tracer(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let is_zombie = status_field(&status, "State").is_some_and(|state| state.starts_with('Z'));
+    is_zombie && status_field(&status, "TracerPid").is_some_and(|tracer| tracer != "0")
+}
+
 fn to_pid(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
 }
@@ -228,6 +238,7 @@ fn parse(list: &str) -> Vec<u32> {
 /// for itself.
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::children::tests::Tracer;
     use super::super::children::{Known, Start};
     use super::super::marks::Marks;
     use super::*;
@@ -424,6 +435,31 @@ pub(super) mod tests {
             let swept = sweep_all(&mut Sweeper::new(), &no_thread, &SweepTarget::LeftBehind(&of_the_dead));
             let rest = sweep_all(&mut Sweeper::new(), &no_thread, &SweepTarget::All);
             assert_eq!((swept, rest), (1, 1));
+        });
+    }
+
+    /// Its tracer has no mark, and may stay for ever.
+    #[test]
+    fn a_stranger_that_is_dead_and_traced_is_not_swept_again_and_again_and_collected_when_it_can_be() {
+        let test =
+            "a_stranger_that_is_dead_and_traced_is_not_swept_again_and_again_and_collected_when_it_can_be";
+        alone(test, || {
+            let mark = Marks::of(&"7".repeat(32)).unwrap().of_worker(1);
+            let mut stranger = start(&format!("OFFLOAD_MARK={} exec sleep 600", mark.number()));
+            until(|| Mark::in_environment_of(stranger.id()) == Some(mark));
+            let tracer = Tracer::of(stranger.id());
+            if tracer.is_none() {
+                stranger.kill().unwrap();
+                stranger.wait().unwrap();
+                return;
+            }
+            let target = |seen| seen == mark;
+            let mut sweeper = Sweeper::new();
+            assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::LeftBehind(&target)), 0);
+            assert!(children().contains(&stranger.id()));
+            drop(tracer);
+            assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::LeftBehind(&target)), 1);
+            assert!(stranger.wait().is_err(), "nobody has collected it");
         });
     }
 

@@ -2,8 +2,9 @@
 
 use super::confinement::{stat_field, status_field};
 use crate::limits::DESCENDANTS_MAX;
-use crate::sys::CpuTime;
+use crate::sys::{CpuTime, Ended};
 use nix::sys::resource::{UsageWho, getrusage};
+use offload_core::exit::Exit;
 use serde::Serialize;
 use std::fs;
 use std::io::Read;
@@ -39,6 +40,23 @@ pub(super) struct Usage {
 /// Reads the usage of a process that has not been reaped; later its process id may belong to another process.
 pub(super) fn read(pid: u32) -> Option<Usage> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The end of a process that is a zombie and is traced: what is known of it without `waitid`.
+pub(super) fn end_of_traced(pid: u32) -> Ended {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let cpu_time = parse(&stat).map_or(CpuTime::default(), |usage| usage.cpu_time);
+    Ended { exit: parse_exit(&stat), cpu_time, peak_rss: 0 }
+}
+
+/// The exit code is not told to everybody. Who may not know it reads a 0, so that one is unknown.
+fn parse_exit(stat: &str) -> Exit {
+    let status = stat_field(stat, 52).and_then(|status| status.parse::<i32>().ok()).unwrap_or(0);
+    match (status & 0x7f, status >> 8 & 0xff) {
+        (0, 0) => Exit::Unknown,
+        (0, code) => Exit::Code(code),
+        (signal, _) => Exit::Signal(signal),
+    }
 }
 
 /// The highest resident memory that a process had since its exec, in bytes. None if it has ended.
@@ -166,6 +184,17 @@ mod tests {
         {
             assert_eq!(parse(stat), None, "{stat}");
         }
+    }
+
+    #[test]
+    fn the_exit_of_a_zombie_is_found_and_a_zero_says_nothing() {
+        let exit = |status: &str| parse_exit(&format!("42 (sh) Z{}{status}\n", " 0".repeat(48) + " "));
+        assert_eq!(exit("768"), Exit::Code(3));
+        assert_eq!([exit("9"), exit("139")], [Exit::Signal(9), Exit::Signal(11)], "the second with a core");
+        for unknown in ["0", "", "x"] {
+            assert_eq!(exit(unknown), Exit::Unknown, "{unknown}");
+        }
+        assert_eq!(end_of_traced(u32::MAX).exit, Exit::Unknown);
     }
 
     #[test]

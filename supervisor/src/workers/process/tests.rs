@@ -264,7 +264,7 @@ fn a_process_that_moved_to_another_group_is_reached_all_the_same() {
 fn a_process_that_somebody_else_collected_has_an_unknown_exit_and_gets_no_more_signals() {
     let mut process = shell("exit 3");
     assert!(wait_for(&process.pidfd(), PollFlags::IN, DEADLINE));
-    process.wait(WaitIdOptions::EXITED).unwrap();
+    waitid(WaitId::PidFd(process.pidfd().as_fd()), WaitIdOptions::EXITED).unwrap();
     assert_eq!(process.try_wait().unwrap(), Some(Exit::Unknown));
     process.signal(Signal::KILL).unwrap();
     assert_eq!(process.cpu_time(), None);
@@ -327,7 +327,7 @@ fn of_a_worker_that_nobody_looked_at_no_peak_of_memory_is_known() {
 /// Leaves the change there.
 fn wait_for_change(process: &Process, change: WaitIdOptions) {
     let deadline = Instant::now() + DEADLINE;
-    while process.wait(change | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG).unwrap().is_none() {
+    while look(WaitId::PidFd(process.pidfd().as_fd()), change).unwrap().is_none() {
         assert!(Instant::now() < deadline, "it does not change");
         std::thread::yield_now();
     }
