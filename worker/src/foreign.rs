@@ -263,16 +263,25 @@ impl Foreign {
     }
 
     fn repeat_failure(&mut self) {
-        match self.child.wait() {
+        match self.status() {
             Ok(status) if status.success() => drop(strays::end_all()),
             Ok(status) => repeat(status),
             Err(error) => complain(format_args!("cannot see how the program ended: {error}")),
         }
     }
 
+    /// How the program has ended, which is about to happen if it has not.
+    fn status(&self) -> io::Result<ExitStatus> {
+        while !self.ends_within(FOREIGN_GRACE) {
+            // A process that it has started and that traces it can keep it from ending.
+            strays::end_others(self.pid);
+        }
+        strays::collect(self.pid)
+    }
+
     /// Ends this process as the program has ended, which is about to happen if it has not.
     pub(crate) fn end_as_it_did(&mut self) -> ! {
-        match self.child.wait() {
+        match self.status() {
             Ok(status) => repeat(status),
             Err(error) => {
                 complain(format_args!("cannot see how the program ended: {error}"));
@@ -291,7 +300,6 @@ impl Foreign {
     fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
-        let _ = self.child.wait();
         strays::end_all();
     }
 }

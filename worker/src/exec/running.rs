@@ -23,16 +23,14 @@ use nix::sys::signal::Signal as SignalName;
 use offload_protocol::nouns::FailureKind;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open,
-    pidfd_send_signal, waitid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::SIGTERM;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -94,7 +92,7 @@ enum Phase {
     },
     /// The process has ended. Its pipes are read until they are closed or this moment.
     Ended {
-        status: WaitIdStatus,
+        status: ExitStatus,
         until: Instant,
     },
 }
@@ -265,6 +263,8 @@ impl<'a> Running<'a> {
             && kill_at <= now
         {
             self.signal(Signal::KILL);
+            // What it has started may trace it, and so keep it from ending.
+            strays::end_others(self.pid);
             self.phase = Phase::Alive { kill_at: None };
         }
     }
@@ -291,12 +291,10 @@ impl<'a> Running<'a> {
     }
 
     fn collect(&mut self) -> io::Result<()> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        if let Some(status) = waitid(WaitId::PidFd(self.process.as_fd()), options)? {
-            let patience = if self.why.is_none() { EXEC_LEFT_OPEN } else { Duration::ZERO };
-            self.phase = Phase::Ended { status, until: Instant::now() + patience };
-            self.stdin = None;
-        }
+        let status = strays::collect(self.pid)?;
+        let patience = if self.why.is_none() { EXEC_LEFT_OPEN } else { Duration::ZERO };
+        self.phase = Phase::Ended { status, until: Instant::now() + patience };
+        self.stdin = None;
         Ok(())
     }
 
@@ -328,7 +326,7 @@ impl<'a> Running<'a> {
         self.said.write();
     }
 
-    fn failure(&self, status: WaitIdStatus) -> Option<TaskError> {
+    fn failure(&self, status: ExitStatus) -> Option<TaskError> {
         let last_lines = match self.said.last_lines() {
             lines if lines.is_empty() => lines,
             lines => format!(": {lines}"),
@@ -336,7 +334,7 @@ impl<'a> Running<'a> {
         let told = |kind, what: fmt::Arguments<'_>| {
             Some(TaskError::of_program(kind, format_args!("{what}{last_lines}")))
         };
-        match (self.why, status.exit_status(), status.terminating_signal()) {
+        match (self.why, status.code(), status.signal()) {
             (Some(Why::Cancelled | Why::Asked), ..) => told(FailureKind::AppError, format_args!("cancelled")),
             (Some(Why::TooLong), ..) => {
                 let longest = self.task.timeout.unwrap_or_default().as_millis();
