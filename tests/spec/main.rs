@@ -64,6 +64,7 @@ mod submit;
 mod tags;
 mod the_end;
 mod top;
+mod tracing;
 mod waiting;
 mod wire;
 mod worker_check;

@@ -1,6 +1,6 @@
 //! What a process can do to itself and to its children.
 
-use crate::peek;
+use crate::{peek, tracing};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
@@ -59,7 +59,7 @@ pub(crate) fn commit(act: &str) -> Option<Result<(), String>> {
         "json" => println!("{{\"level\":\"error\",\"message\":\"forged\"}}"),
         "longline" => println!("{}", "x".repeat(100_000)),
         "flood" => (0..100_000).for_each(|number| println!("line {number}")),
-        _ => return None,
+        other => return tracing::commit(other),
     }
     Some(Ok(()))
 }

@@ -26,6 +26,7 @@ mod fault;
 mod parts;
 mod peek;
 mod shared;
+mod tracing;
 mod wire;
 mod wrong;
 
