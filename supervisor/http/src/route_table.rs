@@ -70,6 +70,9 @@ pub struct Route {
     pub method: Method,
     /// A path in which `{name}` stands for one segment. What a client has there becomes metadata of the job, under this name.
     pub path: String,
+    /// Names of parameters of the query that become metadata of the job, as those of the path do: of `?width=64`, `width`. One
+    /// that is not there is left out, and of one that is there several times the first counts. All others are ignored.
+    pub query: Vec<String>,
     /// The task, a name of 1 to 64 visible bytes. It need not be offered yet.
     pub task: String,
     /// The run timeout of the job, at least one millisecond, whatever its client says; None leaves it to the client, or to the supervisor.
@@ -97,6 +100,7 @@ impl Route {
         Route {
             method,
             path: path.into(),
+            query: Vec::new(),
             task: task.into(),
             timeout: None,
             max_body: None,
@@ -122,6 +126,7 @@ impl Route {
             ));
         }
         check_path(&self.path).map_err(|reason| ("path", reason))?;
+        check_query(&self.path, &self.query).map_err(|reason| ("query", reason))?;
         if !(1..=TASK_NAME_MAX).contains(&self.task.len()) || self.task.chars().any(char::is_control) {
             return Err(("task", format!("the name of a task has 1 to {TASK_NAME_MAX} visible bytes")));
         }
@@ -152,6 +157,14 @@ fn check_path(path: &str) -> Result<(), String> {
         return Err(format!("/{own} is the supervisor's own"));
     }
     let names: Vec<(&str, &str)> = pattern.names().map(|name| (name, "")).collect();
+    Metadata::new(&names).map(drop).map_err(|error| error.to_string())
+}
+
+/// Together with those of the path, they must be able to be metadata.
+fn check_query(path: &str, query: &[String]) -> Result<(), String> {
+    let pattern = Pattern::parse(path).map_err(|error| error.to_string())?;
+    let names: Vec<(&str, &str)> =
+        pattern.names().chain(query.iter().map(String::as_str)).map(|name| (name, "")).collect();
     Metadata::new(&names).map(drop).map_err(|error| error.to_string())
 }
 
@@ -278,6 +291,10 @@ mod tests {
             (post("/v1"), "path"),
             (post("/v1/tasks/echo"), "path"),
             (post("/healthz"), "path"),
+            (Route { query: vec!["Width".to_owned()], ..post("/a") }, "query"),
+            (Route { query: vec!["a".to_owned()], ..post("/{a}") }, "query"),
+            (Route { query: vec!["b".to_owned(), "b".to_owned()], ..post("/{a}") }, "query"),
+            (Route { query: (0..16).map(|number| number.to_string()).collect(), ..post("/{a}") }, "query"),
             (Route { task: String::new(), ..post("/a") }, "task"),
             (Route { task: "x".repeat(TASK_NAME_MAX + 1), ..post("/a") }, "task"),
             (Route { timeout: Some(Duration::ZERO), ..post("/a") }, "timeout"),

@@ -216,6 +216,30 @@ fn the_parts_of_an_output_come_as_bytes_or_as_events() {
 }
 
 #[test]
+fn a_stream_of_events_tells_how_far_its_job_is() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut connection = http.connect();
+    let events = [("Accept", "text/event-stream")];
+    connection.send("POST", "/v1/tasks/primes", &events, b"1000000000");
+    let (status, _) = connection.head_of_answer().expect("the first event has come");
+    assert_eq!(status, 200);
+    let mut next_progress = || loop {
+        let line = connection.line().expect("the job has not ended");
+        assert!(!line.contains("event: end"), "{line}");
+        if let Some((_, data)) = line.split_once("data: ").filter(|(_, data)| data.contains("progress")) {
+            let told: serde_json::Value = serde_json::from_str(data.trim()).expect("a document");
+            let number = |at: usize| told["progress"][at].as_u64().expect("a number");
+            break (number(0), number(1), told["job"].clone());
+        }
+    };
+    let (first, second) = (next_progress(), next_progress());
+    assert!(first.0 < second.0 && second.0 < second.1, "{first:?} {second:?}");
+    assert_eq!((first.1, &first.2), (second.1, &second.2));
+    drop(connection);
+    until("the end of the job", || (http.daemon.status()["jobs"]["running"] == 0).then_some(()));
+}
+
+#[test]
 fn a_stream_that_fails_midway_breaks_off_and_is_never_taken_for_a_whole() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut connection = http.connect();

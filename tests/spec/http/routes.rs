@@ -10,6 +10,7 @@ const ROUTES: &str = r#"
 method = "POST"
 path = "/albums/{album}/hash"
 task = "sha256"
+query = ["size", "fit"]
 max_body = 8
 accepts = ["image/*", "text/plain"]
 headers = { Cache-Control = "max-age=60", Content-Type = "text/x-hash" }
@@ -71,6 +72,26 @@ fn a_route_runs_its_task_and_its_parameters_become_metadata() {
     assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "nobody says what the path says");
     let long = format!("/albums/{}/hash", "x".repeat(257));
     assert_eq!(http.ask("POST", &long, &jpeg, b"abc").problem().0, 400);
+}
+
+#[test]
+fn the_parameters_of_the_query_that_a_route_names_become_metadata_and_others_are_ignored() {
+    let (http, _file, _folder) = configured(ROUTES);
+    let detached = [("Content-Type", "image/jpeg"), ("Prefer", "respond-async")];
+    let metadata_of = |query: &str| {
+        let answer = http.ask("POST", &format!("/albums/a/hash?{query}"), &detached, b"abc");
+        assert_eq!(answer.status, 202, "{query}: {answer:?}");
+        let job = answer.field("offload-job").expect("its id");
+        http.daemon.run(&["wait", job, "--json"]).ok().json()["metadata"].clone()
+    };
+    let expected = serde_json::json!({"album": "a", "size": "64 x 48", "fit": ""});
+    assert_eq!(metadata_of("utm=1&size=64+x%2048&size=2&fit&traceparent=x"), expected);
+    let long = "x".repeat(300);
+    assert_eq!(metadata_of(&format!("other={long}")), serde_json::json!({"album": "a"}));
+    for refused in [format!("size={long}"), "size=%0a".to_owned()] {
+        let answer = http.ask("POST", &format!("/albums/a/hash?{refused}"), &detached, b"abc");
+        assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{refused}");
+    }
 }
 
 #[test]
@@ -143,7 +164,7 @@ fn a_reload_exchanges_the_table_or_keeps_it_and_says_why() {
     std::fs::write(&token_file, "0123456789abcdef0123456789abcdef").unwrap();
     std::fs::write(&file, ROUTES.replace("/open/{what}", "/other/{WHAT}")).unwrap();
     let refused = http.daemon.run(&["reload"]);
-    assert!(refused.code != 0 && refused.stderr.contains("offload.toml:12: route.path"), "{refused:?}");
+    assert!(refused.code != 0 && refused.stderr.contains("offload.toml:13: route.path"), "{refused:?}");
     assert_eq!((open("/open/a"), open("/other/a")), (200, 404), "nothing has changed");
     std::fs::write(&token_file, &http.token).unwrap();
     std::fs::write(&file, ROUTES.replace("/open/", "/other/")).unwrap();
@@ -167,7 +188,7 @@ fn wrong_tables_are_refused_at_the_start_and_by_the_check_with_their_place() {
     for arguments in [&["config", "check", path][..], &["--config", path, "serve", "--http", "127.0.0.1:0"]] {
         let refused = run_offload(arguments);
         assert_eq!(refused.code, 2, "{refused:?}");
-        assert!(refused.stderr.contains("offload.toml:31: route.path: a route before it"), "{refused:?}");
+        assert!(refused.stderr.contains("offload.toml:32: route.path: a route before it"), "{refused:?}");
     }
     let flag = run_offload(&["serve", "--http", "127.0.0.1:0", "--http-route", "POST /v1/x echo"]);
     assert!(flag.code == 2 && flag.stderr.contains("--http-route"), "{flag:?}");

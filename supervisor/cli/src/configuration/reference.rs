@@ -71,6 +71,7 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 # method = \"POST\"                # GET (and HEAD), POST, PUT, PATCH or DELETE
 # path = \"/images/{album}\"       # {album} becomes metadata of the job
 # task = \"thumbnail\"             # the body of the request is its input
+# query = [\"width\", \"fit\"]      # parameters of the query that become metadata, too; others are ignored
 # timeout = \"10s\"                # run timeout, whatever the client says; default: the client's, or run_timeout
 # max_body = \"8MiB\"              # default: max_payload
 # auth = \"token\"                 # or \"none\": no token needed; Offload-* fields, except Offload-Stream, Prefer and

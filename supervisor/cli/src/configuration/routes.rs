@@ -14,10 +14,11 @@ use offload_supervisor::units::{parse_duration, parse_size, show_duration, show_
 use std::collections::BTreeSet;
 
 /// What can be said of a route. The first three must be.
-pub(super) const FIELDS: [&str; 11] = [
+pub(super) const FIELDS: [&str; 12] = [
     "method",
     "path",
     "task",
+    "query",
     "timeout",
     "max_body",
     "auth",
@@ -45,7 +46,7 @@ impl Draft {
         Draft { route: Route::new(Method::POST, "", ""), said: BTreeSet::new() }
     }
 
-    /// Sets one of the [`FIELDS`]. `accepts` and `headers` may be set several times, the others once.
+    /// Sets one of the [`FIELDS`]. `query`, `accepts` and `headers` may be set several times, the others once.
     ///
     /// # Errors
     /// A sentence for the person who wrote it.
@@ -53,7 +54,7 @@ impl Draft {
         let Some(field) = FIELDS.into_iter().find(|known| *known == field) else {
             return Err(format!("{field:?} is none of {}", FIELDS.join(", ")));
         };
-        if !self.said.insert(field) && !matches!(field, "accepts" | "headers") {
+        if !self.said.insert(field) && !matches!(field, "query" | "accepts" | "headers") {
             return Err(format!("{field} is said twice"));
         }
         let route = &mut self.route;
@@ -64,6 +65,7 @@ impl Draft {
             }
             "path" => text.clone_into(&mut route.path),
             "task" => text.clone_into(&mut route.task),
+            "query" => route.query.extend(text.split(',').map(|name| name.trim().to_owned())),
             "timeout" => route.timeout = Some(parse_duration(text)?),
             "max_body" => route.max_body = Some(parse_size(text)?),
             "auth" => route.auth = one_of(text, &AUTHS)?,
@@ -152,6 +154,7 @@ fn show_route(route: &Route) -> String {
     let mut words = vec![route.method.to_string(), route.path.clone(), route.task.clone()];
     let mut say =
         |field: &str, text: Option<String>| words.extend(text.map(|text| format!("{field}={text}")));
+    route.query.iter().for_each(|name| say("query", Some(name.clone())));
     say("timeout", route.timeout.map(show_duration));
     say("max_body", route.max_body.map(show_size));
     say("auth", (route.auth != RouteAuth::default()).then(|| word_of(&route.auth, &AUTHS).to_owned()));
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read_again() {
-        let text = "POST /images/{album} thumbnail timeout=10s max_body=1MiB auth=none accepts=image/png \
+        let text = "POST /images/{album} thumbnail query=width,height query=fit timeout=10s max_body=1MiB auth=none accepts=image/png \
                     accepts=image/jpeg mode=async priority=-3 cancel_on_disconnect=false 'headers=cache-control: no-store' ; GET / echo";
         let routes = parse_routes(text).unwrap();
         assert_eq!(routes.len(), 2);

@@ -68,17 +68,8 @@ fn follow(request: &Request, context: &RequestContext) -> Result<Response, Failu
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }
-    let look = Box::pin(context.event_loop().sleep(Duration::ZERO));
-    Ok(events_response(Following {
-        job,
-        context: context.clone(),
-        _session: session,
-        answers,
-        told,
-        look,
-        quiet: 0,
-        has_ended: false,
-    }))
+    let looks = Looks::new(context.clone());
+    Ok(events_response(Following { job, looks, _session: session, answers, told, has_ended: false }))
 }
 
 /// It changes with the state, and with the progress.
@@ -90,22 +81,56 @@ fn event_id(glance: &GlanceView) -> String {
     }
 }
 
+/// Looks at a job, at once and then every quarter of a second, for a stream of events.
+pub(super) struct Looks {
+    context: RequestContext,
+    next: Pin<Box<dyn Future<Output = ()>>>,
+    /// How many looks have shown nothing new since something was sent.
+    quiet: u32,
+}
+
+impl Looks {
+    pub(super) fn new(context: RequestContext) -> Looks {
+        let next = Box::pin(context.event_loop().sleep(Duration::ZERO));
+        Looks { context, next, quiet: 0 }
+    }
+
+    /// Ready when it is time to look.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.next.as_mut().poll(context));
+        self.next = Box::pin(self.context.event_loop().sleep(LOOK_EVERY));
+        Poll::Ready(())
+    }
+
+    pub(super) fn glance(&self, job: &str) -> Option<GlanceView> {
+        self.context.service().glance(job)
+    }
+
+    /// What is sent after a look that has shown this: the news, or now and then a comment.
+    pub(super) fn told(&mut self, news: Option<Bytes>) -> Option<Bytes> {
+        self.quiet = if news.is_some() { 0 } else { self.quiet + 1 };
+        if self.quiet < QUIET_LOOKS_MAX {
+            return news;
+        }
+        self.quiet = 0;
+        Some(Bytes::from_static(b": still there\n\n"))
+    }
+}
+
 struct Following {
     job: String,
-    context: RequestContext,
+    looks: Looks,
     _session: Session,
     answers: Rc<Answers>,
     /// The id of what the client knows.
     told: String,
-    look: Pin<Box<dyn Future<Output = ()>>>,
-    quiet: u32,
     has_ended: bool,
 }
 
 impl Following {
     /// The state as an event, with an id that changes with it.
     fn state(&mut self) -> Option<Bytes> {
-        let glance = self.context.service().glance(&self.job);
+        let glance = self.looks.glance(&self.job);
         let Some((glance, id)) = glance.map(|glance| (glance, event_id(&glance))) else {
             return Some(self.forgotten());
         };
@@ -113,7 +138,7 @@ impl Following {
         if id == self.told {
             return None;
         }
-        let Ok(document) = document(&self.job, &self.context) else { return Some(self.forgotten()) };
+        let Ok(document) = document(&self.job, &self.looks.context) else { return Some(self.forgotten()) };
         let name = match (self.has_ended, glance.progress.is_some()) {
             (true, _) => "end",
             (false, true) => "progress",
@@ -139,17 +164,11 @@ impl Produce for Following {
                 // It has ended: one event says so, even if the client knew the state.
                 self.told.clear();
             } else {
-                ready!(self.look.as_mut().poll(context));
-                self.look = Box::pin(self.context.event_loop().sleep(LOOK_EVERY));
+                ready!(self.looks.poll(context));
             }
-            if let Some(event) = self.state() {
-                self.quiet = 0;
+            let state = self.state();
+            if let Some(event) = self.looks.told(state) {
                 return Poll::Ready(Some(Ok(event)));
-            }
-            self.quiet += 1;
-            if self.quiet >= QUIET_LOOKS_MAX {
-                self.quiet = 0;
-                return Poll::Ready(Some(Ok(Bytes::from_static(b": still there\n\n"))));
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   POST /v1/tasks/{task}
-//!      Accept: text/event-stream     job, part, part, ... end        (server-sent events; a part is base64)
+//!      Accept: text/event-stream     job, progress, part, part, ... end    (server-sent events; a part is base64)
 //!      Offload-Stream: true          the bytes, as a chunked body    (broken off if the job fails midway)
 //!
 //!   Parts --> Rest: what the task returned behind them, in pieces --> Last: the event `end` --> Over
@@ -10,7 +10,7 @@
 //!
 //! What is handed to hyper keeps its charge until it is written, so a client that does not read pays for what waits for it.
 
-use super::events::{EVENT_STREAM, event, events_response};
+use super::events::{EVENT_STREAM, Looks, event, events_response};
 use super::headers::{field, list};
 use crate::body::{Body, BrokenOff, Produce, holding};
 use crate::ended::{Failure, Output, header};
@@ -95,7 +95,9 @@ pub(super) async fn stream(
     let offload = context.offload("", request.body()).with(|_| job.stream());
     let accepted = offload.submit(false).await?;
     let job = accepted.job.clone();
-    let mut parts = Parts { accepted, form, first: None, left: Left::Parts };
+    let progress =
+        (form == Form::Events).then(|| Progress { looks: Looks::new(context.clone()), told: None });
+    let mut parts = Parts { accepted, form, progress, first: None, left: Left::Parts };
     let mut response = match form {
         Form::Events => {
             parts.first = Some(event("job", None, &json!({"job": job})));
@@ -133,6 +135,8 @@ enum Taken {
 struct Parts {
     accepted: Accepted,
     form: Form,
+    /// Told between the parts, if there is a way to tell it.
+    progress: Option<Progress>,
     /// What is sent before anything else.
     first: Option<Bytes>,
     left: Left,
@@ -158,8 +162,16 @@ impl Parts {
                     return Poll::Ready(Taken::Part(holding(bytes, Rc::new(part))));
                 }
                 StreamPart::End(report) => return Poll::Ready(Taken::End(report)),
-                StreamPart::Nothing => drop(ready!(self.accepted.answers.poll_next(context))),
+                StreamPart::Nothing if self.accepted.answers.poll_next(context).is_ready() => {}
+                StreamPart::Nothing => return self.poll_progress(context).map(Taken::Part),
             }
+        }
+    }
+
+    fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
+        match &mut self.progress {
+            Some(progress) => progress.poll_news(&self.accepted.job, context),
+            None => Poll::Pending,
         }
     }
 
@@ -202,6 +214,27 @@ impl Parts {
         let held: Rc<dyn Any> = Rc::clone(&output) as Rc<dyn Any>;
         self.left = Left::Rest(output, rest);
         Some(holding(self.form.write(&piece), held))
+    }
+}
+
+/// How far the job says that it is.
+struct Progress {
+    looks: Looks,
+    told: Option<(u64, u64)>,
+}
+
+impl Progress {
+    fn poll_news(&mut self, job: &str, context: &mut Context<'_>) -> Poll<Bytes> {
+        loop {
+            ready!(self.looks.poll(context));
+            let now = self.looks.glance(job).and_then(|glance| glance.progress);
+            let news = now.filter(|now| self.told != Some(*now));
+            self.told = news.or(self.told);
+            let event = news.map(|now| event("progress", None, &json!({"job": job, "progress": now})));
+            if let Some(bytes) = self.looks.told(event) {
+                return Poll::Ready(bytes);
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Response};
 use crate::route_table::{Route, RouteAuth, RouteMode, SharedRoutes};
-use crate::router::{Found, Parameters};
+use crate::router::Found;
 use crate::server::{Handler, Server};
 use http::header::{ACCEPT, HeaderValue};
 use offload_protocol::nouns::{MediaType, Metadata, OutcomeCode};
@@ -87,7 +87,7 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         true => (describe(request, Job::new(&route.task))?, metadata(request)?),
         false => (Job::new(&route.task), Metadata::default()),
     };
-    job = job.metadata(with_parameters(&own, &request.parameters)?);
+    job = job.metadata(with_parameters(&own, route, request)?);
     if let Some(timeout) = route.timeout {
         job = job.timeout(timeout);
     }
@@ -103,7 +103,10 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
     Ok(Order { job, key, preference, stream, is_cancelled: route.cancel_on_disconnect })
 }
 
-fn with_parameters(own: &Metadata, parameters: &Parameters) -> Result<Metadata, Problem> {
-    let pairs: Vec<(&str, &str)> = own.iter().chain(parameters.iter()).collect();
+fn with_parameters(own: &Metadata, route: &Route, request: &Request) -> Result<Metadata, Problem> {
+    let names = route.query.iter().map(String::as_str);
+    let query: Vec<(&str, String)> = names.filter_map(|name| Some((name, request.query(name)?))).collect();
+    let query = query.iter().map(|(name, value)| (*name, value.as_str()));
+    let pairs: Vec<(&str, &str)> = own.iter().chain(request.parameters.iter()).chain(query).collect();
     Metadata::new(&pairs).map_err(|error| Problem::new(OutcomeCode::BadRequest, error.to_string()))
 }

@@ -64,7 +64,7 @@ fn texts(field: &str, written: &DeValue<'_>) -> Result<Vec<String>, String> {
                 .map_err(|_| format!("{number} is too large"))
         }
         ("cancel_on_disconnect", DeValue::Boolean(is)) => Ok(vec![is.to_string()]),
-        ("accepts", DeValue::Array(list)) => list.iter().map(|one| text(one.get_ref())).collect(),
+        ("accepts" | "query", DeValue::Array(list)) => list.iter().map(|one| text(one.get_ref())).collect(),
         ("headers", DeValue::Table(pairs)) => {
             let pair = |(name, value): (&Spanned<_>, &Spanned<_>)| {
                 text(value.get_ref()).map(|value| format!("{}: {value}", name.get_ref()))
