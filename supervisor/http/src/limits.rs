@@ -33,7 +33,7 @@ pub const TRAILER_BYTES_MAX: usize = 4 << 10;
 
 /// How long the head of a request may take, from its first byte to its last one. A new connection has as long for its first
 /// request. Over HTTP/2 it holds for each frame but DATA, and for all frames of a head together.
-pub const HEAD_TIME: Duration = Duration::from_secs(10);
+pub const HEAD_TIME: Duration = Duration::from_secs(5);
 
 /// The time between the ends of two connections that are late: so many of them in a row take a small part of the loop.
 pub(crate) const LATE_SPACING: Duration = Duration::from_micros(125);
@@ -68,8 +68,8 @@ pub const IDLE_TIME: Duration = Duration::from_secs(60);
 /// How long a client may take for [`BODY_QUOTA`] bytes of a body, or for the rest of it.
 pub const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// See [`BODY_TIME`]. Below 16 KiB/s on average over 10 s the request is given up.
-pub const BODY_QUOTA: u64 = 160 << 10;
+/// See [`BODY_TIME`]. Below 1 KiB/s on average over 10 s the request is given up.
+pub const BODY_QUOTA: u64 = 10 << 10;
 
 /// How long a client may take for a whole body, and a second more for each [`BODY_RATE`] bytes of it: what is announced holds memory
 /// until all of it has come.
