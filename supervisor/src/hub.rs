@@ -40,6 +40,7 @@ mod callbacks;
 mod check_schedule;
 mod config;
 mod dead;
+mod ended_workers;
 mod ending;
 mod explain;
 mod filter;

@@ -391,6 +391,9 @@ pub const OUTPUT_LOGGED_PER_SECOND: u32 = 8 << 10;
 /// Maximum number of clients that the `status` view lists.
 pub const CLIENTS_SHOWN_MAX: usize = 32;
 
+/// How many of the workers that have ended are remembered, for whoever asks how they did.
+pub const ENDED_WORKERS_MAX: usize = 32;
+
 /// Maximum number of jobs that `offload jobs` lists unless told otherwise.
 pub const JOBS_SHOWN_MAX: usize = 1000;
 

@@ -86,7 +86,7 @@ mod waits;
 
 use crate::hub::{Hub, HubRef, WhichLines};
 use crate::limits::CONNECTIONS_MAX;
-use crate::views::{GlanceView, IoPoolView, Meters, TaskLoad, TaskView, TasksSummary};
+use crate::views::{EndedWorker, GlanceView, IoPoolView, Meters, TaskLoad, TaskView, TasksSummary};
 use bytes::Bytes;
 use descriptors::Descriptors;
 use in_flight::Requests;
@@ -341,8 +341,13 @@ impl Service {
         self.settled_hub().meters()
     }
 
+    /// The last [`ENDED_WORKERS_MAX`](crate::limits::ENDED_WORKERS_MAX) workers that have ended, the newest one first.
+    pub fn ended_workers(&self) -> Vec<EndedWorker> {
+        self.settled_hub().ended_workers()
+    }
+
     /// How many jobs of each task wait and run, of the oldest [`LOADS_JOBS_MAX`](crate::limits::LOADS_JOBS_MAX) jobs that have
-    /// not ended.
+    /// not ended, and how many have died.
     pub fn loads(&self) -> Vec<TaskLoad> {
         self.settled_hub().loads()
     }

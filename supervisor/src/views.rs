@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 pub use explanation::{ExplanationView, GlanceView};
-pub use measured::{Meters, TaskLoad, TaskMeter, Times};
+pub use measured::{EndedWorker, Meters, TaskLoad, TaskMeter, Times};
 pub use task::{BatchView, TaskView, TasksSummary};
 
 /// The state of the supervisor as a whole.

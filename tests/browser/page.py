@@ -77,16 +77,39 @@ def story_of_a_job_that_has_ended(browser, address, token):
     browser.until("the story is closed", "!document.querySelector('#story').open")
 
 
-def dead_letters_are_shown_and_dropped(browser, address, token):
+def kill_workers(address, token):
+    """A job that ends each of its workers; its id, when it was given up."""
     dead = submit(address, token, "fault", '{"act":"kill"}')
+    ended = ask(address, token, "GET", f"/v1/jobs/{dead}?wait=60")
+    expect(ended["outcome"] == "poison", f"it was given up: {ended}")
+    return dead
+
+
+def what_was_before_is_told(browser, dead):
+    """Whoever opens the page learns how workers ended before that."""
+    ends = f"[...document.querySelectorAll('#ends tbody tr')].filter((row) => row.textContent.includes('{dead}'))"
+    browser.until("each worker that it has ended is told", f"{ends}.length === 3")
+    expect(browser.value(f"{ends}.every((row) => row.textContent.includes('signal 9'))"), "and how")
+    row = "[...document.querySelectorAll('#tasks tbody tr')].find((row) => row.cells[0].textContent === 'fault')"
+    heads = "[...document.querySelectorAll('#tasks th')].findIndex((head) => head.textContent === 'Dead')"
+    browser.until("its task counts the dead", f"{row}?.cells[{heads}].textContent === '1'")
+
+
+def dead_letters_are_shown_retried_and_dropped(browser, dead):
     browser.until("it is a dead letter", f"document.querySelector('#dead').textContent.includes('{dead}')")
-    browser.until("the end of a worker is told", "document.querySelector('#ends').textContent.includes('signal 9')")
     browser.value("document.querySelector('#dead button.id').focus()")
     browser.key("Enter")
     browser.until("each attempt is told", "document.querySelectorAll('#story .attempt').length === 3")
-    expect(not browser.value("document.querySelector('#story-retry').hidden"), "its story offers to try it again")
+    browser.until("its story offers to try it again", "!document.querySelector('#story-retry').hidden")
     browser.picture("dead")
+    browser.value("document.querySelector('#story-retry').focus()")
+    browser.key("Enter")
+    title = "document.querySelector('#story-title').textContent"
+    browser.until("the story is that of the new job", f"{title} !== '{dead}'")
+    browser.until("that does the same", "document.querySelector('#story-state').textContent === 'poison'")
+    dead = browser.value(title)
     browser.key("Escape")
+    browser.until("it is a dead letter", f"document.querySelector('#dead').textContent.includes('{dead}')")
     drop = "[...document.querySelectorAll('#dead button')].find((button) => /Drop|Really/.test(button.textContent))"
     browser.value(f"{drop}.focus()")
     browser.key("Enter")
@@ -121,13 +144,15 @@ def token_stays_in_its_tab(browser, token):
 
 def main(address, token):
     with Browser(WIDE) as browser:
+        dead = kill_workers(address, token)
         wrong_token_is_told(browser, address)
         sign_in(browser, address, token)
+        what_was_before_is_told(browser, dead)
         jobs = rows_appear(browser, address, token)
         cancel_by_keyboard(browser, jobs[0])
         ask(address, token, "DELETE", f"/v1/jobs/{jobs[1]}")
         story_of_a_job_that_has_ended(browser, address, token)
-        dead_letters_are_shown_and_dropped(browser, address, token)
+        dead_letters_are_shown_retried_and_dropped(browser, dead)
         browser.until("the plots are drawn", "document.querySelectorAll('#plots path.line')[0].getAttribute('d').length > 20")
         looks(browser)
         token_stays_in_its_tab(browser, token)

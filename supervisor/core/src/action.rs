@@ -297,6 +297,21 @@ pub struct LostAttempt {
 /// News for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
+    /// A worker has ended, for whatever reason. If that is bad news, another notice says so, too.
+    WorkerEnded {
+        /// The worker.
+        worker: WorkerId,
+        /// The worker's slot.
+        slot: SlotIndex,
+        /// Its program.
+        program: ProgramIndex,
+        /// How it ended, in words for people.
+        how: String,
+        /// Why it had to, in words for people, if it had to and that is news.
+        why: Option<String>,
+        /// The job that it was running.
+        job: Option<JobId>,
+    },
     /// A worker ended without having been told to.
     WorkerDied {
         /// The worker.

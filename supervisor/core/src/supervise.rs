@@ -380,7 +380,17 @@ impl Core {
         if was.is_some() && matches!(cause, None | Some(Cause::Closed | Cause::ClosedAndLivedOn)) {
             self.log_death(turn, home, worker, exit, load.running_job());
         }
-        let ended = match cause.as_ref().and_then(why) {
+        let why = cause.as_ref().and_then(why);
+        let (how, job) = (exit.to_string(), load.running_job());
+        turn.push(Action::Log(Notice::WorkerEnded {
+            worker,
+            slot: home,
+            program,
+            how,
+            why: why.clone(),
+            job,
+        }));
+        let ended = match why {
             Some(why) => format!("was ended ({why})"),
             None => format!("ended with {exit}"),
         };

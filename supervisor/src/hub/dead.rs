@@ -41,6 +41,11 @@ impl DeadLetters {
         self.letters.remove(&id).is_some()
     }
 
+    /// The task of each dead letter.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &str> {
+        self.letters.values().map(|letter| letter.job.task())
+    }
+
     fn get(&self, id: JobId) -> Option<&Letter> {
         self.letters.get(&id)
     }

@@ -57,19 +57,27 @@ impl Hub {
         meter.output_bytes += output_bytes;
     }
 
-    /// How many jobs of each task wait and run, of the oldest ones.
+    /// How many jobs of each task wait and run, of the oldest ones, and how many have died.
     pub(crate) fn loads(&self) -> Vec<TaskLoad> {
         let mut loads: BTreeMap<Option<TaskIndex>, TaskLoad> = BTreeMap::new();
-        for (_, job) in self.core.jobs().iter().take(LOADS_JOBS_MAX) {
+        let mut load_of = |task: Option<TaskIndex>, count: fn(&mut TaskLoad) -> &mut usize| {
             let name = |task| self.core.registry().task(task).name.clone();
-            let load = loads.entry(job.task).or_insert_with(|| {
-                let task = job.task.map_or(TaskMeter::OTHER.into(), name);
-                TaskLoad { task, waiting: 0, running: 0 }
-            });
+            let new = || TaskLoad {
+                task: task.map_or(TaskMeter::OTHER.into(), name),
+                waiting: 0,
+                running: 0,
+                dead: 0,
+            };
+            *count(loads.entry(task).or_insert_with(new)) += 1;
+        };
+        for (_, job) in self.core.jobs().iter().take(LOADS_JOBS_MAX) {
             match job.state.is_dispatched() {
-                true => load.running += 1,
-                false => load.waiting += 1,
+                true => load_of(job.task, |load| &mut load.running),
+                false => load_of(job.task, |load| &mut load.waiting),
             }
+        }
+        for task in self.records.dead().tasks() {
+            load_of(self.core.registry().find(task), |load| &mut load.dead);
         }
         loads.into_values().collect()
     }

@@ -81,6 +81,7 @@ impl Hub {
     }
 
     pub(super) fn log_notice(&mut self, notice: &Notice) {
+        self.note_ended_worker(notice);
         let line = self.describe(notice);
         let kind = LineKind::Named(line_kind(notice));
         if let Notice::StartFailed { program, why, .. } | Notice::Degraded { program, why, .. } = notice
@@ -102,7 +103,7 @@ impl Hub {
             _ => false,
         };
         match notice {
-            Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
+            Notice::WorkerEnded { .. } | Notice::WorkerRetires { .. } | Notice::Recovered { .. } => {
                 self.log.say(kind, Level::Verbose, format_args!("{line}"));
             }
             // If the worker was still starting, what was wrong is told when its process is gone.
@@ -160,6 +161,10 @@ impl Hub {
     /// The line that the log shows for a notice.
     fn describe(&self, notice: &Notice) -> String {
         match notice {
+            Notice::WorkerEnded { worker, slot, how, why, .. } => {
+                let why = why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+                format!("slot {slot}: {} is gone, with {how}{why}", self.worker_name(*worker))
+            }
             Notice::WorkerDied { worker, slot, how, job } => {
                 let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
                 format!("slot {slot}: {} ended with {how}{job}", self.worker_name(*worker))
@@ -243,6 +248,7 @@ fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
 /// The kind of line that a notice is. All lines of one kind share one rate limit in the log.
 fn line_kind(notice: &Notice) -> &'static str {
     match notice {
+        Notice::WorkerEnded { .. } => "workers that are gone",
         Notice::WorkerDied { .. } => "workers that ended",
         Notice::WorkerKilled { .. } => "workers that were ended",
         Notice::StartFailed { .. } => "failed starts",

@@ -9,6 +9,7 @@
 //! ```
 
 use super::dead::DeadLetters;
+use super::ended_workers::EndedWorkers;
 use super::finished::{FinishedJobs, Record};
 use super::holding::{EndedCharges, OutputCharge};
 use super::live_jobs::{LiveJob, Subscriber};
@@ -31,6 +32,7 @@ pub(super) struct Records {
     hold: Option<Hold>,
     finished: FinishedJobs,
     dead: DeadLetters,
+    ended_workers: EndedWorkers,
     /// Outputs that were delivered or dropped, and are still charged to their clients.
     ended_charges: EndedCharges,
 }
@@ -56,6 +58,7 @@ impl Records {
             hold: None,
             finished: FinishedJobs::default(),
             dead: DeadLetters::default(),
+            ended_workers: EndedWorkers::default(),
             ended_charges: EndedCharges::new(ask),
         }
     }
@@ -180,6 +183,16 @@ impl Records {
     /// The dead letters, mutable.
     pub(super) fn dead_mut(&mut self) -> &mut DeadLetters {
         &mut self.dead
+    }
+
+    /// The last workers that have ended.
+    pub(super) fn ended_workers(&self) -> &EndedWorkers {
+        &self.ended_workers
+    }
+
+    /// The same, mutable.
+    pub(super) fn ended_workers_mut(&mut self) -> &mut EndedWorkers {
+        &mut self.ended_workers
     }
 
     /// Charges an output to the client until the returned value and all its clones are dropped.

@@ -2,6 +2,7 @@
 
 use crate::limits::TIME_BOUNDS;
 use offload_protocol::nouns::OutcomeCode;
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ impl TaskMeter {
     }
 }
 
-/// How many jobs of a task have not ended.
+/// How many jobs of a task have not ended, or have died.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskLoad {
     /// The name of the task, or [`TaskMeter::OTHER`] for jobs of tasks that no worker has offered yet.
@@ -80,6 +81,29 @@ pub struct TaskLoad {
     pub waiting: usize,
     /// Jobs that workers have.
     pub running: usize,
+    /// Dead letters.
+    pub dead: usize,
+}
+
+/// A worker that has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EndedWorker {
+    /// How many have ended until then, with this one.
+    pub number: u64,
+    /// The slot that it was in.
+    pub slot: usize,
+    /// The program that it ran.
+    pub program: String,
+    /// Its process id.
+    pub pid: Option<u32>,
+    /// How long ago it ended, in microseconds.
+    pub ago_us: u64,
+    /// The signal or exit code that it ended with.
+    pub how: String,
+    /// Why the supervisor has ended it, if it has, and there was something wrong.
+    pub why: Option<String>,
+    /// The job that it was running.
+    pub job: Option<String>,
 }
 
 /// What is measured of all jobs.

@@ -122,6 +122,7 @@ fn overview(context: &RequestContext) -> Value {
         "bounds_us": TIME_BOUNDS.map(|bound| bound.as_micros() as u64),
         "tasks": tasks(&service.meters(), &service.loads()),
         "slots": slots(service),
+        "ended_workers": service.ended_workers(),
         "lag": {
             "bounds_us": SPREAD_BOUNDS.map(|bound| bound.as_micros() as u64),
             "counts": one_by_one(&lag.up_to, lag.count),
@@ -135,7 +136,7 @@ fn one_by_one(up_to: &[u64], all: u64) -> Vec<u64> {
     up_to.iter().chain([&all]).zip(before).map(|(upto, before)| upto.saturating_sub(*before)).collect()
 }
 
-/// A row for each task that has jobs or had some.
+/// A row for each task that has or had jobs.
 fn tasks(meters: &Meters, loads: &[TaskLoad]) -> Vec<Value> {
     let load_of = |task: &str| loads.iter().find(|load| *load.task == *task);
     let is_new = |load: &&TaskLoad| meters.tasks.iter().all(|meter| meter.task != load.task);
@@ -152,6 +153,7 @@ fn row(meter: &TaskMeter, load: Option<&TaskLoad>) -> Value {
         "task": &*meter.task,
         "waiting": load.map_or(0, |load| load.waiting),
         "running": load.map_or(0, |load| load.running),
+        "dead": load.map_or(0, |load| load.dead),
         "ended": ended,
         "queued": meter.queued.counts,
         "run": meter.run.counts,

@@ -1,7 +1,5 @@
 // The story of one job, and calling a task.
 let story = null;
-/** The dead letters whose jobs can be tried again. */
-let retryable = new Set();
 
 const isLive = (state) => ['parked', 'queued', 'paused', 'held', 'assigned', 'running'].includes(state);
 
@@ -42,7 +40,8 @@ function tellStory(here, job) {
   const live = isLive(job.state);
   badge($('story-state'), job.state);
   $('story-cancel').disabled = !live;
-  $('story-retry').hidden = !retryable.has(job.job);
+  if (live) $('story-retry').hidden = true;
+  else askWhetherRetryable(here, job);
   facts($('story-facts'), [
     ['Task', job.task], ['Client', job.client], ['Labels', (job.labels ?? []).join(', ')],
     [live ? 'Since' : 'Took', time(job.age_us)],
@@ -61,6 +60,16 @@ function tellStory(here, job) {
     here.shown = output;
     ask(output).then((response) => (story === here ? showOutput($('story-output'), response) : null)).catch(() => {});
   }
+}
+
+/** Of a job that has died, the supervisor knows whether it can be tried again. */
+function askWhetherRetryable(here, { state }) {
+  if (here.asked) return;
+  here.asked = true;
+  $('story-retry').hidden = true;
+  if (state !== 'poison') return;
+  const show = (letter) => { if (story === here) $('story-retry').hidden = !letter.has_input; };
+  json(deadPath(here.id)).then(show).catch(() => {});
 }
 
 function showAttempts(lost) {

@@ -1,8 +1,6 @@
 // The page as a whole: signing in, and what comes once a second.
 const JOBS_SHOWN = 20;
-const ENDS_SHOWN = 30;
 let live = null;
-let ends = [];
 let jobsTimer = 0;
 
 const tables = {
@@ -14,6 +12,7 @@ const tables = {
     ['Wait p99', ({ wait }) => time(wait), 'number'],
     ['Run p50', ({ run }) => time(run), 'number'],
     ['Total p99', ({ total }) => time(total), 'number'],
+    ['Dead', coloured(({ task }) => count(task.dead), ({ task }) => (task.dead ? 'bad' : 'quiet')), 'number'],
     ['Done', ({ task }) => count(okOf(task.ended)), 'number'],
     ['Failed', coloured(({ task }) => count(failuresOf(task.ended)), ({ task }) => (failuresOf(task.ended) ? 'bad' : 'quiet')), 'number'],
   ], ({ task }) => task.task, 'No job has come yet.'),
@@ -50,11 +49,13 @@ const tables = {
     ['', deadButtons],
   ], (letter) => letter.job, 'No job has died.'),
   ends: new Table('ends', [
-    ['When', (end) => end.when],
+    ['Ended', (end) => `${time(end.ago_us)} ago`, 'number'],
     ['Slot', (end) => `${end.slot}`, 'number'],
+    ['Process', (end) => `${end.pid ?? '–'}`, 'number'],
     ['Program', (end) => end.program],
-    ['How', (end) => end.how, 'wide'],
-  ], (end) => end.key, 'No worker has ended.'),
+    ['Job', jobCell((end) => end.job)],
+    ['How', (end) => (end.why ? `${end.how}: ${end.why}` : end.how), 'wide'],
+  ], (end) => end.number, 'No worker has ended.'),
 };
 
 const plots = [
@@ -84,18 +85,6 @@ function deadButtons(letter, cell) {
   cell.append(retry, ' ', sureButton('Drop', () => dropDead(letter.job)));
 }
 
-/** How the workers in slots have ended since the page was opened, and what was the last end before. */
-function noteEnds(slots, first) {
-  const when = first ? 'before' : new Date().toLocaleTimeString();
-  for (const slot of slots) {
-    const key = `${slot.slot}-${slot.restarts}`;
-    if (slot.restarts && slot.last_exit && !ends.some((end) => end.key === key)) {
-      ends.unshift({ key, when, slot: slot.slot, program: slot.program, how: slot.last_exit });
-    }
-  }
-  ends = ends.slice(0, ENDS_SHOWN);
-}
-
 function showFigures({ status }, moment) {
   const { workers, queue, jobs, dead_letters: dead, wait_estimate: wait } = status;
   facts($('figures'), [
@@ -112,7 +101,7 @@ function showFigures({ status }, moment) {
 }
 
 function taskRows(now) {
-  return now.tasks.filter((task) => task.waiting || task.running || Object.keys(task.ended).length).map((task) => {
+  return now.tasks.filter((task) => task.waiting || task.running || task.dead || Object.keys(task.ended).length).map((task) => {
     const { before, seconds } = lately(task);
     const ended = okOf(task.ended) + failuresOf(task.ended);
     const past = before ? okOf(before.ended) + failuresOf(before.ended) : 0;
@@ -125,7 +114,6 @@ function taskRows(now) {
 
 function showNow(now) {
   const moment = remember(now);
-  noteEnds(now.slots, history.length === 1);
   badge($('state'), now.status.state, { running: 'good', stopped: 'bad' }[now.status.state] ?? 'warn');
   $('reason').textContent = now.status.reason ?? '';
   $('about').textContent = `${now.status.version}, process ${now.status.pid}, up ${time(now.status.uptime_s * 1e6)}`;
@@ -134,7 +122,7 @@ function showNow(now) {
   plots.forEach((plot) => plot.draw());
   tables.tasks.show(taskRows(now));
   tables.slots.show(now.slots);
-  tables.ends.show(ends);
+  tables.ends.show(now.ended_workers);
 }
 
 async function showJobs() {
@@ -143,7 +131,6 @@ async function showJobs() {
   const [jobs, dead] = await Promise.all([json(`/v1/jobs?limit=${which ? 500 : JOBS_SHOWN}`), json(`/v1/dead?limit=${JOBS_SHOWN}`)]);
   tables.jobs.show(jobs.rows.filter(isShown).slice(0, JOBS_SHOWN));
   tables.dead.show(dead.rows);
-  retryable = new Set(dead.rows.filter((letter) => letter.has_input).map((letter) => letter.job));
 }
 
 /** The lists of jobs and dead letters, now and then again while somebody looks. */
@@ -205,7 +192,6 @@ function signOut(hint) {
   token = '';
   sessionStorage.removeItem(KEPT);
   history.length = 0;
-  ends = [];
   $('app').hidden = true;
   $('sign-in').hidden = false;
   if (hint) $('sign-in-hint').textContent = hint;

@@ -102,11 +102,7 @@ fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
     assert_eq!(late(1)[0], (10, Late::Body));
     let enough = usize::try_from(BODY_QUOTA / 9).unwrap();
     assert_eq!(late(enough / 2)[0], (10, Late::Body));
-    assert_eq!(
-        late(enough)[0],
-        (30, Late::Body),
-        "it would hold its memory for too long"
-    );
+    assert_eq!(late(enough)[0], (30, Late::Body), "it would hold its memory for too long");
     assert_eq!(late(usize::try_from(BODY_RATE).unwrap()), []);
 }
 
