@@ -4,7 +4,7 @@ use super::config;
 use offload_http::{
     Address, Body, BrokenOff, Method, Problem, Produce, Replier, Request, RequestContext, Response, Server,
 };
-use offload_supervisor::event_loop::{Context, Remote};
+use offload_supervisor::event_loop::{Blocked, Context, Remote};
 use offload_supervisor::protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Service, ServiceConfig};
 use offload_supervisor::{EventLoop, Job};
@@ -12,6 +12,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::task::{self, Poll};
 use std::thread::JoinHandle;
@@ -56,6 +57,7 @@ fn add_routes(server: &Server) {
     });
     callback("/callback/panic", |request, _, _| assert!(request.query("calm").is_some(), "not calm"));
     server.get("/panic/body", |_, _| async { Response::new(Body::stream(Bomb)) });
+    server.get("/empty-pieces", |_, _| async { Response::new(Body::stream(EmptyPieces)) });
     server.get("/panic/drop", |_, _| async {
         let _bomb = BombDropped;
         std::future::pending::<&str>().await
@@ -74,6 +76,15 @@ struct Bomb;
 impl Produce for Bomb {
     fn poll_next(&mut self, _: &mut task::Context<'_>) -> Poll<Option<Result<bytes::Bytes, BrokenOff>>> {
         panic!("not calm")
+    }
+}
+
+/// A body that goes on for ever and has no byte.
+struct EmptyPieces;
+
+impl Produce for EmptyPieces {
+    fn poll_next(&mut self, _: &mut task::Context<'_>) -> Poll<Option<Result<bytes::Bytes, BrokenOff>>> {
+        Poll::Ready(Some(Ok(bytes::Bytes::new())))
     }
 }
 
@@ -219,6 +230,59 @@ fn handlers_and_callbacks_answer_at_once_and_later_and_a_failing_one_costs_its_o
     // Its connection was accepted before those that came later, and its callback is a tick.
     assert_eq!(served.get("/callback/all"), ok("all of them"));
     assert_eq!(answer(waiting), ok("at last"));
+    served.remote.stop();
+    served.thread.join().expect("the loop ends");
+}
+
+#[test]
+fn a_body_of_empty_pieces_keeps_nobody_else_waiting() {
+    let served = Served::start();
+    let endless = served.send("GET", "/empty-pieces", "", "");
+    for _ in 0..3 {
+        assert_eq!(served.get("/hello/others"), (200, "hello others".to_owned()));
+    }
+    drop(endless);
+    served.remote.stop();
+    served.thread.join().expect("the loop ends");
+}
+
+/// The handler, the callback and the check each block until the watchdog has named who blocks.
+#[test]
+fn a_watchdog_names_the_line_of_the_route_whose_handler_blocks_the_loop() {
+    let (send, receive) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let mut event_loop = EventLoop::new().unwrap();
+        let (report, reports) = mpsc::channel();
+        let report =
+            move |blocked: &Blocked| report.send((blocked.site.file(), blocked.site.line())).unwrap();
+        let _watchdog = event_loop.watchdog(Duration::from_millis(20), report).unwrap();
+        let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
+        let server = Server::new(&service, &event_loop);
+        let reports = Rc::new(reports);
+        let blocks = move || {
+            // On a machine that is busy, others may have been named before.
+            reports.try_iter().for_each(drop);
+            let (file, line) = reports.recv_timeout(PATIENCE).expect("somebody is named");
+            format!("{}:{line}", file.rsplit('/').next().unwrap_or_default())
+        };
+        let (handler, callback, check) = (blocks.clone(), blocks.clone(), blocks);
+        let first = line!() + 1;
+        server.get("/handler", move |_, _| std::future::ready(handler()));
+        server.on(Method::GET, "/callback", move |_, replier, _| replier.send(callback()));
+        server.check(move |head, _| match head.uri.path() {
+            "/check" => Err(Problem::new(OutcomeCode::Forbidden, check())),
+            _ => Ok(()),
+        });
+        let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        send.send((address.to_string(), event_loop.remote(), first)).unwrap();
+        event_loop.run().unwrap();
+    });
+    let (address, remote, first) = receive.recv_timeout(PATIENCE).expect("it listens");
+    let served = Served { address, remote, thread };
+    for (path, line) in [("/handler", first), ("/callback", first + 1), ("/check", first + 2)] {
+        let (_, text) = served.get(path);
+        assert!(text.contains(&format!("server.rs:{line}")), "{path}, {line}: {text}");
+    }
     served.remote.stop();
     served.thread.join().expect("the loop ends");
 }

@@ -240,10 +240,11 @@ impl Context {
         let duration = now.time().saturating_sub(self.clock_reading.time());
         self.clock_reading = now;
         self.phase_times.add(phase, duration);
-        let slowest = &self.handle.shared.slowest;
-        if duration > slowest.get() {
-            slowest.set(duration);
-            self.handle.shared.metrics.borrow_mut().slowest(site, phase, duration);
+        let (slowest, attributed) = (&self.handle.shared.slowest, self.handle.shared.attributed.take());
+        let own = duration.saturating_sub(attributed);
+        if own > slowest.get() {
+            slowest.set(own);
+            self.handle.shared.metrics.borrow_mut().slowest(site, phase, own);
         }
     }
 }

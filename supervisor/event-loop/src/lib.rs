@@ -90,6 +90,7 @@ struct Readme;
 
 mod alarm;
 mod alive;
+mod attribution;
 mod blocks;
 mod callback;
 mod calls;

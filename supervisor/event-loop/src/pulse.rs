@@ -59,6 +59,17 @@ impl Pulse {
         self.beats.store(beats.wrapping_add(1), Ordering::Release);
     }
 
+    /// The callback that runs now goes on at another site. Returns the site before. Only the loop's thread may say so.
+    pub(super) fn change_site(&self, site: Option<Site>) -> Option<Site> {
+        let before = self.site.load();
+        self.site.store(site);
+        before
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.load()
+    }
+
     /// No callback runs for a moment.
     pub(super) fn pause(&self) {
         self.site.store(None);

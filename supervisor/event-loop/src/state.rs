@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub(super) metrics: RefCell<Metrics>,
     /// How long the slowest callback took.
     pub(super) slowest: Cell<Nanos>,
+    /// How much of the callback that runs now is [attributed](super::LoopHandle::attribute) to others.
+    pub(super) attributed: Cell<Nanos>,
     /// For how long each of those who may say so wants the loop to poll before it sleeps.
     pub(super) lingerers: RefCell<Slab<Nanos>>,
     /// The longest of these.
@@ -89,6 +91,7 @@ impl Shared {
             requests: RefCell::new(Requests::new()),
             metrics: RefCell::new(Metrics::new()),
             slowest: Cell::new(0),
+            attributed: Cell::new(0),
             lingerers: RefCell::new(Slab::new()),
             linger: Cell::new(0),
             holds: RefCell::new(Slab::new()),

@@ -207,7 +207,8 @@ impl std::error::Error for BrokenOff {}
 
 /// A source of bytes for a body. It is asked for more when the client has taken most of what came before.
 pub trait Produce {
-    /// The next bytes, not empty; None at the end. If there are none yet, the task is woken when there are.
+    /// The next bytes; None at the end. If there are none yet, the task is woken when there are. Empty bytes are asked for again in
+    /// another turn.
     ///
     /// # Errors
     /// [`BrokenOff`] if the rest will never come.
@@ -367,6 +368,15 @@ impl http_body::Body for Body {
                 }
             },
             Content::Stream(produce) => match produce.poll_next(context) {
+                Poll::Ready(Some(Ok(piece))) if piece.is_empty() => {
+                    // Whoever takes pieces would ask again at once, and never let others have a turn.
+                    let patience = self.mark.as_ref().map(|mark| mark.patience());
+                    match patience {
+                        Some(patience) => patience.wake_in_another_turn(context.waker()),
+                        None => context.waker().wake_by_ref(),
+                    }
+                    return Poll::Pending;
+                }
                 Poll::Ready(next) => next,
                 Poll::Pending => {
                     // The client has room, and waits.

@@ -244,6 +244,12 @@ impl Patience {
         drop(self.waits_for_end.replace(Some(context.waker().clone())));
     }
 
+    /// Others have their turn before this task goes on.
+    pub(crate) fn wake_in_another_turn(&self, task: &Waker) {
+        let task = task.clone();
+        self.keeper.handle.set_immediate(move |_| task.wake());
+    }
+
     fn wake_at_end(&self) {
         self.waits_for_end.take().into_iter().for_each(Waker::wake);
     }

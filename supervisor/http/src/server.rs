@@ -49,7 +49,8 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
+use std::panic::Location;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
@@ -167,13 +168,15 @@ impl Server {
     /// Answers requests of this method and path by a handler. In the path, `{name}` stands for one segment
     /// ([`Request::parameter`]). A handler for GET answers HEAD, too. A later handler replaces an earlier one.
     ///
-    /// A handler runs on the event loop: while it does not await, nothing else happens there. Its future is dropped when the
+    /// A handler runs on the event loop: while it does not await, nothing else happens there. If it blocks the loop, a watchdog names
+    /// the line that has added the route. Its future is dropped when the
     /// client is gone. If it panics, the client gets a problem with status 500, and the log says so.
     ///
     /// A path without a route is answered with 404, one with routes for other methods only with 405 (OPTIONS with 204).
     ///
     /// # Errors
     /// [`BadPattern`], if `path` is not a valid pattern.
+    #[track_caller]
     pub fn route<F, R>(
         &self,
         method: Method,
@@ -184,11 +187,14 @@ impl Server {
         F: Future<Output = R> + 'static,
         R: IntoResponse,
     {
-        let handler = Rc::new(handler);
+        let (handler, site) = (Rc::new(handler), Location::caller());
         let handler: Handler = Rc::new(move |request, context| {
-            let handler = Rc::clone(&handler);
+            let (handler, handle) = (Rc::clone(&handler), context.handle.clone());
             // It is called within the block, which would have its future twice otherwise.
-            Box::pin(async move { handler(request, context).await.into_response() })
+            Box::pin(async move {
+                let mut answer = pin!(handle.attribute(site, || handler(request, context)));
+                poll_fn(|cx| handle.attribute(site, || answer.as_mut().poll(cx))).await.into_response()
+            })
         });
         self.add(method, path, handler)
     }
@@ -201,6 +207,7 @@ impl Server {
     ///
     /// # Panics
     /// If `path` is not a valid pattern.
+    #[track_caller]
     pub fn get<F, R>(&self, path: &str, handler: impl Fn(Request, RequestContext) -> F + 'static)
     where
         F: Future<Output = R> + 'static,
@@ -213,6 +220,7 @@ impl Server {
     ///
     /// # Panics
     /// If `path` is not a valid pattern.
+    #[track_caller]
     pub fn post<F, R>(&self, path: &str, handler: impl Fn(Request, RequestContext) -> F + 'static)
     where
         F: Future<Output = R> + 'static,
@@ -227,19 +235,22 @@ impl Server {
     ///
     /// # Panics
     /// If `path` is not a valid pattern.
+    #[track_caller]
     pub fn on(
         &self,
         method: Method,
         path: &str,
         callback: impl Fn(Request, Replier, &mut Context) + 'static,
     ) {
-        let callback = Rc::new(callback);
+        let (callback, site) = (Rc::new(callback), Location::caller());
         let handler = move |request: Request, context: RequestContext| {
             let (slot, callback) = (Rc::new(PendingReply::default()), Rc::clone(&callback));
             let replier = Replier(Rc::clone(&slot));
             let service = context.service.clone();
             context.handle.next_tick(move |cx| {
-                caught(&service, "the callback of an HTTP request", || callback(request, replier, cx));
+                let handle = cx.handle();
+                let call = || handle.attribute(site, || callback(request, replier, cx));
+                caught(&service, "the callback of an HTTP request", call);
             });
             poll_fn(move |cx| slot.poll(cx.waker()))
         };
@@ -255,8 +266,11 @@ impl Server {
     /// Asks `check` about each request before its body is read, whatever its path is, also if there is no route for it. Checks are
     /// asked in the order in which they were added; the first problem is the answer, and one that panics refuses with status 500. Without
     /// any, every request is answered.
+    #[track_caller]
     pub fn check(&self, check: impl Fn(&Parts, Remote) -> Result<(), Problem> + 'static) {
-        Rc::make_mut(&mut self.0.checks.borrow_mut()).push(Rc::new(check));
+        let (handle, site) = (self.0.handle.clone(), Location::caller());
+        let check: Check = Rc::new(move |head, remote| handle.attribute(site, || check(head, remote)));
+        Rc::make_mut(&mut self.0.checks.borrow_mut()).push(check);
     }
 
     /// Listens there, too, and returns where that is: with port 0, the port that the system chose. While it listens, the event loop

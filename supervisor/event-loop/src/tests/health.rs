@@ -49,6 +49,40 @@ fn the_watchdog_names_a_callback_while_it_still_blocks_the_loop() {
     assert_eq!(event_loop.metrics().blocked, 1);
 }
 
+/// A library's callback that calls what its user has registered, which calls another library.
+#[test]
+fn the_watchdog_and_the_metrics_name_whose_part_of_a_callback_it_is() {
+    fn elsewhere() -> &'static std::panic::Location<'static> {
+        std::panic::Location::caller()
+    }
+    let mut event_loop = EventLoop::new().unwrap();
+    let (report, reports) = mpsc::channel();
+    let report = move |blocked: &Blocked| report.send(*blocked).unwrap();
+    let _watchdog = event_loop.watchdog(milliseconds(20), report).unwrap();
+    let (user, inner) = (std::panic::Location::caller(), elsewhere());
+    let (handle, named) = (event_loop.handle().clone(), Rc::new(std::cell::RefCell::new(Vec::new())));
+    let names = Rc::clone(&named);
+    let line = line!() + 1;
+    event_loop.set_immediate(move |_| {
+        let next = || names.borrow_mut().extend(reports.recv_timeout(Duration::from_secs(30)).ok());
+        handle.attribute(user, || {
+            handle.attribute(inner, || {
+                next();
+                burn(milliseconds(300));
+            });
+            next();
+        });
+        let part = || handle.attribute(user, || panic!("the user's"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).is_err());
+        next();
+    });
+    event_loop.run().unwrap();
+    let lines: Vec<u32> = named.borrow().iter().map(|blocked| blocked.site.line()).collect();
+    assert_eq!(lines, [inner.line(), user.line(), line]);
+    let slowest = event_loop.metrics().slowest_callback.expect("it took some time");
+    assert_eq!((slowest.site, slowest.phase), (inner, Phase::Check), "without the others it is the slowest");
+}
+
 #[test]
 fn the_watchdog_does_not_blame_a_loop_that_waits() {
     let mut event_loop = EventLoop::new().unwrap();
