@@ -1,7 +1,9 @@
 //! Tasks are called, and what comes of it has its status.
 
+use offload_protocol::codec;
+use offload_protocol::messages::ToWorker;
 use serde_json::json;
-use tests::harness::until;
+use tests::harness::{private_folder, until, workspace};
 use tests::http::HttpDaemon;
 
 #[test]
@@ -180,24 +182,62 @@ fn a_key_gives_the_same_job_and_another_input_is_a_conflict() {
 }
 
 #[test]
-fn metadata_and_the_trace_reach_the_task_and_labels_find_the_job() {
+fn a_worker_is_given_the_metadata_and_the_trace() {
+    let (folder, header) = (private_folder(), "output = header");
+    let example = std::fs::read_to_string(workspace().join("examples/worker.py")).expect("it is there");
+    assert!(example.contains("output = run(payload)"), "the example has changed");
+    let file = folder.path().join("worker.py");
+    std::fs::write(&file, example.replace("output = run(payload)", header)).expect("our own folder");
+    let http = HttpDaemon::start(&["--workers", "1", "--worker", &format!("python3 {}", file.display())]);
+    let given = |fields: &[(&str, &str)]| {
+        let answer = http.call("reverse", fields, "x");
+        assert_eq!((answer.status, answer.field("traceparent")), (200, fields.first().map(|field| field.1)));
+        let Ok(ToWorker::Run { metadata, .. }) = codec::decode(&answer.body) else { panic!("{answer:?}") };
+        metadata.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+    };
+    let fields = [
+        ("traceparent", TRACE),
+        ("tracestate", "vendor=7"),
+        ("Offload-Meta-Tenant", "blue"),
+        ("Offload-Meta-Album", "summer 2026"),
+        ("Offload-Label", "nightly"),
+        ("X-Other", "not for the worker"),
+    ];
+    let mut of_all = given(&fields);
+    of_all.sort();
+    let trace = format!("traceparent={TRACE}");
+    assert_eq!(of_all, ["album=summer 2026", "tenant=blue", &trace, "tracestate=vendor=7"]);
+    assert_eq!(given(&[]), [""; 0], "nothing is left of the job before");
+}
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+#[test]
+fn the_trace_comes_back_the_metadata_are_in_the_result_and_labels_find_the_job() {
     let http = HttpDaemon::start(&["--workers", "1"]);
-    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let fields =
-        [("traceparent", trace), ("Offload-Meta-Tenant", "blue"), ("Offload-Label", "nightly, batch=7")];
+    let fields = [
+        ("traceparent", TRACE),
+        ("Offload-Meta-Tenant", "blue"),
+        ("Offload-Label", "nightly, batch=7"),
+        ("Prefer", "respond-async"),
+    ];
     for (task, status) in [("echo", 200), ("nobody", 404)] {
         let answer = http.call(task, &fields[..1], "x");
-        assert_eq!((answer.status, answer.field("traceparent")), (status, Some(trace)), "{task}");
+        assert_eq!((answer.status, answer.field("traceparent")), (status, Some(TRACE)), "{task}");
     }
     let answer = http.call("echo", &fields, "x");
-    assert_eq!(answer.field("traceparent"), Some(trace));
+    assert_eq!((answer.status, answer.field("traceparent")), (202, Some(TRACE)));
     let job = answer.field("offload-job").expect("an id").to_owned();
-    let found = http.daemon.run(&["jobs", "--label", "batch=7", "--json"]).ok();
-    assert!(found.text().contains(&job), "{found:?}");
-    let rows = http.ask("GET", "/v1/jobs?label=nightly", &[], b"").json();
-    assert_eq!(rows["rows"][0]["job"], job.as_str());
-    let result = http.daemon.run(&["result", &job, "--json"]);
-    assert!(result.text().contains("blue") || result.code != 0, "{result:?}");
+    for label in ["batch=7", "nightly"] {
+        let found = http.daemon.run(&["jobs", "--label", label, "--json"]).ok().json();
+        assert_eq!((found.as_array().map(Vec::len), &found[0]["job"]), (Some(1), &json!(job)), "{found}");
+        let path = format!("/v1/jobs?label={}", label.replace('=', "%3D"));
+        let rows = http.ask("GET", &path, &[], b"").json()["rows"].clone();
+        assert_eq!((rows.as_array().map(Vec::len), &rows[0]["job"]), (Some(1), &json!(job)), "{rows}");
+        assert_eq!(rows[0]["labels"], json!(["nightly", "batch=7"]));
+    }
+    let result = http.daemon.run(&["wait", &job, "--json"]).ok().json();
+    assert_eq!(result["metadata"], json!({"tenant": "blue", "traceparent": TRACE}), "{result}");
 }
 
 #[test]
