@@ -1,5 +1,8 @@
 //! Routes that are written in the configuration.
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tests::harness::{Daemon, private_folder, run_offload, until};
@@ -233,4 +236,63 @@ fn a_stream_through_a_route_is_what_its_task_says_that_it_is() {
         (answer.text().as_str(), answer.field("content-type")),
         ("1\n2\n3\n", Some("text/plain; charset=utf-8"))
     );
+}
+
+/// Programs that append each input to a file, in the order in which they run. The first waits for somebody at its gate.
+const IN_ORDER: &str = r#"
+import json, os
+folder = os.path.dirname(__file__)
+jobs, answers = open(3), open(4, 'w', buffering=1)
+answers.write('{"hello": {"tasks": [{"name": "note"}]}}\n')
+for line in jobs:
+    job = json.loads(line)
+    if job['input'] == 'gate':
+        open(folder + '/gate').readline()
+    with open(folder + '/order', 'a') as order:
+        order.write(job['input'] + ' ')
+    answers.write(json.dumps({'job': job['job'], 'output': None}) + '\n')
+"#;
+
+#[test]
+fn jobs_of_a_route_with_a_higher_priority_overtake_those_that_wait() {
+    let folder = private_folder();
+    let place = |name: &str| folder.path().join(name);
+    let route = |name: &str, priority: &str| {
+        format!("[[route]]\nmethod = 'POST'\npath = '/{name}'\ntask = 'note'\nmode = 'async'\n{priority}\n")
+    };
+    let routes = [("low", "priority = -3"), ("plain", ""), ("high", "priority = 7")];
+    let text: String = routes.iter().map(|(name, priority)| route(name, priority)).collect();
+    std::fs::write(place("offload.toml"), text).unwrap();
+    std::fs::write(place("program.py"), IN_ORDER).unwrap();
+    mknodat(CWD, place("gate"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("our own folder");
+    // Open at both ends, so that nobody waits for the other end.
+    let mut gate = File::options().read(true).write(true).open(place("gate")).expect("our own");
+    let (configuration, program) =
+        (place("offload.toml").display().to_string(), format!("python3 {}", place("program.py").display()));
+    let http = HttpDaemon::start(&["--config", &configuration, "--workers", "1", "--worker-jsonl", &program]);
+    let submit = |path: &str, note: &str| {
+        let fields = [("Content-Type", "application/json"), ("Offload-Priority", "0")];
+        let answer = http.ask("POST", path, &fields, format!("\"{note}\"").as_bytes());
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.field("location").expect("where it is").to_owned()
+    };
+    submit("/plain", "gate");
+    http.daemon.worker_running("note");
+    let notes = [
+        ("/low", "low1"),
+        ("/plain", "plain1"),
+        ("/high", "high1"),
+        ("/low", "low2"),
+        ("/plain", "plain2"),
+        ("/high", "high2"),
+    ];
+    let places: Vec<String> = notes.iter().map(|(path, note)| submit(path, note)).collect();
+    assert_eq!(http.daemon.status()["jobs"]["queued"], notes.len());
+    gate.write_all(b"\n").expect("a pipe takes a line");
+    for place in places {
+        let job = http.ask("GET", &format!("{place}?wait=60"), &[], b"").json();
+        assert_eq!(job["state"], "ok", "{job}");
+    }
+    let order = std::fs::read_to_string(place("order")).expect("the program has written it");
+    assert_eq!(order.trim(), "gate high1 high2 plain1 plain2 low1 low2");
 }
