@@ -1,27 +1,34 @@
 //! Sockets that somebody else has opened for the supervisor.
 
+use serde_json::Value;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tests::harness::{Ran, command, private_folder, run};
 
-/// Opens a listening socket at the address or path that is its first argument as descriptor 3, sets the variables that follow (`OWN` stands
-/// for its own process ID), and becomes the program behind `--`.
+/// Opens listening sockets as the descriptors from 3 on, at the addresses or paths in its first argument (separated by commas), sets
+/// the variables that follow (`OWN` stands for its own process ID), and becomes the program behind `--`.
 const SERVICE_MANAGER: &str = r#"
-import os, socket, sys
-address, rest = sys.argv[1], sys.argv[2:]
+import fcntl, os, socket, sys
+addresses, rest = sys.argv[1].split(","), sys.argv[2:]
 variables, program = rest[:rest.index("--")], rest[rest.index("--") + 1:]
-if address.startswith("/"):
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    os.chmod(address, 0o666)
-    listener.listen()
-else:
-    listener = socket.create_server((address, 0))
-os.dup2(listener.fileno(), 3)
-os.set_inheritable(3, True)  # which dup2 leaves alone if it is number 3 already
+listeners = []
+for address in addresses:
+    if address.startswith("/"):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address)
+        os.chmod(address, 0o666)
+        listener.listen()
+    else:
+        listener = socket.create_server((address, 0))
+    # Out of the way of the numbers that they are to have.
+    listeners.append(fcntl.fcntl(listener, fcntl.F_DUPFD, 100))
+for number, listener in enumerate(listeners, 3):
+    os.dup2(listener, number)
+os.closerange(3 + len(listeners), 200)
 for variable in variables:
     name, value = variable.split("=")
     os.environ[name] = value.replace("OWN", str(os.getpid()))
@@ -38,6 +45,17 @@ fn service(address: &str, variables: &[&str], arguments: &[&str]) -> Command {
 
 /// A supervisor that ends with the test, also with one that fails.
 struct Running(Child);
+
+impl Running {
+    /// It, and what it says when it is ready. Its own socket is in this folder.
+    fn start(mut service: Command, folder: &Path) -> (Running, Value) {
+        service.arg("--socket").arg(folder.join("o.sock")).stdout(Stdio::piped());
+        let mut running = Running(service.spawn().expect("python3"));
+        let mut lines = BufReader::new(running.0.stdout.take().expect("piped")).lines();
+        let ready = lines.next().expect("it is ready").expect("a line");
+        (running, serde_json::from_str(&ready).expect("a document"))
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -77,17 +95,47 @@ fn a_socket_that_was_passed_is_answered_at() {
         ("0.0.0.0", PASSED, &["--http-public"]),
     ] {
         let folder = private_folder();
-        let mut service = service(address, variables, arguments);
-        service.arg("--socket").arg(folder.path().join("o.sock")).stdout(Stdio::piped());
-        let mut running = Running(service.spawn().expect("python3"));
-        let mut lines = BufReader::new(running.0.stdout.take().expect("piped")).lines();
-        let ready = lines.next().expect("it is ready").expect("a line");
-        let ready: serde_json::Value = serde_json::from_str(&ready).expect("a document");
-        let port =
-            ready["http"].as_str().and_then(|it| it.rsplit(':').next()).expect("an address").to_owned();
-        let url = format!("http://127.0.0.1:{port}/healthz");
-        let mut curl = Command::new("curl");
-        assert_eq!(run(curl.args(["-sS", "--max-time", "60", &url]), b"").ok().text().trim(), "ok");
+        let (_running, ready) = Running::start(service(address, variables, arguments), folder.path());
+        let port = ready["http"].as_str().and_then(|it| it.rsplit(':').next()).expect("an address");
+        assert_eq!(curl(&[&format!("http://127.0.0.1:{port}/healthz")]), "ok\n");
+    }
+}
+
+/// What is answered.
+fn curl(arguments: &[&str]) -> String {
+    run(Command::new("curl").args(["-sS", "--max-time", "60"]).args(arguments), b"").ok().text()
+}
+
+#[test]
+fn of_several_sockets_that_were_passed_each_is_answered_at() {
+    let both = &["LISTEN_PID=OWN", "LISTEN_FDS=2"][..];
+    for (variables, arguments, is_tcp_first) in [
+        (both, &[][..], true),
+        (both, &[], false),
+        (&[], &["--http", "fd:3", "--http", "fd:4"], true),
+        (&[], &["--http", "fd:4", "--http", "fd:3"], false),
+    ] {
+        let folder = private_folder();
+        let path = folder.path().join("http.sock").display().to_string();
+        // In the order in which the supervisor is to take them.
+        let mut addresses = if is_tcp_first { ["127.0.0.1", &path] } else { [&path, "127.0.0.1"] };
+        let is_tcp = |address: &str| address.starts_with("127.0.0.1");
+        if arguments.contains(&"fd:4") && !is_tcp_first {
+            addresses.reverse();
+        }
+        let (_running, ready) =
+            Running::start(service(&addresses.join(","), variables, arguments), folder.path());
+        let told: Vec<&str> =
+            ready["http_addresses"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        assert_eq!((told.len(), is_tcp(told[0])), (2, is_tcp_first), "{ready}");
+        let (tcp, unix) = if is_tcp_first { (told[0], told[1]) } else { (told[1], told[0]) };
+        assert_eq!(unix, format!("unix:{path}"));
+        let token = std::fs::read_to_string(ready["http_token_file"].as_str().expect("it has one")).unwrap();
+        let token = format!("Authorization: Bearer {}", token.trim());
+        let count = |arguments: &[&str]| curl(&[arguments, &["-d", "10"]].concat());
+        let primes = r#"{"count":4,"largest":7}"#;
+        assert_eq!(count(&["-H", &token, &format!("http://{tcp}/v1/tasks/primes")]), primes);
+        assert_eq!(count(&["--unix-socket", &path, "http://here/v1/tasks/primes"]), primes);
     }
 }
 
@@ -99,12 +147,8 @@ fn another_user_shows_the_token_also_over_a_unix_socket_that_lets_everybody_in()
     let (folder, open) = (private_folder(), tempfile::tempdir().expect("a folder"));
     std::fs::set_permissions(open.path(), Permissions::from_mode(0o755)).expect("our own");
     let path = open.path().join("http.sock");
-    let mut service = service(path.to_str().expect("ours"), PASSED, &[]);
-    service.arg("--socket").arg(folder.path().join("o.sock")).stdout(Stdio::piped());
-    let mut running = Running(service.spawn().expect("python3"));
-    let mut lines = BufReader::new(running.0.stdout.take().expect("piped")).lines();
-    let ready = lines.next().expect("it is ready").expect("a line");
-    let ready: serde_json::Value = serde_json::from_str(&ready).expect("a document");
+    let service = service(path.to_str().expect("ours"), PASSED, &[]);
+    let (_running, ready) = Running::start(service, folder.path());
     let token_file = ready["http_token_file"].as_str().expect("there is a token");
     let token = std::fs::read_to_string(token_file).expect("our own file");
     let status = |user: u32, arguments: &[&str]| {
