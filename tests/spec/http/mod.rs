@@ -16,6 +16,7 @@ mod going_away;
 mod guesses;
 mod half_closed;
 mod inherited;
+mod job_events;
 mod jobs;
 mod metrics;
 mod openapi;
