@@ -194,11 +194,13 @@ fn parameters(others: &[&str]) -> Value {
 }
 
 fn call_responses(content: &Value) -> Value {
-    let reference = |name: &str| json!({ "$ref": format!("#/components/headers/{name}") });
+    let header = |name: &str| json!({ "$ref": format!("#/components/headers/{name}") });
+    let link = |name: &str| json!({ "$ref": format!("#/components/links/{name}") });
     responses(json!({
         "200": {
             "description": "The output",
-            "headers": {"Offload-Job": reference("Offload-Job"), "Server-Timing": reference("Server-Timing")},
+            "headers": {"Offload-Job": header("Offload-Job"), "Server-Timing": header("Server-Timing")},
+            "links": {"job": link("job"), "events": link("events")},
             "content": content,
         },
         "202": {"$ref": "#/components/responses/Accepted"},
@@ -366,6 +368,38 @@ mod tests {
         for reference in references {
             let pointer = reference.strip_prefix('#').expect("a part of this document");
             assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    /// Each operation, by its id.
+    fn operations(document: &Value) -> BTreeMap<&str, &Value> {
+        let paths = document["paths"].as_object().expect("paths").values();
+        let all = paths.flat_map(|path| path.as_object().expect("operations").values());
+        all.map(|operation| (operation["operationId"].as_str().expect("its id"), operation)).collect()
+    }
+
+    #[test]
+    fn the_answers_to_a_call_link_to_what_can_be_asked_of_its_job() {
+        let document = describe(&[task("a", MediaType::JSON, "1", "")]);
+        let operations = operations(&document);
+        let linked = |links: &Value| -> Vec<String> {
+            let names = links.as_object().expect("links").iter().map(|(name, link)| {
+                assert_eq!(link["$ref"], format!("#/components/links/{name}"));
+                let link = &document["components"]["links"][name];
+                let operation = link["operationId"].as_str().expect("an operation");
+                assert_eq!(operations[operation]["parameters"][0]["$ref"], "#/components/parameters/id");
+                assert_eq!(link["parameters"], json!({"id": "$response.header.Offload-Job"}));
+                operation.to_owned()
+            });
+            names.collect()
+        };
+        let accepted = &document["components"]["responses"]["Accepted"];
+        assert_eq!(linked(&accepted["links"]), ["show_job", "job_events", "job_output", "cancel_job"]);
+        for operation in ["call_task", "call_task_a"] {
+            let responses = &operations[operation]["responses"];
+            assert_eq!(responses["202"]["$ref"], "#/components/responses/Accepted");
+            assert_eq!(linked(&responses["200"]["links"]), ["show_job", "job_events"], "{operation}");
+            assert!(responses["200"]["headers"]["Offload-Job"].is_object());
         }
     }
 
