@@ -228,8 +228,8 @@
 //! H = 16        P = 2         Part          job                       attempt       payload
 //! ```
 //!
-//! A client that asked for a stream gets the parts as they come; for all others the supervisor puts them together to one output,
-//! which has to be within the longest payload. A client that reads slowly makes the task wait, and nothing else. As soon as such a
+//! A client that asked for a stream gets the parts as they come, and if many wait for it, some of them joined to one; for all
+//! others the supervisor puts them together to one output, which has to be within the longest payload. A client that reads slowly makes the task wait, and nothing else. As soon as such a
 //! client has been sent a part, the job is never run again, also if its task is idempotent. If the job fails, the client keeps the
 //! parts that it has, and its own message Finished says how the job ended and how many bytes they are together.
 //!

@@ -61,6 +61,7 @@ mod parts;
 mod pauses;
 mod printed;
 mod processes;
+mod reading;
 mod records;
 mod segments;
 mod silent_starts;

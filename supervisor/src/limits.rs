@@ -4,7 +4,7 @@
 
 pub use offload_core::limits::PRIORITY_MAX;
 use offload_core::limits::{DEAD_BYTES_MAX, KEPT_BYTES_MAX_DEFAULT, QUEUED_BYTES_MAX_DEFAULT};
-use offload_protocol::limits::{PART_MAX, PAYLOAD_MAX_DEFAULT, READ_CHUNK};
+use offload_protocol::limits::{PART_MAX, PAYLOAD_MAX_DEFAULT, PREFIX_BYTES, READ_CHUNK};
 use std::time::Duration;
 
 /// Most jobs that one [`PoolHandle`](crate::PoolHandle) and its clones have under way, unless it is told otherwise.
@@ -171,17 +171,30 @@ pub(crate) const DESCRIPTORS_SEEN: usize = 2;
 pub const REQUESTS_PER_TURN: usize = 64;
 
 /// When this time is used up, no further client is read in this turn of the event loop. The same limit applies to
-/// writing.
+/// writing to clients, to writing to workers, and to copies out of the segments of all workers.
 pub(crate) const TIME_PER_TURN: Duration = Duration::from_millis(1);
 
 /// Maximum number of bytes that one flush writes to one worker or client (1 MiB), so that a large payload does not hold
 /// up the event loop.
 pub const FLUSH_MAX: usize = 1 << 20;
 
-/// Maximum number of bytes that are copied out of the segments of one worker in one turn of the event loop (1 MiB), however
-/// many outputs that is. An output whose time limit is due is copied as a whole. What is copied into a segment counts as
-/// written, see [`FLUSH_MAX`].
-pub const COPY_MAX: usize = 1 << 20;
+/// Maximum number of messages of all workers together that are taken in one turn of the event loop. Each costs the core some
+/// microseconds.
+pub const MESSAGES_PER_TURN: usize = 256;
+
+/// Maximum number of messages of one worker that are taken before the next one has its turn.
+pub const MESSAGES_AT_A_TIME: usize = 64;
+
+/// Maximum number of bytes that are read from the sockets of all workers, and copied out of their segments, in one turn of
+/// the event loop (1 MiB); one read more may be made. An output whose time limit is due is copied as a whole. What is copied
+/// into a segment counts as written, see [`FLUSH_MAX`].
+pub const BYTES_PER_TURN: usize = 1 << 20;
+
+/// The same of one worker, before the next one has its turn (256 KiB).
+pub const BYTES_AT_A_TIME: usize = 256 << 10;
+
+/// A read counts as so many bytes at least (4 KiB).
+pub(crate) const READ_BYTES_MIN: usize = 4 << 10;
 
 /// Number of bytes that are copied out of a segment at once (64 KiB). Fresh memory is cleared for so many, right before.
 pub(crate) const COPY_PIECE: usize = 64 << 10;
@@ -216,13 +229,13 @@ pub(crate) const MEASURED_AT_A_TIME: usize = 32;
 /// Of how many processes that a worker has started the memory is counted, the children of how many threads are looked for.
 pub(crate) const DESCENDANTS_MAX: usize = 32;
 
-/// Maximum number of reads from one worker's socket at a time when everything is wanted that it has sent: together they take
-/// more than the kernel usually buffers for one socket. Copies out of a segment are no reads.
-pub(crate) const LAST_READS: usize = 16;
-
 /// A worker that has ended is read from in this many turns, until there is nothing more. There always is if a process that
-/// has inherited its socket goes on writing.
-pub(crate) const LAST_TURNS: u32 = 64;
+/// has inherited its socket goes on writing. Together they take more than the kernel usually buffers for one socket, also if
+/// all of it is the shortest messages.
+pub(crate) const LAST_TURNS: u32 = 128;
+
+/// What the kernel usually buffers for one socket, in bytes.
+const SOCKET_BUFFER_USUAL: usize = 208 << 10;
 
 /// When the kernel cannot take a message now, although the socket has room, it is tried again after this time.
 pub(crate) const SEND_PAUSE: Duration = Duration::from_millis(10);
@@ -299,6 +312,10 @@ pub const CONNECTION_BACKLOG_MAX: usize = 1 << 20;
 
 /// A client that reads streams is sent no further part while more bytes than this (128 KiB) wait to be written to it.
 pub const STREAM_AHEAD_MAX: usize = 128 << 10;
+
+/// While so many parts of a stream wait for its reader, further ones are joined: a part of one byte takes a hundred times as
+/// much memory while it is apart.
+pub const PARTS_APART_MAX: usize = 64;
 
 /// A client that has not sent a valid hello after this time is disconnected.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -498,6 +515,12 @@ const _: () =
     assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
 const _: () =
     assert!(SEND_REFUSED_MAX.as_nanos() < WORKER_STALL_TIMEOUT.as_nanos(), "a worker is not blamed for it");
+const _: () = assert!(MESSAGES_AT_A_TIME <= MESSAGES_PER_TURN && BYTES_AT_A_TIME <= BYTES_PER_TURN);
+const _: () = assert!(READ_CHUNK <= BYTES_AT_A_TIME);
+const _: () = assert!(
+    LAST_TURNS as usize * MESSAGES_PER_TURN * (PREFIX_BYTES + 1) > SOCKET_BUFFER_USUAL + READ_CHUNK,
+    "all that a worker sent before it ended is read"
+);
 const _: () = assert!(CAPTURE_CHUNK <= WORKER_BYTES_PER_SECOND);
 const _: () =
     assert!(LATE_MIN.as_nanos() < GAP_MIN.as_nanos() && CATCH_UP_MAX.as_nanos() < CATCH_UP_IN_ALL.as_nanos());

@@ -11,7 +11,7 @@
 #[cfg(test)]
 pub(crate) mod refusals;
 
-use crate::limits::{DESCRIPTORS_SEEN, FLUSH_MAX, SEND_REFUSED_MAX};
+use crate::limits::{COPY_PIECE, DESCRIPTORS_SEEN, FLUSH_MAX, SEND_REFUSED_MAX, TIME_PER_TURN};
 use crate::sys::SharedMapping;
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
@@ -39,6 +39,7 @@ pub(crate) struct Wire {
     decoder: FrameDecoder,
     outbox: Outbox,
     written: u64,
+    received: u64,
     /// Descriptors that were not sent yet, each with the count of written bytes at which its frame begins.
     attached: VecDeque<(u64, Attached)>,
     /// Copies that were not completed yet, each with the count of written bytes at which its frame begins.
@@ -124,6 +125,7 @@ impl Wire {
             decoder,
             outbox: Outbox::new(),
             written: 0,
+            received: 0,
             attached: VecDeque::new(),
             copies: VecDeque::new(),
             refused_since: None,
@@ -192,6 +194,7 @@ impl Wire {
             Ok(0) => Ok(Arrived::End),
             Ok(count) => {
                 self.decoder.filled(count);
+                self.received += count as u64;
                 Ok(Arrived::Bytes)
             }
             Err(Errno::WOULDBLOCK) => Ok(Arrived::Nothing),
@@ -244,7 +247,7 @@ impl Wire {
         self.outbox.len()
     }
 
-    /// Bytes of memory that unsent messages take. A payload counts in full until its last byte is written.
+    /// Bytes of memory that unsent messages take; a payload in full until its last byte is written.
     pub(crate) fn held(&self) -> usize {
         self.outbox.held()
     }
@@ -252,6 +255,11 @@ impl Wire {
     /// Total number of bytes written.
     pub(crate) fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Total number of bytes read.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
     }
 
     /// Drops all unsent bytes.
@@ -277,7 +285,8 @@ impl Wire {
         let mut allowance = FLUSH_MAX;
         while !self.outbox.is_empty() {
             allowance -= self.copy_some(allowance);
-            if allowance == 0 {
+            let next_copy = self.copies.front().map(|(start, _)| *start);
+            if allowance == 0 || next_copy == Some(self.written) {
                 return Ok(Flushed::More);
             }
             match self.send_piece(allowance) {
@@ -310,15 +319,19 @@ impl Wire {
         if is_end { Ok(Flushed::Closed) } else { Err(error) }
     }
 
-    /// Goes on with the copy that has to be complete before the next byte is written. Returns how many bytes were copied.
+    /// Goes on with the copy that has to be complete before the next byte is written, for a limited time: memory that the peer
+    /// has given back costs much more. Returns how many bytes were copied.
     fn copy_some(&mut self, most: usize) -> usize {
-        let mut copied = 0;
+        let (mut copied, began) = (0, Instant::now());
         while copied < most
             && let Some((_, copy)) = self.copies.front_mut().filter(|(start, _)| *start == self.written)
         {
-            copied += copy.copy_some(most - copied);
+            copied += copy.copy_some((most - copied).min(COPY_PIECE));
             if copy.is_done() {
                 self.copies.pop_front();
+            }
+            if began.elapsed() >= TIME_PER_TURN {
+                break;
             }
         }
         copied

@@ -1,12 +1,14 @@
 //! Outputs in parts, from the outside: as they come, or as one answer.
 
 use bytes::Bytes;
+use offload_event_loop::LoopHandle;
 use offload_protocol::messages::{ToClient, ToSupervisor, View};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::client::Client;
+use offload_supervisor::limits::MESSAGES_PER_TURN;
 use offload_supervisor::{ComputePool, EventLoop, Finished, Job, PoolConfig, Program};
 use rustix::process::Signal;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -252,4 +254,53 @@ fn a_program_reads_a_stream_of_its_own_pool() {
     assert_eq!((bytes.len(), finished.report.outcome), (2000, OutcomeCode::WorkerCrashed));
     let (bytes, finished) = read(Job::new("nobody knows this"));
     assert_eq!((bytes.len(), finished.report.outcome), (0, OutcomeCode::UnknownTask));
+}
+
+/// Each worker sends thousands of messages as fast as they are taken. What all of them send in one turn of the loop has a bound, so
+/// others have their turn in between.
+#[test]
+fn however_many_workers_send_however_short_parts_the_loop_takes_a_bounded_number_of_them_in_one_turn() {
+    const WORKERS: usize = 4;
+    let mut event_loop = EventLoop::new().unwrap();
+    let worker = Program::command(vec![program("faultworker").display().to_string()]);
+    let mut config = PoolConfig::with(worker);
+    config.core.workers = WORKERS;
+    let pool = ComputePool::start(config, &event_loop).unwrap();
+    let (read, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    for _ in 0..WORKERS {
+        let (own, read, done) = (pool.clone(), Rc::clone(&read), Rc::clone(&done));
+        event_loop.spawn(async move {
+            let mut stream = own.stream(Job::new("act").input("run:dust=30000"));
+            while let Some(part) = stream.next().await {
+                read.set(read.get() + part.len());
+            }
+            assert_eq!(stream.finished().unwrap().report.receipt.output_bytes, 30_001);
+            done.set(done.get() + 1);
+        });
+    }
+    let most = Rc::new(Cell::new(0));
+    look_each_turn(&event_loop.handle(), Turns { read, done, most: Rc::clone(&most), before: 0 }, WORKERS);
+    event_loop.run().unwrap();
+    // What is read at the end of a turn is taken in the next one.
+    assert!(most.get() <= 2 * MESSAGES_PER_TURN, "{} in one turn", most.get());
+}
+
+struct Turns {
+    read: Rc<Cell<usize>>,
+    done: Rc<Cell<usize>>,
+    most: Rc<Cell<usize>>,
+    before: usize,
+}
+
+/// Notes in each turn of the loop how much was read, until all are done.
+fn look_each_turn(handle: &LoopHandle, mut turns: Turns, all: usize) {
+    let again = handle.clone();
+    handle.set_immediate(move |_| {
+        turns.most.set(turns.most.get().max(turns.read.get() - turns.before));
+        turns.before = turns.read.get();
+        match turns.done.get() == all {
+            true => again.stop(),
+            false => look_each_turn(&again, turns, all),
+        }
+    });
 }

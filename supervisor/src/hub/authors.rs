@@ -169,7 +169,14 @@ impl Hub {
     fn hear_of_starts(&mut self, worker: WorkerId) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
         let may_have_started = load.is_some_and(|load| !load.waiting.is_empty());
-        !may_have_started || (!self.leave_unread(worker) && !self.read_all_from(worker))
+        if !may_have_started {
+            return true;
+        }
+        // A worker gets no more of a turn by printing.
+        let mut share = self.processes.allowance.take_share();
+        let is_all_heard = !self.leave_unread(worker) && !self.read_all_from(worker, &mut share);
+        self.processes.allowance.give_back(share);
+        is_all_heard
     }
 
     fn possible_authors(&self, worker: WorkerId) -> Possible {

@@ -24,8 +24,9 @@
 //! limit.
 
 use super::Hub;
-use crate::limits::{CATCH_UP_IN_ALL, CATCH_UP_MAX, WAIT_PART};
+use crate::limits::{BYTES_PER_TURN, CATCH_UP_IN_ALL, CATCH_UP_MAX, WAIT_PART};
 use crate::pauses::Pause;
+use crate::workers::Allowance;
 use offload_core::event::Event;
 use offload_core::ids::{Mono, WorkerId};
 use offload_event_loop::TimerId;
@@ -171,22 +172,27 @@ impl Hub {
         self.handle_event(Event::Tick);
     }
 
-    /// Passes everything that has arrived from workers and their processes to the core.
+    /// Passes what has arrived from workers and their processes to the core: all of it from those whose time limits are due.
     fn read_all(&mut self) {
         self.take_launcher_events();
         self.report_stops();
+        let now = self.time.now();
         for (worker, has_ended) in self.processes.readable_or_ended() {
             match has_ended {
                 true => self.on_process_end(worker),
-                false => _ = self.read_all_from(worker),
+                false if self.is_due(worker, now) => {
+                    self.read_all_from(worker, &mut Allowance::of_a_turn());
+                }
+                false if self.processes.must_wait() => self.processes.wait_for_turn(worker),
+                false => self.receive_share(worker),
             }
         }
-        // Others go on with their copies in later turns.
-        let now = self.time.now();
-        for worker in self.processes.copying() {
+        self.drain_inbox();
+        // Others go on with what was read in later turns.
+        for worker in self.processes.with_rest() {
             if self.is_due(worker, now) {
-                self.processes.allow_whole_output(worker);
-                self.read_all_from(worker);
+                let whole = self.processes.uncopied(worker).max(BYTES_PER_TURN);
+                self.read_all_from(worker, &mut Allowance::of_bytes(whole));
             }
         }
     }

@@ -32,6 +32,13 @@ impl OutputCharge {
         OutputCharge::None
     }
 
+    /// So many bytes more are charged, of an output that has one receiver.
+    pub(super) fn grow(&mut self, more: u64) {
+        if let OutputCharge::Of(charged) = self {
+            charged.bytes += more;
+        }
+    }
+
     /// The same charge for another receiver: it ends when both are dropped.
     pub(crate) fn share(&mut self) -> OutputCharge {
         let shared = match std::mem::replace(self, OutputCharge::None) {

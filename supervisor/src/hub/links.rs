@@ -1,12 +1,11 @@
 //! Watches the living worker processes on the event loop: their sockets, their output and their ends become events for
 //! the core.
 
-use super::introductions::{AfterIntroduction, take_introduction};
-use super::processes::{EndedProcess, ReadResult, Watchers};
+use super::processes::{EndedProcess, Watchers};
 use super::{Hub, Payload, PendingEvent};
 use crate::end_of_turn::{Watched, Written};
-use crate::limits::{LAST_LINES_BYTES_MAX, LAST_READS, SEND_PAUSE};
-use crate::workers::{CaptureState, OutputStream, Process, SpawnError, escape_line};
+use crate::limits::{LAST_LINES_BYTES_MAX, SEND_PAUSE, TIME_PER_TURN};
+use crate::workers::{Allowance, CaptureState, OutputStream, Process, SpawnError, escape_line};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, WorkerId};
@@ -62,69 +61,8 @@ impl Hub {
         Ok(watched)
     }
 
-    fn on_link(&mut self, worker: WorkerId, readiness: Readiness) {
-        if readiness.is_writable() {
-            self.processes.mark(worker);
-        }
-        if readiness.is_readable() && !self.leave_unread(worker) {
-            self.receive(worker);
-        }
-        self.drain_inbox();
-    }
-
-    /// Reads once. Returns true if there may be more to read.
-    fn receive(&mut self, worker: WorkerId) -> bool {
-        let (inbox, introductions) = (&mut self.inbox, &mut self.introductions);
-        let read =
-            self.processes.receive(worker, &self.handle, &mut |message, payload| match take_introduction(
-                introductions,
-                worker,
-                message,
-                &payload,
-            ) {
-                AfterIntroduction::Event(event) => inbox.extend(event),
-                AfterIntroduction::Other(message) => inbox.extend(event_from(worker, message, payload)),
-            });
-        self.welcome_workers();
-        self.heed_segments(worker);
-        if self.trays.job(worker).is_some() {
-            // Its next job does not come by the socket, so nothing else tells it that its last output was read.
-            self.processes.say_read(worker);
-        }
-        if let ReadResult::Last(event) = read {
-            self.inbox.push_back(self.only_as_the_first_message(event).into());
-            return false;
-        }
-        if self.processes.is_copying(worker) {
-            self.processes.mark(worker);
-        }
-        matches!(read, ReadResult::Messages)
-    }
-
-    /// Only the first message of a worker can be the hello of another version. Later, the same bytes are garbage.
-    fn only_as_the_first_message(&self, event: Event) -> Event {
-        match event {
-            Event::Unfit { worker, message } if self.introductions.has_begun(worker) => {
-                Event::Garbled { worker, message: format!("not a message: {message}") }
-            }
-            other => other,
-        }
-    }
-
-    /// Reads what this worker has sent and the kernel still holds, and passes it to the core. Returns true if there may be
-    /// more to read: [`LAST_READS`] reads were not enough.
-    pub(super) fn read_all_from(&mut self, worker: WorkerId) -> bool {
-        let may_be_more = read_on(|| {
-            // While an output is copied, nothing is read.
-            let is_read = !self.processes.is_copying(worker);
-            (is_read, self.receive(worker))
-        });
-        self.drain_inbox();
-        may_be_more
-    }
-
     pub(super) fn on_process_end(&mut self, worker: WorkerId) {
-        let may_be_more = self.read_all_from(worker);
+        let may_be_more = self.read_all_from(worker, &mut Allowance::of_a_turn());
         if self.processes.is_copying(worker) || (may_be_more && self.processes.may_read_on(worker)) {
             // The end is told again in the next turn, until the last output is complete and everything is read.
             return;
@@ -182,22 +120,25 @@ impl Hub {
         self.handle.unref(timer);
     }
 
-    /// Writes every outbox that is not empty, once.
+    /// Writes every outbox that is not empty, once. When the time of this turn is used up, the others come first in the next one.
     pub(super) fn flush_processes(&mut self) {
-        for worker in self.processes.take_marked() {
+        let began = Instant::now();
+        let mut marked = self.processes.take_marked().into_iter();
+        while let Some(worker) = marked.next() {
             self.flush(worker);
+            if began.elapsed() >= TIME_PER_TURN {
+                break;
+            }
         }
-        self.processes.begin_turn();
+        if self.processes.mark_first(marked) {
+            self.schedule_end_of_turn();
+        }
         if !self.inbox.is_empty() {
             self.drain_inbox();
         }
     }
 
     fn flush(&mut self, worker: WorkerId) {
-        if self.processes.may_copy(worker) && !self.leave_unread(worker) {
-            self.receive(worker);
-            self.schedule_end_of_turn();
-        }
         match self.processes.flush(worker, &self.handle) {
             None | Some(Written::Watching) => {}
             Some(Written::More) => self.schedule_end_of_turn(),
@@ -280,20 +221,6 @@ impl Drop for Hub {
     }
 }
 
-/// Calls `receive` until there is nothing more to read, or [`LAST_READS`] reads were made. `receive` returns whether it was a
-/// read, and whether there may be more. Returns true if there may be more.
-fn read_on(mut receive: impl FnMut() -> (bool, bool)) -> bool {
-    let mut reads = 0;
-    while reads < LAST_READS {
-        let (is_read, may_be_more) = receive();
-        if !may_be_more {
-            return false;
-        }
-        reads += usize::from(is_read);
-    }
-    true
-}
-
 /// The last lines that together have at most `bytes_max` bytes. The very last line is kept in any case.
 fn last_lines_within(mut lines: Vec<String>, bytes_max: usize) -> Vec<String> {
     let mut bytes = 0;
@@ -311,7 +238,7 @@ fn stop_reading(handle: &LoopHandle, watcher: HandleId) {
 }
 
 /// The event that follows from a message. None for those of an introduction, which come here only if they carry a payload.
-fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Option<PendingEvent> {
+pub(super) fn event_from(worker: WorkerId, message: FromWorker<'_>, payload: Bytes) -> Option<PendingEvent> {
     let wants_payload = matches!(
         message,
         FromWorker::Finished { .. }
@@ -411,23 +338,5 @@ mod tests {
         };
         assert!(matches!(event(MESSAGE_MAX), Event::Failed { .. }));
         assert!(matches!(event(MESSAGE_MAX + 1), Event::Violation { .. }));
-    }
-
-    #[test]
-    fn copies_are_no_reads_and_nobody_is_read_from_without_end() {
-        let mut calls = 0;
-        let copies_then_reads = || {
-            calls += 1;
-            (calls > LAST_READS, calls < LAST_READS + 3)
-        };
-        assert!(!read_on(copies_then_reads), "everything is read");
-        assert_eq!(calls, LAST_READS + 3);
-        let mut calls = 0;
-        let always_more = || {
-            calls += 1;
-            (true, true)
-        };
-        assert!(read_on(always_more), "there is more");
-        assert_eq!(calls, LAST_READS);
     }
 }

@@ -9,18 +9,20 @@
 //!   Finish ----> behind the parts in the same queue
 //! ```
 //!
-//! Every part is charged to the job's client until it is taken or dropped. A reader that is dropped has left: what comes for
-//! it is dropped too.
+//! While [`PARTS_APART_MAX`] parts wait for their reader, further ones are joined. Every part is charged to the job's client
+//! until it is taken or dropped. A reader that is dropped has left: what comes for it is dropped too.
 
 use super::holding::OutputCharge;
 use super::live_jobs::{LiveJob, Subscriber};
 use super::{Hub, Payload, RefusedJob};
 use crate::job::{Finished, Job};
-use bytes::Bytes;
+use crate::limits::PARTS_APART_MAX;
+use bytes::{Bytes, BytesMut};
 use offload_core::action::{Accepted, Ended};
 use offload_core::event::Event;
 use offload_core::ids::JobId;
 use offload_event_loop::{Context, LoopHandle};
+use offload_protocol::limits::PART_MAX;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -73,6 +75,23 @@ struct Queue {
 }
 
 impl Queue {
+    /// Puts the part behind the last one that waits, as one with it, if many wait and both are no longer than one may be. So what is kept
+    /// of a stream takes as much memory as it has bytes, however short its parts are.
+    fn join(&mut self, part: &[u8]) -> bool {
+        let is_crowded = self.parts.len() >= PARTS_APART_MAX;
+        let fits = |last: &&mut (Bytes, OutputCharge)| last.0.len() + part.len() <= PART_MAX;
+        let Some((last, held)) = self.parts.back_mut().filter(|_| is_crowded).filter(fits) else {
+            return false;
+        };
+        // Nobody else has it, so it grows where it is.
+        let whole = std::mem::take(last).try_into_mut();
+        let mut joined = whole.unwrap_or_else(|shared| BytesMut::from(&*shared));
+        joined.extend_from_slice(part);
+        *last = joined.freeze();
+        held.grow(part.len() as u64);
+        true
+    }
+
     fn pop(&mut self) -> StreamItem {
         if let Some((part, held)) = self.parts.pop_front() {
             return StreamItem::Part(part, held);
@@ -165,14 +184,22 @@ impl Hub {
     /// Passes a part on to the reader of the stream. If the reader is gone, the part is dropped.
     pub(super) fn pass_on(&mut self, job: JobId, part: Bytes) {
         let Some(account) = self.account_of(job) else { return };
-        let held = self.records.charge_output(&account, part.len() as u64);
+        let bytes = part.len() as u64;
         let parts = self.records.live_mut(job).and_then(LiveJob::parts_mut);
-        let Some(LiveParts::Stream { reader, came, .. }) = parts else { return };
-        *came += part.len() as u64;
-        if let Some(stream) = reader.upgrade() {
+        let reader = match parts {
+            Some(LiveParts::Stream { reader, came, .. }) => {
+                *came += bytes;
+                reader.upgrade()
+            }
+            Some(LiveParts::Collected(_)) | None => None,
+        };
+        let Some(stream) = reader else { return drop(self.records.charge_output(&account, bytes)) };
+        let is_joined = stream.queue.borrow_mut().join(&part);
+        if !is_joined {
+            let held = self.records.charge_output(&account, bytes);
             stream.queue.borrow_mut().parts.push_back((part, held));
-            stream.tell(&self.handle);
         }
+        stream.tell(&self.handle);
     }
 
     /// The account that a job which has not ended is charged to.
@@ -220,5 +247,30 @@ impl Hub {
                 output.bytes.len() as u64
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use offload_protocol::limits::PARTS_CREDIT;
+
+    #[test]
+    fn however_short_the_parts_are_few_of_them_wait_for_their_reader() {
+        let mut queue = Queue::default();
+        let sent: Vec<u8> = (0..PARTS_CREDIT).map(|index| index as u8).collect();
+        for part in sent.chunks(1) {
+            if !queue.join(part) {
+                queue.parts.push_back((Bytes::copy_from_slice(part), OutputCharge::none()));
+            }
+        }
+        let longest_alone = PARTS_CREDIT as usize / PART_MAX;
+        assert!(queue.parts.len() <= PARTS_APART_MAX + longest_alone, "{} parts", queue.parts.len());
+        let mut taken = Vec::new();
+        while let StreamItem::Part(part, _) = queue.pop() {
+            assert!(part.len() <= PART_MAX);
+            taken.extend_from_slice(&part);
+        }
+        assert!(taken == sent);
     }
 }

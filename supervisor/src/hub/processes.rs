@@ -8,21 +8,20 @@
 //! ```
 
 mod endings;
+mod reading;
 mod segments;
 mod silence;
 mod stops;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
-use crate::limits::{LAST_TURNS, PAST_PIDS_MAX};
-use crate::workers::{
-    Captured, Confinement, Descriptor, Flushed, LinkError, OutputStream, Process, Received,
-};
+use crate::limits::PAST_PIDS_MAX;
+use crate::workers::{Allowance, Captured, Confinement, Descriptor, Flushed, OutputStream, Process};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::exit::{Exit, ExitUsage};
 use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, LoopHandle};
-use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::messages::ToWorker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -34,8 +33,10 @@ pub(super) struct WorkerProcesses {
     living: BTreeMap<WorkerId, LivingProcess>,
     /// Workers with unsent bytes.
     to_flush: Vec<WorkerId>,
-    /// Counts the turns of the event loop.
-    turn: u64,
+    /// What may still be taken from workers in this turn of the event loop.
+    pub(super) allowance: Allowance,
+    /// Workers that are read from when it is their turn, each once.
+    waiting: VecDeque<WorkerId>,
     ended_cpu_time: Duration,
     past: PastPids,
 }
@@ -61,8 +62,8 @@ struct LivingProcess {
     is_marked: bool,
     /// Something is to be written a little later.
     is_refused: bool,
-    /// The turn in which its messages were last received.
-    turn: u64,
+    /// It is among those that wait for their turn to be read from.
+    is_waiting: bool,
     /// In how many turns its last messages were read since its end.
     last_turns: u32,
     /// When bytes last went in or out, while some are expected.
@@ -224,6 +225,16 @@ impl WorkerProcesses {
         marked
     }
 
+    /// Puts workers in front of those that are marked. False if there are none.
+    pub(super) fn mark_first(&mut self, workers: impl Iterator<Item = WorkerId>) -> bool {
+        let marked = std::mem::take(&mut self.to_flush);
+        workers.for_each(|worker| self.mark(worker));
+        let is_any = !self.to_flush.is_empty();
+        // One that is here already has its place.
+        self.to_flush.extend(marked);
+        is_any
+    }
+
     /// Writes once, and watches the socket for whatever has to happen next.
     pub(super) fn flush(&mut self, worker: WorkerId, handle: &LoopHandle) -> Option<Written> {
         let written = write_and_watch(self.living.get_mut(&worker)?, handle);
@@ -256,68 +267,8 @@ impl WorkerProcesses {
     }
 }
 
-/// Reading messages from workers.
+/// Reading what workers print.
 impl WorkerProcesses {
-    /// Reads once.
-    pub(super) fn receive(
-        &mut self,
-        worker: WorkerId,
-        handle: &LoopHandle,
-        hear: &mut dyn FnMut(FromWorker<'_>, Bytes),
-    ) -> ReadResult {
-        let is_read = |living: &&mut LivingProcess| living.reading != Reading::Over;
-        let Some(living) = self.living.get_mut(&worker).filter(is_read) else {
-            return ReadResult::Nothing;
-        };
-        living.enter_turn(self.turn);
-        let before = living.process.unsent();
-        let last = match living.process.receive(hear) {
-            Ok(Received::Messages) => {
-                living.progress_at = Instant::now();
-                if living.process.unsent() != before {
-                    self.mark(worker);
-                }
-                return ReadResult::Messages;
-            }
-            Ok(Received::WouldBlock) => return ReadResult::Nothing,
-            Ok(Received::Closed) => Event::Closed { worker },
-            Err(LinkError::Foreign(greeting)) => Event::Unfit { worker, message: greeting.foreign_worker() },
-            Err(error) => Event::Garbled { worker, message: error.to_string() },
-        };
-        living.reading = Reading::Over;
-        // Taking a descriptor out of the epoll set cannot fail.
-        let _ = living.watchers.link.look_for(handle, false, false);
-        ReadResult::Last(last)
-    }
-
-    /// Stops reading from this worker until [`WorkerProcesses::read_again`]. Returns false if it does not exist.
-    pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
-        let Some(living) = self.living.get_mut(&worker) else { return false };
-        if living.reading == Reading::Reads {
-            living.reading = Reading::Waits;
-        }
-        self.mark(worker);
-        true
-    }
-
-    /// Reads from this worker again. Returns false if it does not exist.
-    pub(super) fn read_again(&mut self, worker: WorkerId) -> bool {
-        let Some(living) = self.living.get_mut(&worker) else { return false };
-        if living.reading == Reading::Waits {
-            living.reading = Reading::Reads;
-        }
-        living.progress_at = Instant::now();
-        self.mark(worker);
-        true
-    }
-
-    /// Whether the last messages of a worker that has ended may be read in one turn more.
-    pub(super) fn may_read_on(&mut self, worker: WorkerId) -> bool {
-        let Some(living) = self.living.get_mut(&worker) else { return false };
-        living.last_turns += 1;
-        living.last_turns < LAST_TURNS
-    }
-
     /// Reads what the worker has printed. Also returns the watcher of that stream.
     pub(super) fn capture(&mut self, worker: WorkerId, stream: OutputStream) -> Option<(Captured, HandleId)> {
         let living = self.living.get_mut(&worker)?;
@@ -374,7 +325,7 @@ impl LivingProcess {
             reading: Reading::Reads,
             is_marked: false,
             is_refused: false,
-            turn: 0,
+            is_waiting: false,
             last_turns: 0,
             progress_at: Instant::now(),
             silent_checks: 0,
@@ -407,13 +358,6 @@ impl LivingProcess {
     fn note_send(&mut self) {
         if self.process.unsent() == 0 {
             self.progress_at = Instant::now();
-        }
-    }
-
-    /// In each turn, only so much is copied out of its segments.
-    fn enter_turn(&mut self, turn: u64) {
-        if std::mem::replace(&mut self.turn, turn) != turn {
-            self.process.begin_turn();
         }
     }
 
@@ -489,6 +433,9 @@ mod tests {
         assert!(processes.take_marked().is_empty() && processes.flush(worker, &handle).is_none());
         assert!(processes.terminate(worker, Signal::TERM).is_none() && processes.reap(worker).is_none());
         assert!(!processes.leave_unread(worker) && !processes.read_again(worker));
-        assert!(matches!(processes.receive(worker, &handle, &mut |_, _| ()), ReadResult::Nothing));
+        assert!(matches!(
+            processes.receive(worker, &handle, &mut Allowance::of_a_turn(), &mut |_, _| ()),
+            ReadResult::Nothing
+        ));
     }
 }

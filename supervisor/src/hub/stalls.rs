@@ -15,6 +15,7 @@
 use super::Hub;
 use super::check_schedule::NextCheck;
 use crate::limits::WORKER_STALL_TIMEOUT;
+use crate::workers::Allowance;
 use offload_core::event::Event;
 use offload_core::ids::WorkerId;
 use offload_core::slots::SlotState;
@@ -106,7 +107,7 @@ impl Hub {
         if self.processes.silent_checks(worker) < STALL_CHECKS {
             return false;
         }
-        let _ = self.read_all_from(worker);
+        let _ = self.read_all_from(worker, &mut Allowance::of_a_turn());
         self.processes.is_silent_since(worker, self.checks.last_check_at())
     }
 

@@ -50,6 +50,7 @@ impl Hub {
         if self.records.has_ended_charges() {
             self.drain_inbox();
         }
+        self.read_waiting();
         self.settle();
         if self.core.has_untaken() {
             self.handle_event(Event::EndOfTurn);

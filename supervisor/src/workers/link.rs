@@ -7,6 +7,7 @@
 //! A worker with segments has its large payloads there (`segments.rs`). Whoever uses the link does not see the difference: an
 //! input goes into a segment where there would be a long message, and an output comes out of one.
 
+use super::allowance::Allowance;
 use super::buffers::Buffers;
 use super::segment::Segment;
 use super::segments::{News, OutputPlace, WorkerSegments};
@@ -27,9 +28,12 @@ use std::sync::Arc;
 /// The result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Bytes were read, and all messages that they complete (perhaps none) were passed on. There may be more.
+    /// Bytes were read, and the messages that they complete (perhaps none) were passed on as far as is allowed. There may be
+    /// more.
     Messages,
-    /// There is nothing to read now, or enough was copied out of a segment in this turn.
+    /// Nothing more is allowed. There may be more.
+    Enough,
+    /// There is nothing to read now.
     WouldBlock,
     /// The worker has closed its end, and so has every process that inherited it.
     Closed,
@@ -82,6 +86,8 @@ pub(super) struct Link {
     output_max: usize,
     /// None if the worker cannot use them.
     segments: Option<WorkerSegments>,
+    /// Messages that have been read may be left in the decoder: passing on more was not allowed.
+    has_rest: bool,
 }
 
 impl Link {
@@ -90,7 +96,12 @@ impl Link {
     pub(super) fn new(socket: UnixStream, payload_max: usize) -> io::Result<Link> {
         socket.set_nonblocking(true)?;
         let longest = payload_max.max(OFFER_TEXTS_MAX).max(CHECKPOINT_MAX);
-        Ok(Link { wire: Wire::new(socket, longest), output_max: payload_max, segments: None })
+        Ok(Link {
+            wire: Wire::new(socket, longest),
+            output_max: payload_max,
+            segments: None,
+            has_rest: false,
+        })
     }
 
     pub(super) fn socket(&self) -> Arc<UnixStream> {
@@ -156,25 +167,34 @@ impl Link {
         Ok(self.wire.flush()?)
     }
 
+    /// Goes on with what has been read, or else reads once.
     pub(super) fn receive(
         &mut self,
+        allowance: &mut Allowance,
         sink: &mut dyn FnMut(FromWorker<'_>, Bytes),
     ) -> Result<Received, LinkError> {
+        if allowance.is_used_up() {
+            return Ok(Received::Enough);
+        }
         if let Some(segments) = self.segments.as_mut().filter(|segments| segments.is_copying()) {
-            if !segments.may_copy() {
-                return Ok(Received::WouldBlock);
-            }
-            segments.copy_some();
+            segments.copy_some(allowance);
             if !segments.is_copying() {
-                self.hand_over(sink)?;
+                self.hand_over(allowance, sink)?;
             }
             return Ok(Received::Messages);
         }
-        match self.wire.read() {
+        if self.has_rest {
+            self.hand_over(allowance, sink)?;
+            return Ok(Received::Messages);
+        }
+        let before = self.wire.received();
+        let read = self.wire.read();
+        allowance.spend_read((self.wire.received() - before) as usize);
+        match read {
             // A reset means that the worker died before it read all of our messages. What it had sent was read before.
             Ok(Arrived::End) | Err(Errno::CONNRESET) => Ok(Received::Closed),
             Ok(Arrived::Bytes) => {
-                self.hand_over(sink)?;
+                self.hand_over(allowance, sink)?;
                 Ok(Received::Messages)
             }
             Ok(Arrived::Nothing) => Ok(Received::WouldBlock),
@@ -186,42 +206,57 @@ impl Link {
         self.wire.is_mid_frame()
     }
 
+    /// Whether [`Link::receive`] has something to do although nothing more comes.
+    pub(super) fn has_rest(&self) -> bool {
+        self.has_rest || self.is_copying()
+    }
+
     /// Closes both directions, also for every process that inherited the other end. Closing twice has no effect.
     pub(super) fn close(&mut self) {
         self.wire.close();
     }
 
-    fn hand_over(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<(), LinkError> {
+    /// Passes on what has been read, as far as is allowed.
+    fn hand_over(
+        &mut self,
+        allowance: &mut Allowance,
+        sink: &mut dyn FnMut(FromWorker<'_>, Bytes),
+    ) -> Result<(), LinkError> {
         loop {
-            while let Some(Frame { header, payload }) =
-                self.wire.decoder().next().map_err(LinkError::Frame)?
-            {
-                let message = codec::decode(&header).map_err(|error| refusal(&header, error))?;
-                let (length, max) = (payload.len(), self.output_max);
-                if matches!(message, FromWorker::Finished { .. }) && length > max {
-                    return Err(LinkError::Frame(FrameError::PayloadLength { length, max }));
-                }
-                let (payload, gone) = match &mut self.segments {
-                    None if is_about_segments(&message) => return Err(no_segments()),
-                    None => (owned_payload(payload), None),
-                    Some(segments) => match apply_to_segments(segments, &message, payload, max)? {
-                        AfterSegments::Payload(payload) => (payload, None),
-                        AfterSegments::Answer(payload, gone) => (payload, gone),
-                        AfterSegments::Whole => continue,
-                        AfterSegments::Copying => return Ok(()),
-                    },
-                };
-                sink(message, payload);
-                drop(header);
-                if let Some(segment) = gone {
-                    let told = self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new());
-                    told.expect("it is short");
-                }
-            }
-            // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be
-            // complete already.
-            if self.wire.announced().is_none() {
+            self.has_rest = !allowance.has_messages();
+            if self.has_rest {
                 return Ok(());
+            }
+            let Some(Frame { header, payload }) = self.wire.decoder().next().map_err(LinkError::Frame)?
+            else {
+                // Large outputs are always accepted: asking for the next frame accepts the announced payload, which may be
+                // complete already.
+                if self.wire.announced().is_none() {
+                    return Ok(());
+                }
+                continue;
+            };
+            allowance.spend_message();
+            let message = codec::decode(&header).map_err(|error| refusal(&header, error))?;
+            let (length, max) = (payload.len(), self.output_max);
+            if matches!(message, FromWorker::Finished { .. }) && length > max {
+                return Err(LinkError::Frame(FrameError::PayloadLength { length, max }));
+            }
+            let (payload, gone) = match &mut self.segments {
+                None if is_about_segments(&message) => return Err(no_segments()),
+                None => (owned_payload(payload), None),
+                Some(segments) => match apply_to_segments(segments, &message, payload, max, allowance)? {
+                    AfterSegments::Payload(payload) => (payload, None),
+                    AfterSegments::Answer(payload, gone) => (payload, gone),
+                    AfterSegments::Whole => continue,
+                    AfterSegments::Copying => return Ok(()),
+                },
+            };
+            sink(message, payload);
+            drop(header);
+            if let Some(segment) = gone {
+                let told = self.wire.push(&ToWorker::SegmentGone { segment }, &Bytes::new());
+                told.expect("it is short");
             }
         }
     }
@@ -277,11 +312,9 @@ impl Link {
         self.segments.as_ref().is_some_and(WorkerSegments::owes_answer)
     }
 
-    /// A new turn of the event loop: [`COPY_MAX`](crate::limits::COPY_MAX) bytes more may be copied out of segments.
-    pub(super) fn begin_turn(&mut self) {
-        if let Some(segments) = &mut self.segments {
-            segments.begin_turn();
-        }
+    /// How many bytes are still to be copied of the output that is being copied.
+    pub(super) fn uncopied(&self) -> usize {
+        self.segments.as_ref().map_or(0, WorkerSegments::uncopied)
     }
 
     /// The bytes of segments that the worker may have mapped.
@@ -307,6 +340,7 @@ fn apply_to_segments(
     message: &FromWorker<'_>,
     payload: Cow<'_, [u8]>,
     output_max: usize,
+    allowance: &mut Allowance,
 ) -> Result<AfterSegments, LinkError> {
     let is_empty = payload.is_empty();
     if is_about_segments(message) && !is_empty {
@@ -323,7 +357,7 @@ fn apply_to_segments(
         FromWorker::SegmentLeft { segment } => segments.left(segment).map(|()| AfterSegments::Whole),
         FromWorker::OutputIn { job, segment, offset, length } => {
             segments.begin_output(OutputPlace { job, segment, offset, length }, output_max).map(|()| {
-                segments.copy_some();
+                segments.copy_some(allowance);
                 if segments.is_copying() { AfterSegments::Copying } else { AfterSegments::Whole }
             })
         }
@@ -354,7 +388,7 @@ fn no_segments() -> LinkError {
 mod tests {
     use super::super::wait::wait_for;
     use super::*;
-    use crate::limits::FLUSH_MAX;
+    use crate::limits::{FLUSH_MAX, MESSAGES_AT_A_TIME};
     use offload_protocol::limits::{INLINE_PAYLOAD_MAX, READ_CHUNK};
     use offload_protocol::nouns::{MediaType, TaskDescription, TaskOffer, Usage};
     use rustix::event::PollFlags;
@@ -389,7 +423,7 @@ mod tests {
     /// Job and payload of each message that one read brings.
     fn receive(link: &mut Link) -> (Result<Received, LinkError>, Vec<(u64, Bytes)>) {
         let mut arrived = Vec::new();
-        let received = link.receive(&mut |message, payload| match message {
+        let received = link.receive(&mut Allowance::of_a_turn(), &mut |message, payload| match message {
             FromWorker::Finished { job, .. } => arrived.push((job, payload)),
             other => panic!("{other:?}"),
         });
@@ -411,7 +445,9 @@ mod tests {
         bytes.extend_from_slice(b"example");
         worker.write_all(&[bytes, finished(1, b"four")].concat()).unwrap();
         let mut lengths = Vec::new();
-        assert!(link.receive(&mut |_, payload| lengths.push(payload.len())).is_ok());
+        assert!(
+            link.receive(&mut Allowance::of_a_turn(), &mut |_, payload| lengths.push(payload.len())).is_ok()
+        );
         assert_eq!(lengths, [7, 4]);
         worker.write_all(&finished(2, b"five!")).unwrap();
         let error = receive(&mut link).0.unwrap_err();
@@ -466,6 +502,26 @@ mod tests {
             assert!(reads >= output.len() / READ_CHUNK, "{reads} reads");
             assert_eq!(arrived, [(1, Bytes::from(output))]);
         });
+    }
+
+    #[test]
+    fn of_many_small_messages_no_more_are_taken_at_a_time_than_is_allowed_and_the_rest_comes_next() {
+        let (mut link, mut worker) = link_and_worker();
+        let messages = 2 * MESSAGES_AT_A_TIME as u64 + 1;
+        let bytes: Vec<u8> = (0..messages).flat_map(|job| finished(job, b"1")).collect();
+        worker.write_all(&bytes).unwrap();
+        drop(worker);
+        let (mut arrived, mut turn) = (Vec::new(), Allowance::of_a_turn());
+        for expected in [MESSAGES_AT_A_TIME, 2 * MESSAGES_AT_A_TIME, messages as usize] {
+            let received = link.receive(&mut turn.take_share(), &mut |message, _| match message {
+                FromWorker::Finished { job, .. } => arrived.push(job),
+                other => panic!("{other:?}"),
+            });
+            assert!(matches!(received, Ok(Received::Messages)));
+            assert_eq!((arrived.len(), link.has_rest()), (expected, expected < messages as usize));
+        }
+        assert!(arrived.into_iter().eq(0..messages), "in their order");
+        assert!(matches!(receive(&mut link).0, Ok(Received::Closed)));
     }
 
     #[test]

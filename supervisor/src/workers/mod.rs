@@ -19,7 +19,7 @@
 //! | `program.rs`, `executable.rs` | what is started and in which environment; why a start failed |
 //! | `launcher.rs`, `launch_thread.rs`, `cleanup_thread.rs` | the threads that start processes and that kill them |
 //! | `process.rs` | the child process as a whole |
-//! | `link.rs` | its socket |
+//! | `link.rs`, `allowance.rs` | its socket; how much is read from it at a time |
 //! | `segments.rs`, `segment.rs`, `buffers.rs` | shared memory for its large payloads; where these are copied to |
 //! | `tray.rs` | where its next job can lie while it works |
 //! | `capture.rs`, `escape.rs` | its output |
@@ -32,6 +32,7 @@
 //! | `marks.rs` | how both recognize whose descendant a process is |
 
 mod all_launchers;
+mod allowance;
 mod buffers;
 mod capture;
 mod children;
@@ -57,6 +58,7 @@ mod wait;
 
 pub(crate) use crate::wire::Descriptor;
 pub use crate::wire::Flushed;
+pub use allowance::Allowance;
 pub use buffers::Buffers;
 pub use capture::{CaptureState, Captured, OutputStream};
 pub use confinement::{Confinement, Scheduler};

@@ -14,13 +14,14 @@
 //! can keep it open forever, and a worker that closes it may live on. `waitid` says less too: of a process that is traced, by
 //! one of its descendants for example, it tells only the tracer how it ended.
 
+mod reading;
 mod segments;
 
 use super::capture::{Capture, Captured, OutputStream};
 use super::children::{Known, Start};
 use super::confinement::Confinement;
 use super::executable::{is_pointless, why_not_executed};
-use super::link::{Link, LinkError, Received};
+use super::link::Link;
 use super::origin::Origin;
 use super::program::Program;
 use super::usage::{self, ProcessUsage};
@@ -32,7 +33,7 @@ use bytes::Bytes;
 use offload_core::exit::Exit;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::limits::PAYLOAD_MAX_VARIABLE;
-use offload_protocol::messages::{FromWorker, ToWorker};
+use offload_protocol::messages::ToWorker;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{
@@ -264,20 +265,6 @@ impl Process {
     /// Number of bytes in the outbox.
     pub fn unsent(&self) -> usize {
         self.link.unsent()
-    }
-
-    /// Reads once, at most [`offload_protocol::limits::READ_CHUNK`] bytes, and passes every complete message with its
-    /// payload to `sink`. Whether a message is legal at this point is not checked.
-    ///
-    /// # Errors
-    /// [`LinkError`] if the bytes are not messages, or the socket fails. Do not read again.
-    pub fn receive(&mut self, sink: &mut dyn FnMut(FromWorker<'_>, Bytes)) -> Result<Received, LinkError> {
-        self.link.receive(sink)
-    }
-
-    /// Whether a message has arrived in part. A worker that stops now is stuck or gone.
-    pub fn is_mid_frame(&self) -> bool {
-        self.link.is_mid_frame()
     }
 
     /// Closes the socket for the worker and for every process that inherited it. The outbox is dropped.

@@ -16,11 +16,12 @@
 //! twice in a short time is why a segment is made.
 //!
 //! A worker that has not heard yet that its segment is gone may have put one output into it, and no more than one. However
-//! many outputs a worker announces at a time, no more than [`COPY_MAX`] bytes of them are copied in one turn.
+//! many outputs a worker announces at a time, no more bytes of them are copied in one turn than its [`Allowance`] has.
 
+use super::allowance::Allowance;
 use super::buffers::{Buffer, Buffers};
 use super::segment::{CountedBytes, Segment};
-use crate::limits::{COPY_MAX, COPY_PIECE, SEGMENT_IDLE, SEGMENTS_LEFT_MAX};
+use crate::limits::{COPY_PIECE, SEGMENT_IDLE, SEGMENTS_LEFT_MAX};
 use crate::sys::SharedMapping;
 use bytes::Bytes;
 use offload_protocol::limits::{SEGMENT_PAYLOAD_MIN, SEGMENT_START};
@@ -35,8 +36,6 @@ pub(super) struct WorkerSegments {
     inputs: Direction,
     outputs: Direction,
     arriving: Option<Arriving>,
-    /// How many bytes may still be copied in this turn.
-    copies_left: usize,
     /// The last job whose input was large and went behind its header.
     inline_input: Option<u64>,
     news: News,
@@ -162,7 +161,6 @@ impl WorkerSegments {
             inputs: Direction::default(),
             outputs: Direction::default(),
             arriving: None,
-            copies_left: COPY_MAX,
             inline_input: None,
             news: News::default(),
             kept: Vec::new(),
@@ -398,38 +396,30 @@ impl WorkerSegments {
         }
     }
 
-    /// A new turn of the event loop: [`COPY_MAX`] bytes more may be copied.
-    pub(super) fn begin_turn(&mut self) {
-        self.copies_left = COPY_MAX;
-    }
-
-    /// All of the output that is being copied may be copied in this turn, and nothing after it.
-    pub(super) fn allow_whole_output(&mut self) {
-        if let Some(arriving) = &self.arriving {
-            self.copies_left = arriving.length - arriving.copied;
-        }
-    }
-
-    /// Whether more may be copied in this turn.
-    pub(super) fn may_copy(&self) -> bool {
-        self.copies_left > 0
+    /// How many bytes of the output that is being copied are still to be copied.
+    pub(super) fn uncopied(&self) -> usize {
+        self.arriving.as_ref().map_or(0, |arriving| arriving.length - arriving.copied)
     }
 
     /// Whether an output is being copied. Nothing that came behind it may be looked at.
     pub(super) fn is_copying(&self) -> bool {
-        self.arriving.as_ref().is_some_and(|arriving| arriving.copied < arriving.length)
+        self.uncopied() > 0
     }
 
-    /// Copies as much as may be copied in this turn.
-    pub(super) fn copy_some(&mut self) {
+    /// Copies as much as is allowed.
+    pub(super) fn copy_some(&mut self, allowance: &mut Allowance) {
         let Some(Arriving { mapping, offset, length, buffer, copied, .. }) = &mut self.arriving else {
             return;
         };
-        while *copied < *length && self.copies_left > 0 {
-            let piece = (*length - *copied).min(self.copies_left).min(COPY_PIECE);
+        loop {
+            let piece = allowance.take_bytes((*length - *copied).min(COPY_PIECE));
+            if piece == 0 {
+                return;
+            }
+            let began = Instant::now();
             mapping.read(*offset + *copied, buffer.space(*copied..*copied + piece));
+            allowance.spend_time(began.elapsed());
             *copied += piece;
-            self.copies_left -= piece;
         }
     }
 

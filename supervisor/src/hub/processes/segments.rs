@@ -1,6 +1,6 @@
 //! The segments of the living processes.
 
-use super::{Reading, WorkerProcesses};
+use super::WorkerProcesses;
 use crate::workers::{Buffers, Segment, SegmentNews};
 use offload_core::ids::WorkerId;
 use offload_protocol::messages::SegmentUse;
@@ -70,20 +70,6 @@ impl WorkerProcesses {
         self.living.get(&worker).is_some_and(|living| living.process.is_copying())
     }
 
-    /// A new turn of the event loop: of every worker, [`COPY_MAX`](crate::limits::COPY_MAX) bytes more may be copied out of
-    /// segments.
-    pub(crate) fn begin_turn(&mut self) {
-        self.turn += 1;
-    }
-
-    /// The output of this worker that is being copied may be copied as a whole in this turn.
-    pub(crate) fn allow_whole_output(&mut self, worker: WorkerId) {
-        if let Some(living) = self.living.get_mut(&worker) {
-            living.enter_turn(self.turn);
-            living.process.allow_whole_output();
-        }
-    }
-
     /// Tells a worker that its last output in a segment was read, if it was not told yet.
     pub(crate) fn say_read(&mut self, worker: WorkerId) {
         let is_heard = |living: &&mut super::LivingProcess| !living.is_terminated;
@@ -98,18 +84,5 @@ impl WorkerProcesses {
     /// Whether the worker has to say that it has mapped a segment, or left one.
     pub(crate) fn owes_segment_answer(&self, worker: WorkerId) -> bool {
         self.living.get(&worker).is_some_and(|living| !living.is_terminated && living.process.owes_answer())
-    }
-
-    /// The workers of which an output is being copied.
-    pub(crate) fn copying(&self) -> Vec<WorkerId> {
-        let copies = |(_, living): &(&WorkerId, &super::LivingProcess)| living.process.is_copying();
-        self.living.iter().filter(copies).map(|(worker, _)| *worker).collect()
-    }
-
-    /// Whether the next piece of an output of this worker may be copied now.
-    pub(crate) fn may_copy(&self, worker: WorkerId) -> bool {
-        let may =
-            |living: &super::LivingProcess| living.reading == Reading::Reads && living.process.is_copying();
-        self.living.get(&worker).is_some_and(may)
     }
 }

@@ -40,26 +40,8 @@ impl Process {
         self.link.segments().map_or_else(Vec::new, |segments| segments.take_all())
     }
 
-    /// A new turn of the event loop has begun: [`COPY_MAX`](crate::limits::COPY_MAX) bytes more may be copied out of segments.
-    pub fn begin_turn(&mut self) {
-        self.link.begin_turn();
-    }
-
-    /// The output that is being copied may be copied as a whole in this turn.
-    pub fn allow_whole_output(&mut self) {
-        if let Some(segments) = self.link.segments() {
-            segments.allow_whole_output();
-        }
-    }
-
     /// Whether the worker has to say that it has mapped a segment, or left one. One that runs no job does so at once.
     pub fn owes_answer(&self) -> bool {
         self.link.owes_answer()
-    }
-
-    /// Whether an output is being copied out of a segment, piece by piece: each call of [`Process::receive`] copies what may
-    /// be copied in this turn, and reads nothing.
-    pub fn is_copying(&self) -> bool {
-        self.link.is_copying()
     }
 }

@@ -3,8 +3,9 @@
 mod ignored;
 
 use super::super::capture::CaptureState;
-use super::super::{Buffers, Segment, SegmentBytes};
+use super::super::{Allowance, Buffers, LinkError, Received, Segment, SegmentBytes};
 use super::*;
+use offload_protocol::messages::FromWorker;
 use offload_protocol::nouns::{MediaType, Metadata};
 use rustix::process::test_kill_process;
 use std::collections::BTreeSet;
@@ -52,7 +53,7 @@ fn all_lines(process: &mut Process) -> Vec<String> {
 fn receive(process: &mut Process) -> (Result<Received, LinkError>, Vec<u64>) {
     assert!(wait_for(&process.socket(), PollFlags::IN, DEADLINE), "nothing comes");
     let mut jobs = Vec::new();
-    let received = process.receive(&mut |message, _| match message {
+    let received = process.receive(&mut Allowance::of_a_turn(), &mut |message, _| match message {
         FromWorker::Started { job, .. } => jobs.push(job),
         other => panic!("{other:?}"),
     });
@@ -234,7 +235,7 @@ fn a_grandchild_that_keeps_the_socket_open_cannot_withhold_the_exit() {
     let escaped: i32 = lines(&mut process, 1)[0].parse().unwrap();
     send_cancel(&mut process);
     assert_eq!(exit_of(&mut process), Exit::Code(3));
-    let received = process.receive(&mut |_, _| {});
+    let received = process.receive(&mut Allowance::of_a_turn(), &mut |_, _| {});
     kill_process_group(Pid::from_raw(escaped).unwrap(), Signal::KILL).unwrap();
     assert!(matches!(received, Ok(Received::WouldBlock)), "the grandchild holds the socket: {received:?}");
 }

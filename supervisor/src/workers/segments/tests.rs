@@ -3,7 +3,7 @@
 use super::super::link::{Link, LinkError, Received};
 use super::super::segment::SegmentBytes;
 use super::*;
-use crate::limits::FLUSH_MAX;
+use crate::limits::{BYTES_PER_TURN, FLUSH_MAX};
 use crate::wire::Flushed;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
@@ -108,8 +108,8 @@ impl Scene {
 
     /// As the hub does in each turn.
     fn receive(&mut self, passed_on: &mut Vec<Bytes>) -> Result<bool, LinkError> {
-        self.link.begin_turn();
-        let received = self.link.receive(&mut |_, payload| passed_on.push(payload))?;
+        let received =
+            self.link.receive(&mut Allowance::of_a_turn(), &mut |_, payload| passed_on.push(payload))?;
         Ok(received == Received::Messages || self.link.is_copying())
     }
 
@@ -278,9 +278,9 @@ fn nothing_is_taken_from_behind_an_output_before_that_is_copied_and_its_finished
     }
     scene.worker.write_all(&frames).unwrap();
     let mut passed_on = 0;
-    for (expected, is_copying) in [(0, true), (0, true), (2, false)] {
-        scene.link.begin_turn();
-        assert!(scene.link.receive(&mut |_, _| passed_on += 1).is_ok());
+    // What was read of the socket counts, too.
+    for (expected, is_copying) in [(0, true), (0, true), (0, true), (2, false)] {
+        assert!(scene.link.receive(&mut Allowance::of_a_turn(), &mut |_, _| passed_on += 1).is_ok());
         assert_eq!((passed_on, scene.link.is_copying()), (expected, is_copying));
     }
     for wrong in [failed(7), finished(8), FromWorker::Started { job: 7, attempt: 1 }] {
@@ -385,19 +385,22 @@ fn however_many_outputs_come_at_a_time_no_more_is_copied_in_one_turn() {
     let mut scene = Scene::with_segments(MIB);
     assert_eq!(scene.run(5, &Bytes::from(vec![1; MIB])).len(), 2);
     let mut frames = Vec::new();
-    for message in [output_in(5, IN, 64, MIB), finished(5), output_in(6, OUT, 0, MIB), finished(6)] {
+    const LENGTH: usize = MIB / 4 * 3;
+    for message in [output_in(5, IN, 64, LENGTH), finished(5), output_in(6, OUT, 0, LENGTH), finished(6)] {
         codec::encode(&message, 0, &mut frames).unwrap();
     }
     scene.worker.write_all(&frames).unwrap();
-    scene.link.begin_turn();
-    let mut passed_on = Vec::new();
-    for received in [Received::Messages, Received::WouldBlock] {
-        assert_eq!(scene.link.receive(&mut |_, payload| passed_on.push(payload)).unwrap(), received);
+    let (mut passed_on, mut turn) = (Vec::new(), Allowance::of_a_turn());
+    for received in [Received::Messages, Received::Enough] {
+        assert_eq!(
+            scene.link.receive(&mut turn, &mut |_, payload| passed_on.push(payload)).unwrap(),
+            received
+        );
         assert_eq!((passed_on.len(), scene.link.is_copying()), (1, true));
     }
     scene.receive(&mut passed_on).unwrap();
     assert_eq!((passed_on.len(), scene.link.is_copying()), (2, false));
-    const _: () = assert!(2 * MIB > COPY_MAX && COPY_MAX >= MIB);
+    const _: () = assert!(2 * LENGTH > BYTES_PER_TURN && BYTES_PER_TURN > LENGTH);
 }
 
 #[test]
@@ -409,8 +412,9 @@ fn an_output_whose_time_is_over_is_copied_as_a_whole() {
     scene.worker.write_all(&frames).unwrap();
     let mut passed_on = Vec::new();
     assert!(scene.receive(&mut passed_on).unwrap() && passed_on.is_empty());
-    scene.link.segments().unwrap().allow_whole_output();
-    scene.link.receive(&mut |_, payload| passed_on.push(payload)).unwrap();
+    let mut whole = Allowance::of_bytes(scene.link.uncopied());
+    scene.link.receive(&mut whole, &mut |_, payload| passed_on.push(payload)).unwrap();
+    assert!(whole.is_used_up(), "nothing after it is copied");
     assert_eq!(passed_on, [vec![0; 4 * MIB]]);
 }
 
@@ -454,8 +458,10 @@ fn a_worker_is_told_that_a_segment_is_gone_although_an_output_is_being_copied() 
     scene.worker.set_nonblocking(true).unwrap();
     while !rest.is_empty() {
         rest = &rest[scene.worker.write(rest).unwrap()..];
-        scene.link.begin_turn();
-        while scene.link.receive(&mut |_, _| ()).unwrap() == Received::Messages && !scene.link.is_copying() {}
+        let mut turn = Allowance::of_a_turn();
+        while scene.link.receive(&mut turn, &mut |_, _| ()).unwrap() == Received::Messages
+            && !scene.link.is_copying()
+        {}
     }
     assert!(scene.link.is_copying());
     assert_eq!(scene.hears(), [Heard::Gone(OUT)]);

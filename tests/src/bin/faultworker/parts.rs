@@ -15,6 +15,7 @@ pub(crate) fn send(wire: &mut Wire, fault: &Fault, job: &Job) -> Option<Then> {
     match fault.act.as_str() {
         "parts" => send_some(job, count),
         "endless" => send_for_ever(wire, job),
+        "dust" => send_dust(wire, job, fault.number.unwrap_or(1 << 20)),
         "overdrawn" => overdraw(job),
         act if act.starts_with("parts-") => send_some(job, count),
         _ => return None,
@@ -39,6 +40,24 @@ fn send_for_ever(wire: &mut Wire, job: &Job) {
             0 => return,
             more => credit += more,
         }
+    }
+}
+
+/// Sends `count` parts of one byte each, as fast as they are taken, within the credit. Many frames are written at once.
+fn send_dust(wire: &mut Wire, job: &Job, count: usize) {
+    const AT_ONCE: usize = 1 << 12;
+    let part = wire::part(job.id, job.attempt, b"p");
+    let (mut credit, mut left) = (PARTS_CREDIT as usize, count);
+    while left > 0 {
+        if credit == 0 {
+            match wire.wait_for_credit() {
+                0 => return,
+                more => credit += more as usize,
+            }
+        }
+        let parts = left.min(credit).min(AT_ONCE);
+        wire::send(&part.repeat(parts));
+        (credit, left) = (credit - parts, left - parts);
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `again` | puts another output into the segment after its answer, before the first one was read |
 //! | `late` | goes on writing into both segments after its answer, for ever |
 //! | `truncate` | tries to change their size and seals, punches out what is in them, then answers as ever |
+//! | `holes` | punches out both segments before it says where its output is, so that what is read there are zeros |
 //! | `keep`, `keeptwice`, `keepunknown` | leaves the segment with its input, twice, or one that it does not have |
 //! | `mute` | from now on, never leaves a segment that is gone |
 //! | `die`, `bus`, `dielater` | dies before its answer, of SIGKILL or SIGBUS, or right after it |
@@ -114,6 +115,11 @@ impl Shared {
                 [output_in(job, id, START + act.len() as u64 + 1, length), finished].concat()
             }
             "slice" => wire::finished(job.id, job.attempt, MediaType::OCTET_STREAM, rest),
+            "holes" => {
+                let answer = self.turn(job, rest, finished);
+                self.all().for_each(|segment| punch(&segment.file));
+                answer
+            }
             _ => self.turn(job, rest, finished),
         }
     }
@@ -163,6 +169,12 @@ fn truncate(file: &File) {
     let length = file.metadata().expect("it is a file").len();
     assert!(ftruncate(file, 0).is_err() && ftruncate(file, 2 * length).is_err(), "its size is sealed");
     assert!(fcntl_add_seals(file, SealFlags::WRITE).is_err(), "so are its seals");
+    punch(file);
+}
+
+/// Gives all memory of a segment back. Whoever accesses it next gets new memory for each page, which takes the kernel its time.
+fn punch(file: &File) {
+    let length = file.metadata().expect("it is a file").len();
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, length)
         .expect("nobody forbids it");
 }
