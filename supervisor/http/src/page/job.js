@@ -16,7 +16,8 @@ const follow = (id, tell, signal) => events(jobPath(id, '/events'), (_, job) => 
 
 async function showStory(id) {
   leaveStory();
-  const here = { id, leave: new AbortController(), shown: '' };
+  // A dialog that was closed says so later: that must not end the story that is told next.
+  const here = { id, leave: new AbortController(), shown: '', isOpen: $('story').open };
   story = here;
   $('story-title').textContent = id;
   $('story-output').replaceChildren();
@@ -25,6 +26,7 @@ async function showStory(id) {
     tellStory(here, await json(jobPath(id)));
     if (story !== here) return;
     if (!$('story').open) $('story').showModal();
+    here.isOpen = true;
     $(isLive(here.state) ? 'story-cancel' : 'story-close').focus();
     if (isLive(here.state)) await follow(id, (job) => tellStory(here, job), here.leave.signal);
   } catch (error) {

@@ -216,7 +216,7 @@ $('sign-in').addEventListener('submit', signIn);
 $('sign-out').addEventListener('click', () => signOut());
 $('which').addEventListener('change', refreshJobs);
 $('find').addEventListener('keydown', (event) => { if (event.key === 'Enter' && event.target.value.trim()) showStory(event.target.value.trim()); });
-$('story').addEventListener('close', leaveStory);
+$('story').addEventListener('close', () => story?.isOpen && leaveStory());
 $('story-close').addEventListener('click', () => $('story').close());
 $('story-cancel').addEventListener('click', () => story && cancelJob(story.id));
 $('story-retry').addEventListener('click', () => story && retryDead(story.id));
