@@ -40,7 +40,6 @@ mod callbacks;
 mod check_schedule;
 mod config;
 mod dead;
-mod ended_workers;
 mod ending;
 mod explain;
 mod filter;

@@ -124,7 +124,7 @@ impl Hub {
     pub(super) fn flush_processes(&mut self) {
         let began = Instant::now();
         let mut marked = self.processes.take_marked().into_iter();
-        while let Some(worker) = marked.next() {
+        for worker in marked.by_ref() {
             self.flush(worker);
             if began.elapsed() >= TIME_PER_TURN {
                 break;

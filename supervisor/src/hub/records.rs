@@ -8,8 +8,9 @@
 //!        subscribers join -------------'-- and leave
 //! ```
 
+mod ended_workers;
+
 use super::dead::DeadLetters;
-use super::ended_workers::EndedWorkers;
 use super::finished::{FinishedJobs, Record};
 use super::holding::{EndedCharges, OutputCharge};
 use super::live_jobs::{LiveJob, Subscriber};
@@ -17,6 +18,7 @@ use crate::job::Finished;
 use crate::limits::SUBSCRIBERS_MAX;
 use crate::public_id::{Named, PublicId, PublicIds};
 use bytes::Bytes;
+use ended_workers::EndedWorkers;
 use offload_core::ids::JobId;
 use offload_core::job_table::JobTable;
 use offload_event_loop::{Hold, LoopHandle};
@@ -183,16 +185,6 @@ impl Records {
     /// The dead letters, mutable.
     pub(super) fn dead_mut(&mut self) -> &mut DeadLetters {
         &mut self.dead
-    }
-
-    /// The last workers that have ended.
-    pub(super) fn ended_workers(&self) -> &EndedWorkers {
-        &self.ended_workers
-    }
-
-    /// The same, mutable.
-    pub(super) fn ended_workers_mut(&mut self) -> &mut EndedWorkers {
-        &mut self.ended_workers
     }
 
     /// Charges an output to the client until the returned value and all its clones are dropped.

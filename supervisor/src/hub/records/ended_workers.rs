@@ -1,6 +1,6 @@
 //! The last workers that have ended, in whatever slot: whoever comes later can see what happened.
 
-use super::Hub;
+use super::super::Hub;
 use crate::limits::ENDED_WORKERS_MAX;
 use crate::views::EndedWorker;
 use offload_core::action::Notice;
@@ -26,7 +26,7 @@ impl EndedWorkers {
 
 impl Hub {
     /// Remembers the worker whose end is told here, if one's is.
-    pub(super) fn note_ended_worker(&mut self, notice: &Notice) {
+    pub(crate) fn note_ended_worker(&mut self, notice: &Notice) {
         let Notice::WorkerEnded { worker, slot, program, how, why, job } = notice else { return };
         let ended = EndedWorker {
             number: 0,
@@ -38,12 +38,12 @@ impl Hub {
             why: why.clone(),
             job: job.map(|job| self.name(job)),
         };
-        self.records.ended_workers_mut().add(ended);
+        self.records.ended_workers.add(ended);
     }
 
     /// The newest one first.
     pub(crate) fn ended_workers(&self) -> Vec<EndedWorker> {
-        let last = self.records.ended_workers().last.iter().rev();
+        let last = self.records.ended_workers.last.iter().rev();
         last.map(|(at, ended)| EndedWorker { ago_us: micros(at.elapsed()), ..ended.clone() }).collect()
     }
 }
