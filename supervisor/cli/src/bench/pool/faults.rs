@@ -197,6 +197,7 @@ pub(super) fn many_deaths(plan: &SamplePlan) -> Result<Sample, Failure> {
 struct Churn {
     pool: ComputePool,
     exercise: Exercise,
+    begin: Instant,
     end: Instant,
     counts: RefCell<Counts>,
 }
@@ -219,7 +220,7 @@ impl Counts {
     }
 }
 
-/// Keeps [`CROWD`] jobs under way for so long, and kills a busy worker now and then.
+/// Keeps [`CROWD`] jobs under way for so long, or until as many have ended on a machine that is busy, and kills a busy worker now and then.
 fn churn(
     rig: &mut Rig,
     exercise: Exercise,
@@ -227,7 +228,8 @@ fn churn(
     kill_every: Option<Duration>,
 ) -> Result<Counts, Failure> {
     let counts = RefCell::new(Counts { time, ..Counts::default() });
-    let churn = Rc::new(Churn { pool: rig.pool.clone(), exercise, end: Instant::now() + time, counts });
+    let begin = Instant::now();
+    let churn = Rc::new(Churn { pool: rig.pool.clone(), exercise, begin, end: begin + time, counts });
     (0..CROWD).for_each(|_| churn.submit());
     let killer = kill_every.map(|period| {
         let churn = Rc::clone(&churn);
@@ -249,8 +251,12 @@ impl Churn {
     }
 
     fn note(self: &Rc<Churn>, finished: &Finished, cx: &mut Context) {
-        let is_in_time = Instant::now() < self.end;
+        let now = Instant::now();
         let mut counts = self.counts.borrow_mut();
+        let is_in_time = now < self.end || counts.in_time < CROWD;
+        if is_in_time {
+            counts.time = counts.time.max(now - self.begin);
+        }
         counts.ended += 1;
         counts.in_time += u64::from(is_in_time);
         counts.retried += u64::from(finished.report.attempts > 1);
