@@ -13,7 +13,7 @@ use super::state::Shared;
 
 impl LoopHandle {
     /// Runs `f` as a part of the callback that runs now, and attributes it to another source line: while it runs, a
-    /// [watchdog](super::EventLoop::watchdog) names `site`, and the slowest callback of the [metrics](LoopHandle::metrics) may be this
+    /// [watchdog](LoopHandle::watchdog) names `site`, and the slowest callback of the [metrics](LoopHandle::metrics) may be this
     /// part, by itself. A library that calls functions of its users from callbacks of its own takes their places with
     /// `#[track_caller]` when they are registered.
     pub fn attribute<T>(&self, site: Site, f: impl FnOnce() -> T) -> T {
