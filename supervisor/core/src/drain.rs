@@ -46,6 +46,14 @@ impl Core {
         }
     }
 
+    /// When a drain ends, whatever is not done by then. None if there is none, or it has no limit.
+    pub fn drain_ends_at(&self) -> Option<Mono> {
+        match self.phase {
+            Phase::Draining { end_at } => end_at,
+            Phase::Running | Phase::Stopping | Phase::Over => None,
+        }
+    }
+
     /// Whether a job is not refused because of the end.
     pub(super) fn lets_in(&self, request: &JobRequest) -> bool {
         match self.phase {

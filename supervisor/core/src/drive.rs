@@ -16,7 +16,6 @@
 use super::Core;
 use super::abandoned::CLIENT_GONE;
 use super::action::{Accepted, Actions};
-use super::drain::Phase;
 use super::event::{Event, JobRequest};
 use super::ids::Mono;
 use super::run;
@@ -186,10 +185,7 @@ impl Core {
     pub fn next_deadline(&self) -> Option<Mono> {
         let slots = self.due.first().map(|(when, _)| *when);
         let jobs = self.jobs.first_deadline().map(|(when, _)| when);
-        let drain = match self.phase {
-            Phase::Draining { end_at } => end_at,
-            _ => None,
-        };
+        let drain = self.drain_ends_at();
         let others = [
             slots,
             jobs,

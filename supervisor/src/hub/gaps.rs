@@ -30,7 +30,11 @@ use crate::workers::Allowance;
 use offload_core::event::Event;
 use offload_core::ids::{Mono, WorkerId};
 use offload_event_loop::TimerId;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+
+/// Limits that pass so soon are as good as due: the core hears of a later moment than the one in which it was looked.
+const DUE_SOON: Duration = Duration::from_millis(1);
 
 /// The core's time: the machine's time without the gaps.
 pub(super) struct CoreClock {
@@ -176,29 +180,51 @@ impl Hub {
     fn read_all(&mut self) {
         self.take_launcher_events();
         self.report_stops();
-        let now = self.time.now();
         for (worker, has_ended) in self.processes.readable_or_ended() {
             match has_ended {
                 true => self.on_process_end(worker),
-                false if self.is_due(worker, now) => {
-                    self.read_all_from(worker, &mut Allowance::of_a_turn());
-                }
                 false if self.processes.must_wait() => self.processes.wait_for_turn(worker),
                 false => self.receive_share(worker),
             }
         }
         self.drain_inbox();
-        // Others go on with what was read in later turns.
-        for worker in self.processes.with_rest() {
-            if self.is_due(worker, now) {
-                let whole = self.processes.uncopied(worker).max(BYTES_PER_TURN);
-                self.read_all_from(worker, &mut Allowance::of_bytes(whole));
+        self.read_due();
+    }
+
+    /// Reads all from those whose time limits are due, also from those whose limits pass while others are read.
+    fn read_due(&mut self) {
+        let mut done = BTreeSet::new();
+        loop {
+            let soon = self.time.advance() + DUE_SOON;
+            let is_new = |worker: &WorkerId| !done.contains(worker) && self.is_due(*worker, soon);
+            let due: Vec<WorkerId> = self.processes.ids().filter(is_new).collect();
+            if due.is_empty() {
+                return;
+            }
+            for worker in due {
+                done.insert(worker);
+                self.read_all_that_came(worker);
             }
         }
     }
 
-    /// Whether a time limit of this worker or of one of its jobs is due.
+    /// Reads as much as the kernel holds, however many messages that are, with the output that is among them.
+    fn read_all_that_came(&mut self, worker: WorkerId) {
+        // The second time for an output that was found behind other messages, and what came behind that.
+        for _ in 0..2 {
+            let bytes = self.processes.uncopied(worker) + BYTES_PER_TURN;
+            let may_be_more = self.read_all_from(worker, &mut Allowance::of_bytes(bytes));
+            if !may_be_more && !self.processes.has_rest(worker) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a time limit of this worker, of one of its jobs or of all is due.
     fn is_due(&self, worker: WorkerId, now: Mono) -> bool {
+        if self.core.drain_ends_at().is_some_and(|end| end <= now) {
+            return true;
+        }
         let Some(slot) = self.core.slot_of(worker).map(|slot| &self.core.slots()[slot]) else { return false };
         let of_slot = slot.deadline(self.core.config().hang_timeout);
         let jobs = slot.load().into_iter().flat_map(|load| load.jobs());

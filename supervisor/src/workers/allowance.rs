@@ -36,9 +36,9 @@ impl Allowance {
         Allowance { messages: MESSAGES_PER_TURN, bytes: BYTES_PER_TURN, time: TIME_PER_TURN }
     }
 
-    /// The same with so many bytes and all the time, for the rest of an output that has to be copied as a whole.
+    /// So many bytes, however many messages they are and however long they take: for what has to be read now.
     pub const fn of_bytes(bytes: usize) -> Allowance {
-        Allowance { messages: MESSAGES_PER_TURN, bytes, time: Duration::MAX }
+        Allowance { messages: usize::MAX, bytes, time: Duration::MAX }
     }
 
     /// Takes out what one worker may use before the next one has its turn.

@@ -79,12 +79,6 @@ impl WorkerProcesses {
         self.living.get(&worker).is_some_and(|living| living.process.has_rest())
     }
 
-    /// The workers of which something is left.
-    pub(crate) fn with_rest(&self) -> Vec<WorkerId> {
-        let has_rest = |(_, living): &(&WorkerId, &LivingProcess)| living.process.has_rest();
-        self.living.iter().filter(has_rest).map(|(worker, _)| *worker).collect()
-    }
-
     /// How many bytes are still to be copied of the output of this worker that is being copied.
     pub(crate) fn uncopied(&self, worker: WorkerId) -> usize {
         self.living.get(&worker).map_or(0, |living| living.process.uncopied())
