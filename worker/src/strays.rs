@@ -55,7 +55,11 @@ fn look_at_end(child: Pid) -> io::Result<Option<ExitStatus>> {
 fn end_of_zombie(pid: Pid) -> io::Result<ExitStatus> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
     let status = stat.split_whitespace().next_back().and_then(|status| status.parse().ok());
-    status.map(ExitStatus::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    // Who may not know it reads a 0, which is no proof of success.
+    let status = status.filter(|status| *status != 0);
+    status
+        .map(ExitStatus::from_raw)
+        .ok_or_else(|| io::Error::other("its end was told to whoever traced it alone"))
 }
 
 /// Kills and collects all children of this process but one, and theirs, for at most [`STRAYS_TIME`].

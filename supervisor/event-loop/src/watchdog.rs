@@ -57,6 +57,8 @@ impl fmt::Display for Blocked {
 pub struct Watchdog {
     shared: Arc<WatchdogShared>,
     thread: Option<thread::JoinHandle<()>>,
+    /// The process that has the thread.
+    process: u32,
 }
 
 /// What a watchdog and its thread share.
@@ -89,13 +91,18 @@ impl LoopHandle {
         pulse.add_watcher(&shared.alarm, interval);
         // The thread may have fallen asleep before it was known whom to ring for.
         shared.alarm.set(interval);
-        Ok(Watchdog { shared, thread: Some(thread) })
+        Ok(Watchdog { shared, thread: Some(thread), process: std::process::id() })
     }
 }
 
 impl Drop for Watchdog {
     /// Waits for a report that is being made, if one is.
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A forked child has no such thread, and its timer is the parent's.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.alarm.set(Duration::ZERO);
         let thread = self.thread.take();

@@ -370,8 +370,8 @@ impl http_body::Body for Body {
             Content::Stream(produce) => match produce.poll_next(context) {
                 Poll::Ready(Some(Ok(piece))) if piece.is_empty() => {
                     // Whoever takes pieces would ask again at once, and never let others have a turn.
-                    let patience = self.mark.as_ref().map(|mark| mark.patience());
-                    match patience {
+                    self.unread = None;
+                    match self.mark.as_ref().map(|mark| mark.patience()) {
                         Some(patience) => patience.wake_in_another_turn(context.waker()),
                         None => context.waker().wake_by_ref(),
                     }

@@ -62,7 +62,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Forks
 /// A child that was made by `fork`, without `exec`, has no event loop: there, a handle and its jobs must not be used. A pool and its
-/// loop may be dropped there, which changes nothing for the parent.
+/// loop may be dropped there, which changes nothing for the parent. No other pool may be started there.
 #[derive(Clone)]
 pub struct PoolHandle {
     owner: Arc<Owner>,

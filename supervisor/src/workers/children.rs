@@ -108,15 +108,15 @@ fn is_collected(pidfd: &OwnedFd) -> bool {
 }
 
 /// The children of one thread that are no workers. `list` lists its children, zombies included. None while the thread is
-/// starting a worker. What is returned is no worker later either: such a child exists already.
-pub(super) fn strangers_of(thread: u32, list: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
+/// starting a worker: which is that is not known. What is returned is no worker later either: such a child exists already.
+pub(super) fn strangers_of(thread: u32, list: impl FnOnce() -> Vec<u32>) -> Option<Vec<u32>> {
     // No start begins while this is locked, and none has made a child that is not known.
     let children = locked();
     if children.starting.contains(&thread) {
-        return Vec::new();
+        return None;
     }
     let known: BTreeSet<u32> = children.known.values().copied().collect();
-    list().into_iter().filter(|pid| !known.contains(pid)).collect()
+    Some(list().into_iter().filter(|pid| !known.contains(pid)).collect())
 }
 
 /// Locks, also after a panic: no code leaves the data under this lock in an inconsistent state.
@@ -207,15 +207,15 @@ pub(crate) mod tests {
     fn what_is_started_is_known_until_it_is_collected_and_meanwhile_nobody_else_is() {
         let this = gettid().as_raw().unsigned_abs();
         let start = Start::begin();
-        assert!(strangers_of(this, || vec![1, 2]).is_empty(), "one of them may be the worker");
+        assert_eq!(strangers_of(this, || vec![1, 2]), None, "one of them may be the worker");
         let known = start.became(Pid::from_raw(1).unwrap());
-        assert_eq!(strangers_of(this, || vec![1, 2]), [2]);
+        assert_eq!(strangers_of(this, || vec![1, 2]), Some(vec![2]));
         drop(Start::begin());
         // Its process id was used again before the first one was forgotten.
         let again = Start::begin().became(Pid::from_raw(1).unwrap());
         drop(known);
-        assert_eq!(strangers_of(this, || vec![1, 2]), [2]);
+        assert_eq!(strangers_of(this, || vec![1, 2]), Some(vec![2]));
         drop(again);
-        assert_eq!(strangers_of(this, || vec![1, 2]), [1, 2]);
+        assert_eq!(strangers_of(this, || vec![1, 2]), Some(vec![1, 2]));
     }
 }

@@ -124,7 +124,11 @@ impl Sweeper {
         let mut swept = SweepResult::default();
         let mut kills_left = SWEEP_KILLS_MAX;
         for _ in 0..SWEEP_ROUNDS_MAX {
-            let strangers: BTreeSet<u32> = strangers(is_launcher);
+            let (strangers, are_all) = strangers(is_launcher);
+            if are_all {
+                self.dying.retain(|pid| strangers.contains(pid));
+                self.marks.retain(|pid, _| strangers.contains(pid));
+            }
             let must_end = self.must_end(&strangers, target);
             swept.more = !must_end.is_empty();
             let kills = self.kill(&must_end, &mut kills_left);
@@ -139,8 +143,6 @@ impl Sweeper {
     }
 
     fn must_end(&mut self, strangers: &BTreeSet<u32>, target: &SweepTarget<'_>) -> BTreeSet<u32> {
-        self.dying.retain(|pid| strangers.contains(pid));
-        self.marks.retain(|pid, _| strangers.contains(pid));
         match target {
             SweepTarget::All => strangers.clone(),
             SweepTarget::LeftBehind(is_left_behind) => strangers
@@ -205,20 +207,24 @@ pub(super) fn kill_children_of_thread(thread: u32, spared: &BTreeSet<u32>) {
 }
 
 /// The children of all threads, zombies included, without the workers of threads that start workers. Whether a thread starts
-/// workers is asked after its children are listed: a thread that had any by then is known as such.
-fn strangers(is_launcher: &dyn Fn(u32) -> bool) -> BTreeSet<u32> {
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return BTreeSet::new() };
-    let mut strangers = BTreeSet::new();
+/// workers is asked after its children are listed: a thread that had any by then is known as such. False if those of some
+/// thread are left out.
+fn strangers(is_launcher: &dyn Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
+    let (mut strangers, mut are_all) = (BTreeSet::new(), true);
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return (strangers, false) };
     for entry in threads.flatten() {
         let list = || children_in(&entry.path().join("children"));
         let children = list();
         match entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-            Some(thread) if is_launcher(thread) => strangers.extend(children::strangers_of(thread, list)),
+            Some(thread) if is_launcher(thread) => match children::strangers_of(thread, list) {
+                Some(some) => strangers.extend(some),
+                None => are_all = false,
+            },
             Some(_) => strangers.extend(children),
             None => {}
         }
     }
-    strangers
+    (strangers, are_all)
 }
 
 fn children_in(file: &Path) -> Vec<u32> {
@@ -278,7 +284,7 @@ pub(super) mod tests {
     }
 
     fn children() -> Vec<u32> {
-        strangers(&no_thread).into_iter().collect()
+        strangers(&no_thread).0.into_iter().collect()
     }
 
     /// Which threads start workers: none, unless a test says that its own thread does.
