@@ -13,7 +13,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::rc::Rc;
-use tests::harness::{Daemon, command, program, run_offload, signal};
+use std::time::{Duration, Instant};
+use tests::harness::{Daemon, command, program, run_offload, signal, until};
 
 const SLOWLY: &str = r#"{"to":3,"every_ms":20}"#;
 
@@ -303,4 +304,33 @@ fn look_each_turn(handle: &LoopHandle, mut turns: Turns, all: usize) {
             false => look_each_turn(&again, turns, all),
         }
     });
+}
+
+/// The loop is blocked until the limit of the job has passed. Its answer came in time, behind thousands of messages.
+#[test]
+fn a_job_that_has_answered_in_time_behind_many_messages_is_ok() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let worker = Program::command(vec![program("faultworker").display().to_string()]);
+    let mut config = PoolConfig::with(worker);
+    config.core.workers = 1;
+    let pool = ComputePool::start(config, &event_loop).unwrap();
+    let ended = Rc::new(Cell::new(None));
+    let keep = Rc::clone(&ended);
+    let limit = Duration::from_millis(60);
+    event_loop.spawn(async move {
+        let (began, mut stream) =
+            (Instant::now(), pool.stream(Job::new("act").input("run:dust=4000").timeout(limit)));
+        // It has been given to a worker, which writes all that it has to say at once, and then waits.
+        assert!(stream.next().await.is_some());
+        let pid = pool.workers()[0].pid.expect("it runs");
+        until("the worker waits for another job, and the limit has passed", || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            (stat.contains(") S ") && began.elapsed() > limit + limit / 2).then_some(())
+        });
+        while stream.next().await.is_some() {}
+        let report = &stream.finished().expect("it has ended").report;
+        keep.set(Some((report.outcome, report.receipt.output_bytes)));
+    });
+    event_loop.run().unwrap();
+    assert_eq!(ended.take(), Some((OutcomeCode::Ok, 4001)));
 }
