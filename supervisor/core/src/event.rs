@@ -325,8 +325,8 @@ pub enum Event {
         /// How many bytes fewer.
         bytes: u64,
     },
-    /// Time has passed: `next_deadline` is reached, and everything that had come until now was reported before. Only
-    /// then is it certain who has missed a time limit.
+    /// Time has passed: `next_deadline` is reached, and all that had come until now from workers whose limits are due was
+    /// reported before. Only then is it certain who has missed a time limit.
     Tick,
     /// Whether the shell answers requests that may still submit jobs. It says so before it says [`Event::Drain`], and again when it has
     /// answered the last of them: a drain waits for that, and lets their jobs in ([`JobRequest::of_request`]).

@@ -275,7 +275,7 @@ impl Core {
     }
 
     /// Applies all limits that are due. Limits on what workers do are applied only here, because only before a tick
-    /// is everything handed over that workers have sent (see [`Event::Tick`](super::event::Event::Tick)).
+    /// is everything handed over that the workers concerned have sent (see [`Event::Tick`](super::event::Event::Tick)).
     pub(super) fn on_time(&mut self, turn: &mut Turn<'_>) {
         self.expire_all(turn);
         self.end_overdue_here(turn);

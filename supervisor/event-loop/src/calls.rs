@@ -215,6 +215,7 @@ impl Context {
 impl Context {
     pub(super) fn start_measuring(&mut self) {
         self.clock_reading = self.handle.shared.clock.reading();
+        self.handle.shared.attributed.set(0);
         self.handle.shared.loop_time.set(self.clock_reading.time());
         self.busy_since = self.clock_reading.time();
     }

@@ -156,15 +156,17 @@ fn check_path(path: &str) -> Result<(), String> {
     if let Some(own) = OWN_PATHS.iter().find(|own| path[1..].split('/').next() == Some(own)) {
         return Err(format!("/{own} is the supervisor's own"));
     }
-    let names: Vec<(&str, &str)> = pattern.names().map(|name| (name, "")).collect();
-    Metadata::new(&names).map(drop).map_err(|error| error.to_string())
+    check_names(pattern.names())
 }
 
 /// Together with those of the path, they must be able to be metadata.
 fn check_query(path: &str, query: &[String]) -> Result<(), String> {
     let pattern = Pattern::parse(path).map_err(|error| error.to_string())?;
-    let names: Vec<(&str, &str)> =
-        pattern.names().chain(query.iter().map(String::as_str)).map(|name| (name, "")).collect();
+    check_names(pattern.names().chain(query.iter().map(String::as_str)))
+}
+
+fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let names: Vec<(&str, &str)> = names.map(|name| (name, "")).collect();
     Metadata::new(&names).map(drop).map_err(|error| error.to_string())
 }
 

@@ -1,9 +1,9 @@
-//! The clock by which the core applies time limits. Before a limit is applied, everything that has already arrived is
-//! read. Time in which this process did not run (because it was stopped, or its machine was) is charged to nobody.
+//! The clock by which the core applies time limits. Before a limit is applied, everything that has already arrived from
+//! its worker is read. Time in which this process did not run (because it was stopped, or its machine was) is charged to nobody.
 //! `pauses.rs` says how such a gap is recognized, and when it is a short or a long one.
 //!
 //! ```text
-//!              due, and not late                             everything that has arrived goes to the core
+//!              due, and not late                  what has arrived from who is due goes to the core
 //!   Waiting -----------------------------------------------> Reading ----------------------------------> Tick
 //!     |  ^                                                      ^
 //!     |  '-- one part of a long wait is over                    | catching up is over

@@ -1,6 +1,7 @@
 //! The last workers that have ended, in whatever slot: whoever comes later can see what happened.
 
 use super::super::Hub;
+use super::super::live_jobs::micros;
 use crate::limits::ENDED_WORKERS_MAX;
 use crate::views::EndedWorker;
 use offload_core::action::Notice;
@@ -46,10 +47,6 @@ impl Hub {
         let last = self.records.ended_workers.last.iter().rev();
         last.map(|(at, ended)| EndedWorker { ago_us: micros(at.elapsed()), ..ended.clone() }).collect()
     }
-}
-
-fn micros(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
