@@ -5,6 +5,7 @@
 //!   ignored when this process was started (nohup; INT in the background of a script) ---> stays ignored
 //!   faults of this program (SEGV, BUS, ILL, FPE, ABRT, SYS, TRAP) --------------------> end the process at once
 //!   PIPE, XFSZ ----------------------------------------------------------------------> a write fails with an error
+//!   what this machine lets nobody catch (valgrind keeps the last real-time signal) ---> left
 //!   all others whose default action is to end the process ----------------------------> caught here
 //! ```
 
@@ -49,8 +50,20 @@ impl EndingSignals {
         let (ours, of_handlers) = UnixStream::pair()?;
         let ignored = ignored_signals();
         let wanted = ending_signals().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-        let delivery = SignalDelivery::with_pipe(ours, of_handlers, SignalOnly, wanted)?;
-        Ok(EndingSignals { delivery })
+        let mut caught = EndingSignals {
+            delivery: SignalDelivery::with_pipe(ours, of_handlers, SignalOnly, [] as [i32; 0])?,
+        };
+        for signal in wanted {
+            caught.also_catch(signal)?;
+        }
+        Ok(caught)
+    }
+
+    fn also_catch(&mut self, signal: i32) -> io::Result<()> {
+        match self.delivery.handle().add_signal(signal) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            done => done,
+        }
     }
 
     /// The signals that have arrived since the last call, each once. Does not wait.
@@ -87,6 +100,15 @@ fn ignored_signals() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_that_nobody_can_catch_is_left_and_the_others_are_caught() {
+        let mut caught = EndingSignals::catch().expect("descriptors");
+        let nobodys = libc::SIGRTMAX() + 1;
+        caught.also_catch(nobodys).expect("left");
+        signal_hook::low_level::raise(SIGUSR2).expect("raised");
+        assert_eq!(caught.pending(), [SIGUSR2]);
+    }
 
     /// Every standard signal that is missing here is named in the module's header, does not end a process, or cannot be
     /// caught.
