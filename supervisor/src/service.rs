@@ -336,6 +336,11 @@ impl Service {
         Reply::document(Document::Status(Box::new(self.settled_hub().status(self.io_pool_view()))))
     }
 
+    /// The state of the supervisor in one word, as in [`Document::Status`]. Costs next to nothing.
+    pub fn state(&self) -> &'static str {
+        self.settled_hub().state()
+    }
+
     /// What is measured of jobs, for monitoring.
     pub fn meters(&self) -> Meters {
         self.settled_hub().meters()

@@ -217,15 +217,19 @@ fn unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let lock = lock(path)?;
     let address = rustix::net::SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-    if bind(&socket, &address) == Err(Errno::ADDRINUSE) {
-        replaceable(path)?;
-        let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-        if rustix::net::connect(&probe, &address) != Err(Errno::CONNREFUSED) {
-            return Err(Errno::ADDRINUSE.into());
+    match bind(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::ADDRINUSE) => {
+            replaceable(path)?;
+            let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+            if rustix::net::connect(&probe, &address) != Err(Errno::CONNREFUSED) {
+                return Err(Errno::ADDRINUSE.into());
+            }
+            // Whoever listened there is gone, and nobody else replaces it while the lock is held.
+            std::fs::remove_file(path)?;
+            bind(&socket, &address)?;
         }
-        // Whoever listened there is gone, and nobody else replaces it while the lock is held.
-        std::fs::remove_file(path)?;
-        bind(&socket, &address)?;
+        Err(error) => return Err(error.into()),
     }
     // Whoever may enter the directory may be another user; the mode of the socket is what stops them.
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;

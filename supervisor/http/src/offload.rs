@@ -7,7 +7,7 @@
 //!   dropped at any time (the client is gone): the job is cancelled
 //! ```
 
-use crate::body::RequestBody;
+use crate::body::{RequestBody, holding};
 use crate::collect::collect;
 use crate::ended::{Failure, Output, finished};
 use crate::patience::Patience;
@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 /// The id of the job, in a response.
@@ -130,22 +130,40 @@ impl RequestContext {
         write: impl FnOnce() -> Result<Response, Failure>,
     ) -> Result<Response, Failure> {
         let place = Rc::new(Place::default());
-        loop {
-            poll_fn(|context| self.patience.poll_room_for_documents(context)).await;
-            poll_fn(|context| self.documents.poll(&place, context)).await;
-            if self.patience.has_room_for_documents() {
-                break;
-            }
-            // Others of this connection had their turn meanwhile.
-            self.documents.spend(Duration::ZERO);
-        }
-        let begun = Instant::now();
-        let mut written = write();
-        self.documents.spend(begun.elapsed());
+        poll_fn(|context| self.poll_turn(&place, context)).await;
+        let mut written = self.write_document(write);
         if let Ok(response) = &mut written {
             response.body_mut().count_document(&self.patience);
         }
         written
+    }
+
+    /// Whether a document may be written now, with [`RequestContext::write_document`]. If not, the task is woken when it may. `place` is
+    /// that of whoever waits.
+    pub(crate) fn poll_turn(&self, place: &Rc<Place>, context: &Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.patience.poll_room_for_documents(context));
+            ready!(self.documents.poll(place, context));
+            if self.patience.has_room_for_documents() {
+                return Poll::Ready(());
+            }
+            // Others of this connection had their turn meanwhile.
+            self.documents.spend(Duration::ZERO);
+        }
+    }
+
+    /// What `write` returns; the time that it took is counted.
+    pub(crate) fn write_document<T>(&self, write: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let written = write();
+        self.documents.spend(begun.elapsed());
+        written
+    }
+
+    /// A part of an answer that the supervisor has written: its connection counts it until it is handed to the system.
+    pub(crate) fn documented_piece(&self, bytes: Bytes) -> Bytes {
+        let counted = self.patience.document(bytes.len());
+        holding(bytes, Rc::new(counted))
     }
 
     /// A session of this request's client, and where its later answers arrive.
@@ -327,7 +345,7 @@ impl Answers {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    pub(crate) fn poll_next(&self, context: &std::task::Context<'_>) -> Poll<Reply> {
+    pub(crate) fn poll_next(&self, context: &Context<'_>) -> Poll<Reply> {
         let next = self.waiting.borrow_mut().pop_front();
         match next {
             Some(reply) => Poll::Ready(reply),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   listen --> serving ---- close, or the supervisor ends ----> draining: no new connection, each ends after its answer
-//!                                                                  '--> all are gone, or it took too long: done
+//!                                                                  '--> all are gone: done
 //! ```
 
 mod answer;
@@ -99,7 +99,7 @@ struct Inner {
     rooms: Rc<Rooms>,
     documents: Rc<Turns>,
     /// Dropped when it is draining and the last connection has ended.
-    until_done: RefCell<Option<Box<dyn Any>>>,
+    until_done: RefCell<Vec<Box<dyn Any>>>,
 }
 
 /// Settings that are the same for all requests.
@@ -345,8 +345,8 @@ impl Server {
         change(Rc::make_mut(&mut edge));
     }
 
-    /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended, or when this is
-    /// called again. There is no time limit of its own for that: those of requests and answers hold.
+    /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended, however often
+    /// this is called. There is no time limit of its own for that: those of requests and answers hold.
     pub fn close(&self, done: impl Any) {
         self.0.drain(done);
     }
@@ -426,7 +426,7 @@ impl Inner {
         crowds.leave(client, number);
         let line = connections.get(&number).map(|connection| Rc::clone(&connection.line));
         drop((crowds, connections));
-        // It is gone at the end of this turn.
+        // Its task is woken by that, and drops it.
         line.into_iter().for_each(|line| line.cut());
         true
     }
@@ -451,8 +451,7 @@ impl Inner {
         self.is_draining.set(true);
         let listeners = self.listeners.take();
         drop(listeners);
-        let before = self.until_done.replace(Some(Box::new(done)));
-        drop(before);
+        self.until_done.borrow_mut().push(Box::new(done));
         let all: Vec<_> = {
             let connections = self.connections.borrow();
             connections

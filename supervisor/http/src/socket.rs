@@ -32,7 +32,7 @@ pub(crate) struct Socket {
 struct Sides {
     reading: Side,
     writing: Side,
-    /// Why the socket is not used any more, though it may be in order.
+    /// Reading and writing fail from now on, though the socket may be in order.
     cut: Cell<bool>,
     /// What is sent reaches nobody any more.
     broken: Cell<bool>,
@@ -128,6 +128,11 @@ impl Socket {
         read: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
         self.poll(Direction::Read, context, room, read)
+    }
+
+    /// The task is woken when there is something to read, or when it has to look whether it still should.
+    pub(crate) fn wait_to_read(&self, context: &Context<'_>) {
+        self.sides.reading.wait(context);
     }
 
     /// Whether this connection still has its turn, for something that costs as much as reading so many bytes. If not, the task is

@@ -198,11 +198,12 @@ impl Hub {
         if !has_more || !self.core.ledger().is_over(self.core.config().max_bytes) {
             return false;
         }
-        if !self.processes.leave_unread(worker) {
-            return false;
+        let Some(was_read) = self.processes.leave_unread(worker) else { return false };
+        // One that is unread already, and has been asked again because it prints, will be read again anyway.
+        if was_read {
+            let me = self.me.clone();
+            self.when_room(Box::new(move |_| Hub::with(&me, |hub| hub.read_again(worker))));
         }
-        let me = self.me.clone();
-        self.when_room(Box::new(move |_| Hub::with(&me, |hub| hub.read_again(worker))));
         true
     }
 

@@ -432,7 +432,7 @@ mod tests {
         processes.send(worker, &ToWorker::Drain, &Bytes::new());
         assert!(processes.take_marked().is_empty() && processes.flush(worker, &handle).is_none());
         assert!(processes.terminate(worker, Signal::TERM).is_none() && processes.reap(worker).is_none());
-        assert!(!processes.leave_unread(worker) && !processes.read_again(worker));
+        assert!(processes.leave_unread(worker).is_none() && !processes.read_again(worker));
         assert!(matches!(
             processes.receive(worker, &handle, &mut Allowance::of_a_turn(), &mut |_, _| ()),
             ReadResult::Nothing

@@ -28,7 +28,7 @@ impl Hub {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: self.time.uptime().as_secs_f64(),
-            state: self.state(reason.is_some()).to_owned(),
+            state: self.state().to_owned(),
             reason,
             programs,
             workers: self.worker_counts(),
@@ -53,9 +53,11 @@ impl Hub {
         }
     }
 
-    fn state(&self, is_degraded: bool) -> &'static str {
+    /// The state of the supervisor in one word, as [`Status::state`] has it.
+    pub(crate) fn state(&self) -> &'static str {
+        let is_degraded = || (0..self.launches.program_count()).any(|it| self.core.trouble(it).is_some());
         match self.core.phase() {
-            Phase::Running if is_degraded => "degraded",
+            Phase::Running if is_degraded() => "degraded",
             Phase::Running if !self.core.knows_all_tasks() => "starting",
             Phase::Running => "running",
             Phase::Draining { .. } => "draining",

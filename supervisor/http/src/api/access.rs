@@ -170,9 +170,7 @@ impl Access {
             let host = self.check_host(head, &fields)?;
             self.check_origin(head, &fields, host)?;
         }
-        // A browser asks what a page may do before it sends what the page has.
-        let is_preflight = head.extensions.get::<Preflight>().is_some();
-        if needs_no_token(head) || is_preflight {
+        if needs_no_token(head) {
             return Ok(());
         }
         self.check_token(fields.token)
@@ -232,9 +230,13 @@ impl Access {
     }
 }
 
-/// Whether it is answered to everybody.
+/// Whether it is answered to everybody, so that the answer says nothing about who the client is.
 pub(crate) fn needs_no_token(head: &Parts) -> bool {
-    OPEN_PATHS.contains(&head.uri.path()) || head.extensions.get::<NeedsNoToken>().is_some()
+    // A browser asks what a page may do before it sends what the page has.
+    let is_preflight = head.extensions.get::<Preflight>().is_some();
+    is_preflight
+        || OPEN_PATHS.contains(&head.uri.path())
+        || head.extensions.get::<NeedsNoToken>().is_some()
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

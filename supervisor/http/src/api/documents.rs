@@ -7,7 +7,7 @@ use crate::request::{Request, quoted};
 use crate::respond::{IntoResponse, Json, Response};
 use crate::server::Server;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::service::{Document, Reply};
+use offload_supervisor::service::Reply;
 use std::time::{Duration, Instant};
 
 /// If the loop is later than this for a timer, it has more to do than it can.
@@ -48,14 +48,7 @@ async fn readiness(context: &RequestContext) -> Result<Response, Problem> {
     let before = Instant::now();
     context.event_loop().sleep(Duration::from_millis(1)).await;
     let lag = before.elapsed();
-    let state = match context.service().status() {
-        Reply::Document(document) => match *document {
-            Document::Status(status) => status.state,
-            _ => String::new(),
-        },
-        _ => String::new(),
-    };
-    let why_not = match state.as_str() {
+    let why_not = match context.service().state() {
         "running" if lag <= LAG_MAX => return Ok("ready\n".into_response()),
         "running" => format!("the event loop is {} ms late", lag.as_millis()),
         state => format!("the supervisor is {state}"),

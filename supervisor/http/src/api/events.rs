@@ -14,6 +14,7 @@ use crate::offload::{Answers, RequestContext};
 use crate::request::Request;
 use crate::respond::{IntoResponse, Response};
 use crate::server::Server;
+use crate::turns::Place;
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -62,14 +63,27 @@ fn follow(request: &Request, context: &RequestContext) -> Result<Response, Failu
     let told = request.header("last-event-id").unwrap_or("").to_owned();
     let (session, answers) = context.open();
     if !is_awaited(&session, &job)? {
-        document(&job, context)?;
-        // Whoever comes back with that would otherwise do so for ever.
-        if context.service().glance(&job).is_some_and(|glance| event_id(&glance) == told) {
-            return Ok(StatusCode::NO_CONTENT.into_response());
+        match context.service().glance(&job) {
+            // Whoever comes back with that would otherwise do so for ever.
+            Some(glance) if event_id(&glance) == told => return Ok(StatusCode::NO_CONTENT.into_response()),
+            Some(_) => {}
+            // This says why.
+            None => drop(document(&job, context)?),
         }
     }
     let looks = Looks::new(context.clone());
-    Ok(events_response(Following { job, looks, _session: session, answers, told, has_ended: false }))
+    let place = Rc::default();
+    Ok(events_response(Following {
+        job,
+        looks,
+        request: context.clone(),
+        _session: session,
+        answers,
+        told,
+        is_due: false,
+        has_ended: false,
+        place,
+    }))
 }
 
 /// It changes with the state, and with the progress.
@@ -120,32 +134,37 @@ impl Looks {
 struct Following {
     job: String,
     looks: Looks,
+    request: RequestContext,
     _session: Session,
     answers: Rc<Answers>,
     /// The id of what the client knows.
     told: String,
+    /// It is time to look, and the event that may come of it is still to be written.
+    is_due: bool,
     has_ended: bool,
+    /// Among those who wait to write a document: an event is one.
+    place: Rc<Place>,
 }
 
 impl Following {
-    /// The state as an event, with an id that changes with it.
-    fn state(&mut self) -> Option<Bytes> {
+    /// Looks at the job. Returns whether there is something to tell.
+    fn has_news(&mut self) -> bool {
         let glance = self.looks.glance(&self.job);
-        let Some((glance, id)) = glance.map(|glance| (glance, event_id(&glance))) else {
-            return Some(self.forgotten());
-        };
-        self.has_ended = !LIVE.contains(&glance.state);
-        if id == self.told {
-            return None;
-        }
-        let Ok(document) = document(&self.job, &self.looks.context) else { return Some(self.forgotten()) };
+        self.has_ended = glance.as_ref().is_none_or(|glance| !LIVE.contains(&glance.state));
+        glance.is_none_or(|glance| event_id(&glance) != self.told)
+    }
+
+    /// The state as an event, with an id that changes with it.
+    fn state(&mut self) -> Bytes {
+        let Some(glance) = self.looks.glance(&self.job) else { return self.forgotten() };
+        let Ok(document) = document(&self.job, &self.request) else { return self.forgotten() };
+        self.told = event_id(&glance);
         let name = match (self.has_ended, glance.progress.is_some()) {
             (true, _) => "end",
             (false, true) => "progress",
             (false, false) => "state",
         };
-        self.told.clone_from(&id);
-        Some(event(name, Some(&id), &document))
+        event(name, Some(&self.told), &document)
     }
 
     fn forgotten(&mut self) -> Bytes {
@@ -157,18 +176,25 @@ impl Following {
 impl Produce for Following {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
         loop {
-            if self.has_ended {
+            if self.has_ended && !self.is_due {
                 return Poll::Ready(None);
             }
             if self.answers.poll_next(context).is_ready() {
                 // It has ended: one event says so, even if the client knew the state.
                 self.told.clear();
-            } else {
+            } else if !self.is_due {
                 ready!(self.looks.poll(context));
             }
-            let state = self.state();
-            if let Some(event) = self.looks.told(state) {
-                return Poll::Ready(Some(Ok(event)));
+            self.is_due = true;
+            let mut news = None;
+            if self.has_news() {
+                ready!(self.request.poll_turn(&self.place, context));
+                let request = self.request.clone();
+                news = Some(request.write_document(|| self.state()));
+            }
+            self.is_due = false;
+            if let Some(event) = self.looks.told(news) {
+                return Poll::Ready(Some(Ok(self.request.documented_piece(event))));
             }
         }
     }

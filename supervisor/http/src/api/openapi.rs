@@ -26,7 +26,10 @@ use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::Service;
 use offload_supervisor::views::{Page, Row, TaskView};
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 pub(super) fn mount(server: &Server) {
@@ -42,41 +45,78 @@ pub(super) fn mount(server: &Server) {
 struct Writer {
     /// The last document, and the version of the tasks that it describes.
     last: RefCell<Option<(u64, Bytes)>>,
-    is_writing: Rc<Cell<bool>>,
+    desk: Rc<Desk>,
 }
 
-/// Whoever asks while it is written looks again after this.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Whoever asks while it is written waits so long at most.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// So many tasks are remembered that wait for it.
+const WAKERS_MAX: usize = 1 << 12;
 
 impl Writer {
     async fn document(&self, context: &RequestContext) -> Result<Bytes, Problem> {
-        while self.is_writing.get() {
-            context.clock.sleep(LOOK_AGAIN).await;
-        }
+        let mut late = pin!(context.clock.sleep(WAIT_MAX));
+        poll_fn(|context| match self.desk.poll_free(context) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => late.as_mut().poll(context).map(|()| Err(not_written("others wait for it too"))),
+        })
+        .await?;
         let offered = context.service().tasks_summary();
         if let Some((_, document)) = self.last.borrow().as_ref().filter(|(of, _)| *of == offered.version) {
             return Ok(document.clone());
         }
-        let _writing = Writing::begin(&self.is_writing);
+        let _writing = Writing::begin(&self.desk);
         let document = write(context.service(), offered.count).await?;
         self.last.replace(Some((offered.version, document.clone())));
         Ok(document)
     }
 }
 
+/// Where one document at a time is written.
+#[derive(Default)]
+struct Desk {
+    is_taken: Cell<bool>,
+    /// Tasks of requests, at most one for each.
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Desk {
+    fn poll_free(&self, context: &Context<'_>) -> Poll<()> {
+        if !self.is_taken.get() {
+            return Poll::Ready(());
+        }
+        // Some may be of requests that were taken back: now and then those that are left say so again.
+        if self.waiting.borrow().len() >= WAKERS_MAX {
+            self.wake_all();
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|other| other.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn wake_all(&self) {
+        let waiting = self.waiting.take();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
 /// Until this is dropped, also because its client is gone.
-struct Writing(Rc<Cell<bool>>);
+struct Writing(Rc<Desk>);
 
 impl Writing {
-    fn begin(is_writing: &Rc<Cell<bool>>) -> Writing {
-        is_writing.set(true);
-        Writing(Rc::clone(is_writing))
+    fn begin(desk: &Rc<Desk>) -> Writing {
+        desk.is_taken.set(true);
+        Writing(Rc::clone(desk))
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.is_taken.set(false);
+        self.0.wake_all();
     }
 }
 

@@ -18,6 +18,7 @@ use crate::run::Run;
 use crate::server::{Handler, Server};
 use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
+use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Job;
 use offload_supervisor::service::Reply;
 use serde_json::json;
@@ -175,6 +176,8 @@ async fn end_within(
     };
     match reply {
         Reply::Report(report) => Some(accepted.finished(*report)),
+        // So many wait for this job already that this client may not: it is told where the job is.
+        Reply::Refusal(error) if error.code == OutcomeCode::Overloaded => None,
         Reply::Refusal(error) => Some(Err(Failure::refused(&error))),
         _ => None,
     }

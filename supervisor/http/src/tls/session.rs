@@ -98,14 +98,7 @@ impl Acceptor {
         let connection = ServerConnection::new(self.tls.keys().0);
         let mut connection = connection.map_err(|error| bad(error.to_string()))?;
         connection.set_buffer_limit(Some(TLS_WRITE));
-        Ok(Session {
-            connection: RefCell::new(connection),
-            turns: Rc::clone(&self.turns),
-            place: Rc::default(),
-            has_records: Cell::new(false),
-            handshake_bytes: Cell::new(0),
-            is_other_protocol: Cell::new(false),
-        })
+        Ok(Session::new(connection, &self.turns))
     }
 }
 
@@ -123,6 +116,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// The steps of its handshake are among these `turns`.
+    pub(crate) fn new(connection: ServerConnection, turns: &Rc<Turns>) -> Session {
+        Session {
+            connection: RefCell::new(connection),
+            turns: Rc::clone(turns),
+            place: Rc::default(),
+            has_records: Cell::new(false),
+            handshake_bytes: Cell::new(0),
+            is_other_protocol: Cell::new(false),
+        }
+    }
+
     /// None before the handshake is complete.
     pub(crate) fn version(&self) -> Option<TlsVersion> {
         let connection = self.connection.borrow();
@@ -146,6 +151,10 @@ impl Session {
         take: impl FnOnce(&[u8]),
     ) -> Poll<io::Result<usize>> {
         loop {
+            // Records that were read before would otherwise be looked at, and so a handshake computed for nobody.
+            if socket.is_cut() {
+                return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+            }
             if self.has_text()? {
                 return Poll::Ready(self.hand_over(room, take));
             }
@@ -222,8 +231,10 @@ impl Session {
             return Poll::Ready(Ok(()));
         }
         let is_handshaking = self.connection.borrow().is_handshaking();
-        if is_handshaking {
-            ready!(self.turns.poll(&self.place, context));
+        if is_handshaking && self.turns.poll(&self.place, context).is_pending() {
+            // Meanwhile its time may be over, or it may have to give way.
+            socket.wait_to_read(context);
+            return Poll::Pending;
         }
         let since = Instant::now();
         let processed = self.connection.borrow_mut().process_new_packets();

@@ -43,14 +43,16 @@ impl WorkerProcesses {
         ReadResult::Last(last)
     }
 
-    /// Stops reading from this worker until [`WorkerProcesses::read_again`]. Returns false if it does not exist.
-    pub(crate) fn leave_unread(&mut self, worker: WorkerId) -> bool {
-        let Some(living) = self.living.get_mut(&worker) else { return false };
-        if living.reading == Reading::Reads {
+    /// Stops reading from this worker until [`WorkerProcesses::read_again`]. Returns whether it was read until now; None if it does
+    /// not exist.
+    pub(crate) fn leave_unread(&mut self, worker: WorkerId) -> Option<bool> {
+        let living = self.living.get_mut(&worker)?;
+        let was_read = living.reading == Reading::Reads;
+        if was_read {
             living.reading = Reading::Waits;
         }
         self.mark(worker);
-        true
+        Some(was_read)
     }
 
     /// Reads from this worker again. Returns false if it does not exist.
