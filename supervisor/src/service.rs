@@ -72,6 +72,7 @@
 mod account;
 mod asker;
 mod descriptors;
+mod ended;
 mod error;
 mod in_flight;
 mod lists;
@@ -87,7 +88,6 @@ mod waits;
 use crate::hub::{Hub, HubRef, WhichLines};
 use crate::limits::CONNECTIONS_MAX;
 use crate::views::{EndedWorker, GlanceView, IoPoolView, Meters, TaskLoad, TaskView, TasksSummary};
-use bytes::Bytes;
 use descriptors::Descriptors;
 use in_flight::Requests;
 use offload_core::ids::JobId;
@@ -237,13 +237,6 @@ impl Service {
         }
     }
 
-    /// How a job ended, and its output if that is kept. None if it has not ended or is not known.
-    pub fn end_of_job(&self, name: &str) -> Option<(offload_protocol::nouns::Report, Option<Bytes>)> {
-        let hub = self.hub().borrow();
-        let job = hub.find(name).filter(|job| !hub.is_live(*job))?;
-        hub.look_up(job).map(|record| record.end())
-    }
-
     /// Cancels a job. Clients that wait for it are told that it has ended.
     pub fn cancel(&self, name: &str) -> Reply {
         let (job, was_live) = match self.find(name) {
@@ -261,14 +254,6 @@ impl Service {
         if let Ok(Found::Live(job)) = self.find(name) {
             self.hub().borrow_mut().client_is_gone(job);
         }
-    }
-
-    /// Gives a job up: cancels it, or, if it has ended, no longer keeps its output.
-    pub fn give_up(&self, name: &str) -> Reply {
-        if let Ok(Found::Ended(job)) = self.find(name) {
-            Collection::new(self.clone(), job).complete();
-        }
-        self.cancel(name)
     }
 
     /// Lines that workers have printed and that are kept, after the line of this number: [`Document::Printed`]. Of one slot or of
@@ -465,16 +450,6 @@ impl Service {
             Some(job) if hub.is_live(job) => Ok(Found::Live(job)),
             Some(job) if hub.look_up(job).is_some() => Ok(Found::Ended(job)),
             _ => Err(ErrorDetail::new(OutcomeCode::NoSuchJob, hub.why_unknown(name))),
-        }
-    }
-
-    fn result_of(&self, job: JobId) -> Reply {
-        let hub = self.hub().borrow();
-        let found = hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()));
-        match found {
-            Some(Ok(finished)) => Reply::report(finished, Some(Collection::new(self.clone(), job))),
-            Some(Err(why)) => Reply::refusal(OutcomeCode::NoSuchJob, why),
-            None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(&hub.name(job))),
         }
     }
 

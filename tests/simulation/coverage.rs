@@ -93,7 +93,7 @@ impl Coverage {
     pub(crate) fn see_actions(&mut self, actions: &[Action]) {
         for action in actions {
             let pair = match action {
-                Action::Release { why: Released::Collected, .. } => ("released", "collected"),
+                Action::Release { why: Released::Collected { .. }, .. } => ("released", "collected"),
                 Action::Release { why: Released::TimeIsOver, .. } => ("released", "time_is_over"),
                 Action::ForgetLetter { .. } => ("released", "dead_letter"),
                 Action::Log(Notice::KeyUsedAgain { .. }) => ("accepted", "expired_key"),

@@ -1,6 +1,6 @@
 //! What the core tells the shell to do. The shell carries actions out in their order and decides nothing itself.
 
-use super::ids::{JobId, ProgramIndex, SlotIndex, Version, WorkerId, WorkerInSlot};
+use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId, WorkerInSlot};
 use crate::exit::{Exit, ExitUsage};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, Usage};
 use std::sync::Arc;
@@ -204,8 +204,11 @@ pub enum Kill {
 pub enum Released {
     /// The promised time is over: the output is forgotten.
     TimeIsOver,
-    /// The output was collected. From now on it is kept as a courtesy, while there is room.
-    Collected,
+    /// The output was collected. From now on it is kept as a courtesy: while there is room, and no longer than was promised.
+    Collected {
+        /// When the promised time would have been over.
+        until: Mono,
+    },
 }
 
 /// What the shell keeps of a job that has ended.

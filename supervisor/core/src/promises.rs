@@ -444,14 +444,12 @@ impl Core {
 
     /// Somebody was given all of the job's output. That ends the promise, unless the job has a key.
     pub(super) fn on_collected(&mut self, turn: &mut Turn<'_>, job: JobId) {
-        if self.promises.kept_until(job).is_none() {
-            return;
-        }
+        let Some(until) = self.promises.kept_until(job) else { return };
         if self.promises.is_keyed(job) {
             return self.promises.note_collected(job);
         }
         self.promises.end(job, self.config.max_kept_bytes);
-        turn.push(Action::Release { job, why: Released::Collected });
+        turn.push(Action::Release { job, why: Released::Collected { until } });
     }
 
     /// The limits or the phase have changed: room may have become free.

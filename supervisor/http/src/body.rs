@@ -254,6 +254,16 @@ impl Body {
         self.document = Some(patience.document(usize::try_from(bytes).unwrap_or(usize::MAX)));
     }
 
+    /// The answer to a HEAD has none. Returns how long it would be, if that is known. What would be collected with it stays.
+    pub(crate) fn leave_out_content(&mut self) -> Option<u64> {
+        let length = match self.content {
+            Content::Empty => None,
+            _ => http_body::Body::size_hint(self).exact(),
+        };
+        (self.content, self.document, self.collection) = (Content::Empty, None, None);
+        length
+    }
+
     pub(crate) fn log(&mut self, logged: Logged) {
         self.logged = Some(Box::new(logged));
     }

@@ -12,8 +12,8 @@ use crate::panics::Contained;
 use crate::patience::{Left, RequestMark};
 use crate::request::Remote;
 use crate::server::Answering;
-use http::StatusCode;
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
+use http::{Method, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -175,13 +175,14 @@ impl HyperService<http::Request<Incoming>> for Requests {
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let mark = Rc::new(self.line.patience().request_begins(self.answer.begin()));
         let (mut head, incoming) = request.into_parts();
+        let is_head = head.method == Method::HEAD;
         self.line.request_begins(head.version);
         if let Some(version) = self.line.tls_version() {
             head.extensions.insert(version);
         }
         let body = RequestBody::new(&head, incoming, Rc::clone(&mark));
         let answering = self.answer.answer(head, body, self.remote);
-        UnderWay { answering, line: Rc::clone(&self.line), mark }
+        UnderWay { answering, is_head, line: Rc::clone(&self.line), mark }
     }
 }
 
@@ -192,9 +193,18 @@ fn ends_connection(left: Left, status: StatusCode) -> bool {
     left == Left::Much || left == Left::Little && is_cut_short
 }
 
+/// Over HTTP/2 hyper would send it.
+fn leave_out_content(response: &mut http::Response<Body>) {
+    let length = response.body_mut().leave_out_content();
+    if let Some(length) = length.filter(|_| !response.headers().contains_key(CONTENT_LENGTH)) {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+}
+
 /// A request until its response begins.
 struct UnderWay {
     answering: Answering,
+    is_head: bool,
     line: Rc<Line>,
     mark: Rc<RequestMark>,
 }
@@ -204,6 +214,9 @@ impl Future for UnderWay {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut response = ready!(Pin::new(&mut self.answering).poll(context));
+        if self.is_head {
+            leave_out_content(&mut response);
+        }
         self.line.traffic().answer(response.status());
         self.line.answer_begins(response.body());
         if response.body().size_hint().exact().is_none() {

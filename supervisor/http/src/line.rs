@@ -221,6 +221,12 @@ impl Line {
         self.transport.socket().cut();
     }
 
+    /// Whether the beginning of a request has come that nobody has looked at, because it came in this turn, or while this process was
+    /// paused. Of a client that is not known only the first one counts: otherwise anybody could keep a connection by sending on.
+    pub(crate) fn has_unseen_request(&self) -> bool {
+        self.transport.socket().has_news(!self.patience.is_known())
+    }
+
     /// Whether it is of no use any more, and about to be gone.
     pub(crate) fn is_cut(&self) -> bool {
         self.transport.socket().is_cut()

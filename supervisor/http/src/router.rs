@@ -1,7 +1,8 @@
 //! Which handler answers which path.
 //!
 //! A pattern is a path in which `{name}` stands for one segment: `/v1/jobs/{id}/output`. Where several patterns fit, the one that
-//! has its first `{name}` later wins, so `/v1/tasks/primes` comes before `/v1/tasks/{task}`.
+//! has its first `{name}` later wins, so `/v1/tasks/primes` comes before `/v1/tasks/{task}`. `/v1/tasks/%70rimes` is the same path
+//! (RFC 3986, 6.2.2), so it finds the same pattern.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -30,7 +31,9 @@ pub struct BadPattern;
 
 impl std::fmt::Display for BadPattern {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("a path begins with '/', and a {name} is a whole segment of it, each name once")
+        formatter.write_str(
+            "a path begins with '/', a {name} is a whole segment of it, each name once, and after a % come two hexadecimal digits",
+        )
     }
 }
 
@@ -59,6 +62,7 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     pub(crate) fn parse(path: &str) -> Result<Pattern, BadPattern> {
+        let path = &*canonical(path).ok_or(BadPattern)?;
         let rest = path.strip_prefix('/').ok_or(BadPattern)?;
         let segment = |text: &str| match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
             Some(name) if !name.is_empty() && !name.contains(['{', '}']) => Ok(Segment::Name(name.into())),
@@ -80,7 +84,7 @@ impl Pattern {
         Ok(Pattern { segments, prefix, prefix_segments })
     }
 
-    /// The parameters, if the path fits. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
+    /// The parameters, if the path, which is [`canonical`], fits. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
     fn fit(&self, path: &str) -> Option<Parameters> {
         let mut rest = Some(path.strip_prefix(&*self.prefix)?);
         let segments = &self.segments[self.prefix_segments..];
@@ -122,6 +126,27 @@ impl Pattern {
     fn rank(&self) -> Vec<bool> {
         self.segments.iter().map(|segment| matches!(segment, Segment::Name(_))).collect()
     }
+}
+
+/// The path as everybody would write it who means the same: characters that need no encoding are not encoded, and hexadecimal digits
+/// are in upper case. None if a `%` has no two digits behind it.
+fn canonical(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return Some(Cow::Borrowed(path));
+    }
+    let mut parts = path.split('%');
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hexadecimal)?;
+        match byte {
+            b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => whole.push(char::from(byte)),
+            _ => whole.extend(["%", &digits.to_ascii_uppercase()]),
+        }
+        whole.push_str(rest);
+    }
+    Some(Cow::Owned(whole))
 }
 
 /// A path up to its first slash, and what is behind that, if there is one.
@@ -199,6 +224,8 @@ impl<H: Clone> Router<H> {
     /// A HEAD is answered by the handler for GET.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Found<H> {
         let wanted = if method == Method::HEAD { &Method::GET } else { method };
+        // A path with a `%` that means nothing is taken as it is: it fits a {name}.
+        let path = &*canonical(path).unwrap_or(Cow::Borrowed(path));
         // Comparing a method takes less time than looking at a path.
         for (pattern, _, handler) in self.routes.iter().filter(|(_, its, _)| its == wanted) {
             if let Some(parameters) = pattern.fit(path) {
@@ -246,6 +273,26 @@ mod tests {
         for path in ["/v1/tasks", "/v1/tasks/", "/v1/tasks/a/b", "//", "/v1/jobs/7/", "", "v1/jobs/7", "*"] {
             assert_eq!(handler(&Method::POST, path), None, "{path}");
             assert_eq!(handler(&Method::GET, path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_finds_the_same_however_it_is_encoded() {
+        let mut router = router();
+        router.add(Method::GET, "/a%20b/%7Ex", 7).unwrap();
+        let handler = |path: &str| match router.find(&Method::GET, path) {
+            Found::Handler(handler, _) => Some(handler),
+            Found::OtherMethods(_) | Found::Nothing => None,
+        };
+        assert_eq!(self::handler(&Method::POST, "/v1/%74asks/%70rimes"), Some(2));
+        assert_eq!(self::handler(&Method::POST, "/v1/tasks/%2Fprimes"), Some(1), "that is another name");
+        assert_eq!(self::handler(&Method::POST, "/v1%2Ftasks/primes"), None, "that is no separator");
+        assert_eq!(self::handler(&Method::POST, "/v1/tasks/%zz"), Some(1));
+        assert_eq!(handler("/a%20b/~x"), Some(7));
+        assert_eq!(handler("/%61%20b/%7ex"), Some(7));
+        assert_eq!(handler("/a+b/~x"), None);
+        for path in ["/%", "/%2", "/%zz", "/%+1", "/%é"] {
+            assert!(Pattern::parse(path).is_err(), "{path}");
         }
     }
 

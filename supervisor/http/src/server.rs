@@ -415,7 +415,8 @@ impl Inner {
         let connections = self.connections.borrow();
         let waits_since = |number| {
             let line = &connections.get(&number)?.line;
-            line.patience().waits_for_a_request_since().filter(|_| !line.is_cut())
+            let since = line.patience().waits_for_a_request_since()?;
+            (!line.is_cut() && !line.has_unseen_request()).then_some(since)
         };
         // One that has used up what it may have makes room for itself.
         let gives_way = match free {

@@ -36,6 +36,9 @@ struct Sides {
     cut: Cell<bool>,
     /// What is sent reaches nobody any more.
     broken: Cell<bool>,
+    /// Something was read at all, and since the last thing was written.
+    has_ever_heard: Cell<bool>,
+    has_heard: Cell<bool>,
 }
 
 /// One direction.
@@ -127,7 +130,20 @@ impl Socket {
         room: usize,
         read: impl FnOnce(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
-        self.poll(Direction::Read, context, room, read)
+        let polled = self.poll(Direction::Read, context, room, read);
+        if matches!(polled, Poll::Ready(Ok(1..))) {
+            self.sides.has_ever_heard.set(true);
+            self.sides.has_heard.set(true);
+        }
+        polled
+    }
+
+    /// Whether something has come of which nothing was read: the first thing that comes, or one that comes after something was
+    /// written.
+    pub(crate) fn has_news(&self, is_first: bool) -> bool {
+        let sides = &self.sides;
+        let has_read = if is_first { &sides.has_ever_heard } else { &sides.has_heard };
+        !has_read.get() && rustix::io::ioctl_fionread(self.as_fd()).is_ok_and(|bytes| bytes > 0)
     }
 
     /// The task is woken when there is something to read, or when it has to look whether it still should.
@@ -193,7 +209,11 @@ impl Socket {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let length = pieces.iter().map(|piece| piece.len()).sum();
-        self.poll(Direction::Write, context, length, |socket| send(socket, pieces))
+        let polled = self.poll(Direction::Write, context, length, |socket| send(socket, pieces));
+        if matches!(polled, Poll::Ready(Ok(1..))) {
+            self.sides.has_heard.set(false);
+        }
+        polled
     }
 
     /// Writes what the socket takes without waiting. Whether that was all.

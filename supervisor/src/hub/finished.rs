@@ -7,7 +7,8 @@
 //!        |                                         | released: collected, or its time is over
 //!        |                                         v
 //!        '--------- no ---------------------> Courtesy: the report, as long as there is room. If it was collected,
-//!                                                  |     also the output, as long as there is room
+//!                                                  |     also the output, as long as there is room, and no longer than
+//!                                                  |     was promised or until somebody gives it up
 //!                                                  '---> forgotten
 //! ```
 //!
@@ -25,7 +26,7 @@ use offload_core::ids::{JobId, Mono};
 use offload_core::job_table::JobTable;
 use offload_core::lookup::Lookup;
 use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// All ended jobs that are remembered. See the module's documentation.
@@ -33,8 +34,10 @@ use std::sync::Arc;
 pub(super) struct FinishedJobs {
     records: JobTable<Record>,
     history: History,
-    /// The jobs whose output is remembered as a courtesy, and the bytes of these outputs.
-    collected: BTreeSet<JobId>,
+    /// The jobs whose output is remembered as a courtesy, and until when; the same in the order of that; and the bytes of these
+    /// outputs.
+    collected: BTreeMap<JobId, Mono>,
+    collected_ends: BTreeSet<(Mono, JobId)>,
     collected_bytes: u64,
 }
 
@@ -116,6 +119,8 @@ enum RememberedOutput {
     TimeIsOver,
     /// The output was collected, and later forgotten to make room.
     Collected,
+    /// Somebody has said that the output is of no use any more.
+    GivenUp,
 }
 
 /// What is remembered of an ended job beside its report.
@@ -164,6 +169,7 @@ impl Record {
             }
             RememberedOutput::TimeIsOver => "was kept as long as results are kept, and is forgotten",
             RememberedOutput::Collected => "was collected before, and is forgotten",
+            RememberedOutput::GivenUp => "is forgotten, because somebody has given it up",
         };
         format!("the job ended ok; its output of {bytes} bytes {why}")
     }
@@ -205,9 +211,10 @@ impl FinishedJobs {
     pub(super) fn release(&mut self, job: JobId, why: Released) {
         let Some(record) = self.records.get_mut(job) else { return };
         match (&record.output, why) {
-            (RememberedOutput::Here(output), Released::Collected) => {
+            (RememberedOutput::Here(output), Released::Collected { until }) => {
                 self.collected_bytes += output.len() as u64;
-                self.collected.insert(job);
+                self.collected.insert(job, until);
+                self.collected_ends.insert((until, job));
             }
             (RememberedOutput::Here(_), Released::TimeIsOver) => record.output = RememberedOutput::TimeIsOver,
             _ => {}
@@ -219,7 +226,7 @@ impl FinishedJobs {
     fn add_to_history(&mut self, job: JobId, client: &Arc<str>, bytes: u64) {
         self.history.push(job, client, bytes);
         while let Some(forgotten) = self.history.pop_if_too_many() {
-            self.forget_collected(forgotten);
+            self.forget_collected(forgotten, RememberedOutput::Collected);
             self.records.remove(forgotten);
         }
     }
@@ -227,19 +234,28 @@ impl FinishedJobs {
     /// Forgets collected outputs, those of the oldest jobs first, until they take no more than `most` bytes.
     pub(super) fn forget_collected_over(&mut self, most: u64) {
         while self.collected_bytes > most {
-            let Some(&oldest) = self.collected.first() else { return };
-            self.forget_collected(oldest);
+            let Some((&oldest, _)) = self.collected.first_key_value() else { return };
+            self.forget_collected(oldest, RememberedOutput::Collected);
         }
     }
 
-    fn forget_collected(&mut self, job: JobId) {
-        if !self.collected.remove(&job) {
-            return;
+    /// Forgets the collected outputs that have been here as long as was promised.
+    pub(super) fn forget_collected_until(&mut self, now: Mono) {
+        while let Some(&(_, job)) = self.collected_ends.first().filter(|(until, _)| *until <= now) {
+            self.forget_collected(job, RememberedOutput::TimeIsOver);
         }
+    }
+
+    /// Somebody has said that the output of this job is of no use any more. What is still promised stays.
+    pub(super) fn give_up(&mut self, job: JobId) {
+        self.forget_collected(job, RememberedOutput::GivenUp);
+    }
+
+    fn forget_collected(&mut self, job: JobId, why: RememberedOutput) {
+        let Some(until) = self.collected.remove(&job) else { return };
+        self.collected_ends.remove(&(until, job));
         let Some(record) = self.records.get_mut(job) else { return };
-        if let RememberedOutput::Here(output) =
-            std::mem::replace(&mut record.output, RememberedOutput::Collected)
-        {
+        if let RememberedOutput::Here(output) = std::mem::replace(&mut record.output, why) {
             self.collected_bytes -= output.len() as u64;
         }
     }
@@ -399,12 +415,28 @@ mod tests {
         let mut jobs = FinishedJobs::default();
         for job in 1..=3 {
             remember(&mut jobs, job, "me", Keep::Promised);
-            jobs.release(JobId(job), Released::Collected);
+            jobs.release(JobId(job), Released::Collected { until: Mono::from_nanos(job) });
         }
         jobs.forget_collected_over(250);
         assert_eq!([1, 2, 3].map(|job| has_output(&jobs, job)), [Some(false), Some(true), Some(true)]);
         jobs.forget_collected_over(0);
-        assert_eq!((jobs.collected_bytes, jobs.collected.len()), (0, 0));
+        assert_eq!((jobs.collected_bytes, jobs.collected.len(), jobs.collected_ends.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_output_that_was_collected_is_not_here_longer_than_promised_or_when_it_was_given_up() {
+        let mut jobs = FinishedJobs::default();
+        for job in 1..=4 {
+            remember(&mut jobs, job, "me", Keep::Promised);
+        }
+        for job in 1..=3 {
+            jobs.release(JobId(job), Released::Collected { until: Mono::from_nanos(10 - job) });
+        }
+        jobs.forget_collected_until(Mono::from_nanos(8));
+        assert_eq!([1, 2, 3].map(|job| has_output(&jobs, job)), [Some(true), Some(false), Some(false)]);
+        (1..=4).for_each(|job| jobs.give_up(JobId(job)));
+        assert_eq!([1, 4].map(|job| has_output(&jobs, job)), [Some(false), Some(true)], "one is promised");
+        assert_eq!((jobs.collected_bytes, jobs.collected.len(), jobs.collected_ends.len()), (0, 0, 0));
     }
 
     #[test]

@@ -278,8 +278,21 @@ impl Hub {
         self.make_room_for_promises();
     }
 
-    /// Forgets collected outputs that no longer fit into the room that promises leave.
+    /// Somebody has said that the output of an ended job is of no use any more.
+    pub(crate) fn give_up_output(&mut self, job: JobId) {
+        self.collected(job);
+        self.records.finished_mut().give_up(job);
+    }
+
+    /// Forgets the collected outputs that have been here as long as was promised.
+    pub(crate) fn forget_old_outputs(&mut self) {
+        let now = self.now();
+        self.records.finished_mut().forget_collected_until(now);
+    }
+
+    /// Forgets collected outputs that no longer fit into the room that promises leave, or are old.
     fn make_room_for_promises(&mut self) {
+        self.forget_old_outputs();
         let promised = self.core.promises().kept().all().bytes;
         let most = self.core.config().max_kept_bytes.saturating_sub(promised);
         self.records.finished_mut().forget_collected_over(most);

@@ -226,7 +226,7 @@ impl Oracle {
         let was_collected = matches!(event, Some(Event::Collected { job: collected }) if *collected == job);
         let is_right = match why {
             Released::TimeIsOver => is_over,
-            Released::Collected => was_collected && !is_over,
+            Released::Collected { .. } => was_collected && !is_over,
         };
         demand(is_due && is_right, "O17", || format!("{job} is released, {why:?}: {book:?}"))
     }

@@ -97,8 +97,9 @@ fn a_key_belongs_to_its_client_whatever_the_two_are_called() {
 fn a_result_is_there_until_its_time_is_over_or_it_is_collected() {
     let mut pool = pool(|config| config.keep_results = HOUR);
     let [lost, taken] = [1, 2].map(|_| run_one(&mut pool, detached("me"), 1000));
+    let until = pool.core.promises().kept_until(taken).expect("it is promised");
     pool.event(Event::Collected { job: taken });
-    assert_eq!(pool.released.get(&taken), Some(&Released::Collected));
+    assert_eq!(pool.released.get(&taken), Some(&Released::Collected { until }));
     pool.wait(HOUR - 10 * MS);
     assert_eq!(pool.released.get(&lost), None);
     assert_eq!(pool.core.promises().kept().all().bytes, PROMISE_BYTES + 1000);

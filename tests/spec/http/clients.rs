@@ -34,6 +34,38 @@ fn curl_is_answered_over_both_versions() {
     }
 }
 
+/// curl ends with an error if bytes come behind the head of such an answer.
+#[test]
+fn the_answer_to_a_head_has_no_content() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let kept = http.call("echo", &[("Prefer", "respond-async")], vec![b'x'; 70_000]);
+    let place = kept.field("location").expect("where it is").to_owned();
+    assert_eq!(http.ask("GET", &format!("{place}?wait=60"), &[], b"").status, 200);
+    let output = format!("{place}/output");
+    let events = format!("{place}/events");
+    for version in ["--http1.1", "--http1.0", "--http2-prior-knowledge"] {
+        for (path, length) in [
+            ("/healthz", Some("3")),
+            ("/v1/tasks", None),
+            ("/metrics", None),
+            ("/openapi.json", None),
+            ("/nowhere", None),
+            (&output, Some("70000")),
+            (&events, None),
+            ("/v1/events", None),
+        ] {
+            let head = curl(&http, &["-I", version, &format!("http://{}{path}", http.address)]).ok().text();
+            let said = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned)
+            });
+            let is_stream = path.ends_with("events");
+            assert_eq!(said.is_some(), !is_stream, "{version} {path}: {head}");
+            assert!(length.is_none() || said.as_deref() == length, "{version} {path}: {head}");
+        }
+    }
+    assert_eq!(http.ask("GET", &output, &[], b"").body.len(), 70_000, "nothing was collected");
+}
+
 #[test]
 fn many_streams_of_one_connection_run_beside_each_other() {
     let http = HttpDaemon::start(&["--workers", "2"]);

@@ -1,6 +1,6 @@
 //! Many clients, of whom some want more than there is: what each is told, and that the others do not suffer.
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tests::harness::{descriptors_of, until};
 use tests::http::{Answer, HttpConnection, HttpDaemon};
@@ -14,6 +14,22 @@ fn assert_says_when(answer: &Answer) {
         millis > 0 && seconds * 1000 >= millis && seconds < millis / 1000 + 2,
         "{seconds} s, {millis} ms"
     );
+}
+
+/// A request that nobody has read yet is a request. While the supervisor is stopped, all of them come in one turn.
+#[test]
+fn who_has_sent_a_request_is_answered_however_many_come_at_once() {
+    let http = HttpDaemon::start(&["--workers", "1", "--http-connections", "8"]);
+    let idle = http.connect();
+    http.daemon.signal(Signal::STOP);
+    let mut asking: Vec<HttpConnection> = (0..40).map(|_| http.connect()).collect();
+    asking.iter_mut().for_each(|it| it.send("POST", "/v1/tasks/sleep", &[], b"1"));
+    http.daemon.signal(Signal::CONT);
+    let answers = asking.iter_mut().map(|it| it.answer().map(|answer| answer.status));
+    let statuses: Vec<Option<u16>> = answers.collect();
+    assert!(statuses.iter().all(|status| matches!(status, Some(200 | 503))), "{statuses:?}");
+    assert!(statuses.contains(&Some(200)) && statuses.contains(&Some(503)), "{statuses:?}");
+    drop(idle);
 }
 
 #[test]

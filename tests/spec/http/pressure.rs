@@ -201,7 +201,10 @@ fn who_has_shown_no_token_and_reads_no_answers_gives_way_to_those_who_have() {
         connection.answer().map(|answer| answer.status)
     };
     assert_eq!(ask(&mut kept), Some(200));
-    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    let preflight = "OPTIONS /v1/tasks/echo HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\
+                     Access-Control-Request-Method: POST\r\n\r\n";
+    // What is answered to everybody.
+    let requests = ["GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", preflight].concat().repeat(1000);
     let attackers: Vec<HttpConnection> = (0..ATTACKERS).map(|_| http.connect()).collect();
     for attacker in &attackers {
         let mut socket = attacker.socket();

@@ -43,14 +43,32 @@ fn scrape(request: &Request, context: &RequestContext, http: Counts) -> Response
         // Writing into a string cannot fail.
         let _ = encode(&mut text, &registry);
     }
-    let accepts = request.header("accept").unwrap_or("");
-    let (text, media_type) = match accepts.contains("application/openmetrics-text") {
+    let (text, media_type) = match prefers_open_metrics(request.header("accept").unwrap_or("")) {
         true => (text, OPEN_METRICS),
         false => (in_the_older_format(&text), PROMETHEUS),
     };
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
+}
+
+/// Whether a scraper with this `Accept` would rather have OpenMetrics than the older format (RFC 9110, 12.5.1).
+fn prefers_open_metrics(accept: &str) -> bool {
+    /// Of a range, the weight; of the ranges that fit, the one that says most counts.
+    fn weight(accept: &str, ranges: &[&str]) -> Option<f32> {
+        ranges.iter().find_map(|range| {
+            accept.split(',').find_map(|kind| {
+                let mut parts = kind.split(';').map(str::trim);
+                parts.next().filter(|name| name.eq_ignore_ascii_case(range))?;
+                let weight = parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.trim() == "q");
+                Some(weight.and_then(|(_, weight)| weight.trim().parse().ok()).unwrap_or(1.0))
+            })
+        })
+    }
+    // Whoever does not name it knows only the older one.
+    let open = weight(accept, &["application/openmetrics-text"]).unwrap_or(0.0);
+    let older = weight(accept, &["text/plain", "text/*", "*/*"]).unwrap_or(0.0);
+    open > 0.0 && open >= older
 }
 
 /// The text format of Prometheus before OpenMetrics: a counter is called by the name of its samples, there is no type `info`,
@@ -312,4 +330,28 @@ fn spread(encoder: &mut MetricEncoder<'_>, spread: &Spread) -> fmt::Result {
     });
     let buckets: Vec<(f64, u64)> = bounds.zip(one_by_one).collect();
     encoder.encode_histogram::<NoLabelSet>(spread.total.as_secs_f64(), spread.count, &buckets, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scraper_gets_the_format_that_it_would_rather_have() {
+        let of_prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,\
+                             text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        for (accept, is_open) in [
+            (of_prometheus, true),
+            ("application/openmetrics-text", true),
+            ("Application/OpenMetrics-Text; version=1.0.0, */*", true),
+            ("text/plain, application/openmetrics-text;q=0", false),
+            ("text/plain;q=0.9, application/openmetrics-text;q=0.1", false),
+            ("application/openmetrics-text;q=0", false),
+            ("text/plain", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            assert_eq!(prefers_open_metrics(accept), is_open, "{accept}");
+        }
+    }
 }
