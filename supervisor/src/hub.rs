@@ -1,6 +1,6 @@
-//! The hub connects the core, which decides, with the outside world. It turns what happens (a message from a worker
-//! process, a request) into events for the core, and carries out the actions that the core returns. The hub decides
-//! nothing itself.
+//! The hub connects the core with the outside world. It turns what happens (a message, a request) into events for the core,
+//! and carries out the actions that the core returns. The core decides everything about jobs, and what becomes of workers. The
+//! hub decides whose messages are read when, who has stalled, and what is remembered of ended jobs beyond what was promised.
 //!
 //! ```text
 //!   worker socket readable ---> links: messages --.                           .--> Spawn:  a request to the launcher

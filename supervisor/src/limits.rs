@@ -70,7 +70,8 @@ pub const TIME_BOUNDS: [Duration; 14] = [
     Duration::from_secs(300),
 ];
 
-/// Maximum number of subscribers of one job. Each connection counts once, however often it waits.
+/// Maximum number of subscribers of one job. Each session counts once, however often it waits: a connection to the local socket is
+/// one session, and over HTTP each request that waits is one.
 pub const SUBSCRIBERS_MAX: usize = 2048;
 
 /// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.
@@ -445,7 +446,10 @@ const _: () =
     assert!(ANSWER_BACKLOG_MAX + PAGE_BYTES_MAX <= PROCESS_ANSWERS_MAX, "one connection is within it");
 const _: () = assert!(LAST_CONNECTIONS + CONTROL_CONNECTIONS < CONNECTIONS_MAX);
 const _: () = assert!(JOBS_SHOWN_MAX <= HISTORY_JOBS_MAX);
-const _: () = assert!(SUBSCRIBERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS, "each may wait for any job");
+const _: () = assert!(
+    SUBSCRIBERS_MAX >= CONNECTIONS_MAX + CONTROL_CONNECTIONS,
+    "each connection to the local socket may wait for any job"
+);
 const _: () =
     assert!(REQUESTS_PER_CALL_MAX <= REQUESTS_PER_TURN, "one client's turn fits into one of the loop");
 const _: () =

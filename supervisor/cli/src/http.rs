@@ -64,12 +64,28 @@ pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, Stri
     let addresses = values.listen.iter().filter_map(|text| text.parse::<Address>().ok());
     for address in addresses {
         let Address::Unix(path) = address else { continue };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(why) = folder.and_then(why_no_folder) {
+        if let Err(error) = rustix::net::SocketAddrUnix::new(&path) {
+            return Err(("http.listen", format!("{}: {}", path.display(), io::Error::from(error))));
+        }
+        if let Some(why) = why_no_folder_of(&path) {
             return Err(("http.listen", why));
         }
     }
-    Ok(())
+    if let Some(path) = values.token_file.as_deref().filter(|path| path.symlink_metadata().is_ok()) {
+        read_tokens(path).map_err(|why| ("http.token_file", why))?;
+    }
+    let why_no_log = |path: &Path| match path.symlink_metadata() {
+        Ok(_) => try_log(path).err(),
+        Err(_) => why_no_folder_of(path),
+    };
+    match values.access_log.as_deref().and_then(why_no_log) {
+        Some(why) => Err(("http.access_log", why)),
+        None => Ok(()),
+    }
+}
+
+fn why_no_folder_of(path: &Path) -> Option<String> {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).and_then(why_no_folder)
 }
 
 /// What a reload exchanges.
@@ -115,12 +131,16 @@ fn proxies(values: &HttpValues) -> Result<TrustedProxies, Failure> {
 /// Opens a log file for its owner alone, to be continued. Anything that would have to be waited for, such as a pipe that nobody
 /// reads, is refused.
 fn open_log(path: &Path) -> Result<OwnedFd, String> {
-    let flags = OFlags::WRONLY
-        | OFlags::APPEND
-        | OFlags::CREATE
-        | OFlags::NONBLOCK
-        | OFlags::NOCTTY
-        | OFlags::CLOEXEC;
+    open_log_with(path, OFlags::CREATE)
+}
+
+/// Whether a file that is there could be continued as a log.
+fn try_log(path: &Path) -> Result<(), String> {
+    open_log_with(path, OFlags::empty()).map(drop)
+}
+
+fn open_log_with(path: &Path, more: OFlags) -> Result<OwnedFd, String> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
     let told = |error| format!("cannot open the access log {}: {}", path.display(), io::Error::from(error));
     open(path, flags, Mode::RUSR | Mode::WUSR).map_err(told)
 }
@@ -138,12 +158,6 @@ fn access_log(values: &HttpValues) -> Result<Option<(AccessLog, Printer)>, Failu
 }
 
 fn table(values: &Values) -> Result<RouteTable, String> {
-    let mut routes = values.routes.iter();
-    if values.http.has_page && routes.any(|route| route.method.as_str() == "GET" && route.path == "/") {
-        return Err(
-            "a route for GET / is not reached while the page is there: leave one of them out".to_owned()
-        );
-    }
     RouteTable::new(values.routes.clone()).map_err(|error| error.to_string())
 }
 

@@ -33,7 +33,8 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// These bytes came. True if something ended that was unfinished, or would have been between two portions.
+    /// These bytes came. True if a head, or a frame other than DATA, ended with one of them, even if it also began in this portion.
+    /// Always false until the head of the first request has ended.
     pub(crate) fn pass(&mut self, mut bytes: &[u8]) -> bool {
         let mut has_ended = false;
         while !bytes.is_empty() {
@@ -58,8 +59,8 @@ impl Frames {
         has_ended
     }
 
-    /// Whether something has begun, or is owed, that takes no time from a client that is well: the first request, a head, a short
-    /// frame.
+    /// Whether the client has begun, and not finished, something that a healthy client sends at once: a head, or a frame (of a DATA
+    /// frame, its first nine bytes). Always true until the head of the first request has come.
     pub(crate) fn is_unfinished(&self) -> bool {
         let is_in_frame = self.have > 0 && (self.have < HEAD || self.head[3] != DATA);
         self.last_stream == 0 || self.is_in_block || is_in_frame

@@ -25,8 +25,9 @@
 //!   a browser, any web page. [`api::Access`] checks tokens, hosts and origins.
 //! - **What goes wrong is a [`Problem`]**, a document of RFC 9457 whose status belongs to its code ([`status_of`]). A handler that
 //!   returns a `Result` sends it as it is: `?` on `cx.offload(...).await` is enough.
-//! - **All is bounded**, in bytes and in time: heads (16 KiB, 64 fields, 10 s), bodies (as many bytes as the supervisor allows for an
-//!   input, 16 KiB/s at least), answers that nobody reads (16 KiB/s at least), connections (1,024). [`limits`] has all of it.
+//! - **All is bounded**, in bytes and in time: heads (16 KiB, 64 fields, 5 s), bodies (as many bytes as the supervisor allows for an
+//!   input; at least 10 KiB in each 10 s, and 30 s in all with a second more for each 128 KiB), answers that nobody reads (at least
+//!   160 KiB in each 10 s), connections (1,024). [`limits`] has these bounds and others.
 //! - **When its client is gone**, the future of a handler is dropped, and with it a job that it awaits is cancelled.
 //! - **It ends with the supervisor**: a drain waits for requests that were let in before it, with all the jobs that they need. Then the
 //!   server stops listening, and its connections end when their answers were read.
@@ -52,7 +53,7 @@
 //! | [`RequestContext::offload`] | a request becomes a job; [`Output`] and [`Failure`] become responses |
 //! | [`RouteTable`] | routes that are written down, and can be exchanged |
 //! | [`api`] | the supervisor's own interface, `/v1/...` |
-//! | [`limits`] | every bound in one table |
+//! | [`limits`] | the bounds, in one table |
 
 /// The program in the README is compiled as a test.
 #[cfg(doctest)]

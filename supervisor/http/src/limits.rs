@@ -1,5 +1,5 @@
-//! Every bound of this crate, in one table. Those of jobs and memory are the supervisor's
-//! ([`offload_supervisor::limits`]).
+//! The bounds of this crate that users or several modules need, and most of the others: some that only one module needs are in
+//! that module. The bounds of jobs and memory are the supervisor's ([`offload_supervisor::limits`]).
 
 use std::time::Duration;
 
@@ -120,8 +120,9 @@ pub(crate) const CHUNK_COST: usize = 4 << 10;
 /// Chunks that are looked at together.
 pub(crate) const CHUNKS_AT_ONCE: usize = 32;
 
-/// Bytes of answers that wait in a connection, beside the piece that is being written; and over HTTP/1 as many of requests that were read
-/// ahead.
+/// Length of hyper's buffers. Over HTTP/1: one for what was read of the request under way, and one for answers that wait, beside the
+/// piece that is being written. Over HTTP/2: one for the answer to each request. Requests that are sent ahead of an answer over HTTP/1
+/// do not come so far: they wait in front of hyper, and nothing more is read once there are [`HEAD_MAX`] bytes of them.
 pub const WRITE_BUFFER: usize = 64 << 10;
 
 /// Length of an output that is a part of the document of its job; a longer one is only named there. To see whether it is sound JSON,

@@ -54,7 +54,7 @@ pub(crate) struct Line {
     violation: Cell<Option<Violation>>,
     /// Nothing more is read, because the client ended or because it is to end.
     is_over: Cell<bool>,
-    /// The client has sent so much ahead for so long that nothing more is understood, so that its end is seen.
+    /// The client has sent too much ahead for too long. What it still sends is read only to see its end, and thrown away.
     is_deaf: Cell<bool>,
     /// No further request is answered.
     is_ending: Cell<bool>,
@@ -62,7 +62,8 @@ pub(crate) struct Line {
     stage: Cell<Stage>,
     /// Whether somebody waits for it, once the client sends no more.
     is_awaited: Cell<Option<bool>>,
-    /// Whether the answer may come before that is asked, once the client sends no more.
+    /// Once the client sends no more, the answer has a short time to come before the client is asked whether it waits. This says how
+    /// much of that time is over.
     grace: Rc<Cell<Grace>>,
     handle: LoopHandle,
 }
@@ -195,6 +196,12 @@ impl Line {
     /// Whether the connection is to end when its requests are answered.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.get()
+    }
+
+    /// From now on it is: a client over HTTP/2 is told so, and does not hold up the end by not taking note of it.
+    pub(crate) fn leave(&self) {
+        self.is_ending.set(true);
+        self.patience.leaves();
     }
 
     /// Whether nothing more is read, or what is read is not answered.

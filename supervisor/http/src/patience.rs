@@ -1,6 +1,8 @@
 //! How long a connection may take, with one timer for all of its limits.
 //!
 //! ```text
+//!   a new connection ---------------------------.
+//!                                               v
 //!   Idle ----- the first byte of a head -----> Head ----- the head is complete -----> requests are under way
 //!    ^  within IDLE_TIME                        |  within HEAD_TIME                     |-- a body that is waited for:
 //!    |                                          '--> 408                                |   BODY_TIME for each BODY_QUOTA,
@@ -79,6 +81,8 @@ pub(crate) struct Patience {
     idle_since: Cell<Instant>,
     head_since: Cell<Option<Instant>>,
     linger_since: Cell<Option<Instant>>,
+    /// Since when it is to end with its last request.
+    leaves_since: Cell<Option<Instant>>,
     /// Since when there has been no room for requests that are sent ahead of an answer.
     ahead_since: Cell<Option<Instant>>,
     requests: Cell<usize>,
@@ -122,6 +126,7 @@ impl Patience {
             idle_since: Cell::new(now),
             head_since: Cell::new(Some(now)),
             linger_since: Cell::new(None),
+            leaves_since: Cell::new(None),
             ahead_since: Cell::new(None),
             requests: Cell::new(0),
             connection: Cell::new(0),
@@ -334,6 +339,13 @@ impl Patience {
         self.look_again_at(now + LINGER_TIME);
     }
 
+    /// The client is told that the connection is to end. It has some time to take note of that, and no more requests.
+    pub(crate) fn leaves(self: &Rc<Patience>) {
+        let now = self.now();
+        self.leaves_since.set(Some(now));
+        self.look_again_at(now + LINGER_TIME);
+    }
+
     /// Whether no request is under way and none has begun to come.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.get() == 0 && self.head_since.get().is_none() && !self.answer.get().is_waiting()
@@ -376,7 +388,11 @@ impl Patience {
         if let Some(since) = self.linger_since.get() {
             return Some((since + LINGER_TIME, Late::Linger));
         }
-        let idle = self.is_idle().then(|| (self.idle_since.get() + IDLE_TIME, Late::Idle));
+        let idle_until = match self.leaves_since.get() {
+            Some(since) => self.idle_since.get().max(since) + LINGER_TIME,
+            None => self.idle_since.get() + IDLE_TIME,
+        };
+        let idle = self.is_idle().then_some((idle_until, Late::Idle));
         let head = self.head_since.get().map(|since| (since + HEAD_TIME, Late::Head));
         let body = |pace: &Pace| pace.limit(BODY_TIME).min(pace.limit_in_all(BODY_IN_ALL, BODY_RATE));
         let body = self.bodies.first(body).map(|at| (at, Late::Body));

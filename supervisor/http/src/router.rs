@@ -141,7 +141,9 @@ fn canonical(path: &str) -> Option<Cow<'_, str>> {
         let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         let byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hexadecimal)?;
         match byte {
-            b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => whole.push(char::from(byte)),
+            b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                whole.push(char::from(byte))
+            }
             _ => whole.extend(["%", &digits.to_ascii_uppercase()]),
         }
         whole.push_str(rest);

@@ -462,7 +462,10 @@ impl Inner {
         };
         for (line, waker) in all {
             match waker {
-                Some(waker) => waker.wake(),
+                Some(waker) => {
+                    line.leave();
+                    waker.wake();
+                }
                 // No head of it is complete yet.
                 None => line.cut(),
             }

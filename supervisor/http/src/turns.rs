@@ -30,7 +30,7 @@ pub(crate) struct Turns {
     /// In this turn of the loop.
     steps: Cell<usize>,
     time: Cell<Duration>,
-    /// At most one place for each connection, and some of connections that are gone.
+    /// At most one place for each connection (handshakes) or each request (documents), and some of those that are gone.
     waiting: RefCell<VecDeque<Weak<Place>>>,
     is_renewed_later: Cell<bool>,
 }

@@ -1,9 +1,9 @@
 //! Which job a line belongs to that a worker has printed. Lines come by a pipe and messages by a socket, so a line is often
 //! read only after its job has ended. Nothing is done for a job that prints nothing, except to note its end.
 //!
-//! Each round of the event loop begins with a poll, which tells of everything that can be read. A job that ended in the
-//! round before the last one printed before the poll of the last one: what it printed was read then. And a job whose
-//! start can not be read from the socket after the pipe was read had not begun when the line was printed. What is left:
+//! Each round of the event loop begins with a poll, which tells of everything that can be read. If a job ended before the
+//! last two polls, what it printed was read after the first of these. The socket is read after the pipe. If a job's start
+//! is not in it, the job had not begun when the line was printed. What is left:
 //!
 //! ```text
 //!        the poll before        the last poll         the pipe is read, then the socket

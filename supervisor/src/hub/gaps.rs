@@ -12,16 +12,17 @@
 //!          by GAP_MIN or more: the gap is also taken out of the core's time
 //! ```
 //!
-//! Catching up is limited; otherwise a machine that is always late would never apply any limit. Gaps shorter than
-//! GAP_MIN put off a limit that is due by at most CATCH_UP_MAX in all, however many such gaps there are. Each gap of
-//! GAP_MIN or more puts the limit off again, and all of these together do so by at most CATCH_UP_IN_ALL of the core's
-//! time.
+//! Catching up is limited; otherwise a machine that is always late would never apply any limit. All gaps shorter than
+//! GAP_MIN together put off a limit by at most CATCH_UP_MAX. Each longer gap puts it off once more, all of these together
+//! by at most CATCH_UP_IN_ALL of the core's time.
 //!
-//! Reading comes first after a gap of any length, and also without a gap: an answer that arrived in time counts,
-//! however late this process reads it, and however much of its output has still to be copied out of shared memory.
+//! With or without a gap, everything that has arrived is read before a limit is applied. So an answer that arrived in time
+//! counts, however late this process reads it, even if its output has still to be copied out of shared memory.
 //! Catching up is for transfers that need both sides: an output that has arrived in part, an input that was sent in
-//! part, a worker that was stopped together with this process. While jobs are in flight, a wait is cut into parts, so that a gap is measured in full and not only by how far it reaches beyond a
-//! limit.
+//! part, a worker that was stopped together with this process.
+//!
+//! The length of a gap is how late the timer is. After one long wait, only the part of a gap behind the end of that wait
+//! would be measured. So while jobs or starts are under way, a wait is cut into parts of at most WAIT_PART.
 
 use super::Hub;
 use crate::limits::{BYTES_PER_TURN, CATCH_UP_IN_ALL, CATCH_UP_MAX, WAIT_PART};

@@ -1,6 +1,6 @@
-//! Stalled workers: those that stop in the middle of a message, do not read what is written to them, or, without a job, do
-//! not say that they have mapped a segment or left one, so that they keep its memory. They are
-//! looked for at intervals. Starting, running and ending have time limits in the core and are not checked here. Checks
+//! Stalled workers: those that stop in the middle of a message, and idle ones that do not read what is written to them or
+//! do not confirm that they have mapped or left a segment, whose memory is kept until then. They are looked for at
+//! intervals. Starting, running and ending have time limits in the core and are not checked here. Checks
 //! are counted instead of time, so no worker is blamed for a pause in which the supervisor itself did not run.
 //!
 //! ```text

@@ -170,9 +170,10 @@ impl Hub {
         }
     }
 
-    /// A worker says that it has started this job. If the job was in its tray, the packet must be gone. Otherwise the message
-    /// is a violation: what is returned says that the worker has the job, then comes the violation, and then the message again.
-    /// A worker that peeks may have begun what it leaves there, and one that broke a rule and names a run casts doubt on it.
+    /// A worker says that it has started this job. If the job was in its tray, the packet must be gone. If the packet is still
+    /// there, the worker has broken a rule: it may have read the packet without taking it out, and begun the job. So the core is
+    /// told three things, in this order: that the worker has the job (what is returned), the violation, and the message
+    /// again. Because the message then comes from a worker that has broken a rule, the core knows that the job may have begun.
     pub(super) fn check_tray(&mut self, event: &Event) -> Option<Event> {
         let Event::Started { worker, job, .. } = *event else { return None };
         if self.trays.job(worker) != Some(job) || !self.trays.take_back(worker, job) {

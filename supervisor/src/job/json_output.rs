@@ -35,8 +35,33 @@ impl JsonOutput {
     }
 }
 
-/// The same JSON value without line ends, which can occur between its parts but never inside a string. The value is not
-/// parsed and printed again, so numbers of any length stay unchanged.
+/// The same JSON value without line ends, which can occur between its parts but never inside a string. It is not printed again, so
+/// numbers of any length stay unchanged. But it is read, with the verdict that the built-in task `json` gives: half of a surrogate
+/// pair, a number beyond all bounds or very deep nesting would make the whole document useless for many readers.
 fn on_one_line(text: &str) -> Option<Box<RawValue>> {
+    serde_json::from_str::<serde_json::Value>(text).ok()?;
     RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_many_readers_refuse_does_not_become_a_part_of_a_document() {
+        let is_part = |text: &str| {
+            let shown = JsonOutput::of(&"application/json".parse().unwrap(), text.as_bytes());
+            assert_ne!(shown.output.is_some(), shown.output_base64.is_some());
+            shown.output.is_some()
+        };
+        for text in
+            ["1", " {\"a\":\n[1]} ", "123456789012345678901234567890.10", "\"\\ud83d\\ude00\"", "1e300"]
+        {
+            assert!(is_part(text), "{text}");
+        }
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for text in ["", "1 2", "NaN", "1e400", "\"\\ud800\"", "\u{feff}1", "{\"a\":", &deep] {
+            assert!(!is_part(text), "{text}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tests::harness::{Daemon, private_folder, run_offload, until};
@@ -197,6 +198,38 @@ fn wrong_tables_are_refused_at_the_start_and_by_the_check_with_their_place() {
     assert!(flag.code == 2 && flag.stderr.contains("--http-route"), "{flag:?}");
     std::fs::write(&file, ROUTES).unwrap();
     assert!(run_offload(&["config", "check", path]).ok().text().contains("sets 1 key"));
+}
+
+/// What `serve` would not start with, with the place.
+#[test]
+fn the_check_finds_what_is_wrong_with_the_interface() {
+    let folder = private_folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let file = path("offload.toml");
+    std::fs::write(path("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::set_permissions(path("token"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let home = "page = true\n[[route]]\nmethod = 'GET'\npath = '/'\ntask = 'echo'";
+    for (line, text, reason) in [
+        (3, home.to_owned(), "while http.page is on"),
+        (2, "listen = ['127.0.0.1:7000', '127.0.0.1:7000']".to_owned(), "127.0.0.1:7000 is there twice"),
+        (2, format!("listen = ['unix:{}']", path(&"x".repeat(120))), "too long"),
+        (2, format!("token_file = '{}'", path("token")), "chmod 600"),
+        (2, format!("access_log = '{}'", path("")), "Is a directory"),
+        (2, format!("access_log = '{}'", path("none/log")), "is not there"),
+        (2, "cors = ['HTTPS://a.example']".to_owned(), "no origin"),
+        (2, "cors = ['https://a.example:443']".to_owned(), "no origin"),
+        (2, "cors = ['https://*.example']".to_owned(), "no origin"),
+    ] {
+        std::fs::write(&file, format!("[http]\n{text}\n")).unwrap();
+        let refused = run_offload(&["config", "check", &file]);
+        assert_eq!(refused.code, 2, "{text}: {refused:?}");
+        let place = format!("offload.toml:{line}: ");
+        assert!(refused.stderr.contains(&place) && refused.stderr.contains(reason), "{text}: {refused:?}");
+    }
+    for text in ["listen = ['127.0.0.1:0', '127.0.0.1:0']", "cors = ['https://a.example:8443', '*']", ""] {
+        std::fs::write(&file, format!("[http]\n{text}\n")).unwrap();
+        run_offload(&["config", "check", &file]).ok();
+    }
 }
 
 #[test]

@@ -89,12 +89,29 @@ impl TextKind {
             }
             TextKind::Proxy => text.parse::<TrustedProxy>().map(drop).map_err(|error| error.to_string()),
             TextKind::Origin if text == "*" => Ok(()),
-            TextKind::Origin if !text.contains("://") || text.ends_with('/') => {
+            TextKind::Origin if !is_origin(text) => {
                 Err(format!("{text:?} is no origin: write it as browsers do, as in https://app.example"))
             }
             TextKind::Host | TextKind::Origin => Ok(()),
         }
     }
+}
+
+/// Whether a browser would send this in `Origin` (RFC 6454, 6.2): in lower case, without a default port and without a path.
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, host)) = text.split_once("://") else { return false };
+    let default_port = match scheme {
+        "http" => ":80",
+        "https" => ":443",
+        _ => "",
+    };
+    let is_default = !default_port.is_empty() && host.ends_with(default_port);
+    let is_plain = !text.contains(|letter: char| letter.is_ascii_uppercase() || letter.is_whitespace());
+    is_plain
+        && !scheme.is_empty()
+        && !host.is_empty()
+        && !host.contains(['/', '*', '@', '?', '#'])
+        && !is_default
 }
 
 /// Which verbs have the flag.

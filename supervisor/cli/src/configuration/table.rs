@@ -8,7 +8,7 @@
 mod together;
 
 use super::Values;
-use super::http_checks::{addresses_are_of_this_machine, routes_go_together};
+use super::http_checks::{addresses_go_together, routes_go_together};
 use super::key::ValueKind::{
     Batches, Bytes, Commands, Count, File, Path, Programs, Routes, Switch, TaskLists, Texts, Time, Weights,
     Word,
@@ -365,7 +365,7 @@ pub(crate) static TABLE: &[Key] = &[
         "Also answer HTTP at HOST:PORT (a literal address), unix:PATH or fd:N; may be given several times",
     )
     .for_example("127.0.0.1:8080")
-    .that_goes_with(addresses_are_of_this_machine)
+    .that_goes_with(addresses_go_together)
     .that_needs_a_restart(),
     key(
         "http.public",

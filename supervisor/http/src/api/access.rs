@@ -234,9 +234,7 @@ impl Access {
 pub(crate) fn needs_no_token(head: &Parts) -> bool {
     // A browser asks what a page may do before it sends what the page has.
     let is_preflight = head.extensions.get::<Preflight>().is_some();
-    is_preflight
-        || OPEN_PATHS.contains(&head.uri.path())
-        || head.extensions.get::<NeedsNoToken>().is_some()
+    is_preflight || OPEN_PATHS.contains(&head.uri.path()) || head.extensions.get::<NeedsNoToken>().is_some()
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

@@ -94,7 +94,8 @@ fn client_hello() -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.unwrap().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
-    let mut client = rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    let mut client =
+        rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
     let mut hello = Vec::new();
     client.write_tls(&mut hello).unwrap();
     hello
