@@ -2,8 +2,8 @@
 //!
 //! A pool does `OFFLOAD_SOAK_JOBS` jobs (100,000 by default). Meanwhile it remembers 10,000 ended jobs in a tree whose nodes
 //! are more or less full. So the memory changes a little from round to round, but in the second half it is hardly larger than
-//! in the first. When the pool is dropped, exactly as much memory is allocated as before it was started. Each round ends with streams, some of which are left
-//! midway, and with payloads that go through shared memory.
+//! in the first. When the pool is dropped, exactly as much memory is allocated as before it was started. Each round ends with streams,
+//! some of which are left midway, with payloads that go through shared memory, and with as many jobs again that are taken back.
 
 use bytes::Bytes;
 use offload_protocol::nouns::MediaType;
@@ -11,7 +11,11 @@ use offload_supervisor::{ComputePool, Context, EventLoop, Job, Level, PoolConfig
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
 use tests::chaos::jobs::KnownJob;
 use tests::chaos::seed::Seed;
 use tests::harness::{program, until};
@@ -27,6 +31,8 @@ const LARGE: usize = 300_000;
 const IN_FLIGHT: u64 = 128;
 /// Jobs of each further kind in a round: streams, and payloads that go through shared memory.
 const OTHERS: u64 = 20;
+/// So many jobs are taken back at a time: most of them wait, a few have been given to a worker.
+const TAKEN_BACK: u64 = 100;
 /// So much more may be there in one round than in another, in bytes.
 const BREATH: usize = 128 << 10;
 
@@ -90,6 +96,28 @@ fn run_others(pool: &ComputePool, event_loop: &mut EventLoop) {
     event_loop.run().unwrap();
 }
 
+/// Submits jobs and takes them back, over and over.
+fn take_back(pool: &ComputePool, event_loop: &mut EventLoop) {
+    let (pool, handle) = (pool.clone(), event_loop.handle());
+    event_loop.spawn(async move {
+        for _ in 0..ROUND / TAKEN_BACK {
+            let mut calls: Vec<_> =
+                (0..TAKEN_BACK).map(|_| pool.call(Job::new("sleep").input("3600000"))).collect();
+            poll_fn(|context| {
+                assert!(calls.iter_mut().all(|call| Pin::new(call).poll(context).is_pending()));
+                Poll::Ready(())
+            })
+            .await;
+            handle.sleep(Duration::ZERO).await;
+            drop(calls);
+        }
+        // It has been heard of all of them.
+        assert!(pool.call(Job::new("echo").input("x")).await.into_output().is_ok());
+        handle.stop();
+    });
+    event_loop.run().unwrap();
+}
+
 /// A pool does so many rounds and is dropped. What was allocated after each.
 ///
 /// It lives on a thread of its own: a thread that has to wait for another one keeps a little for the next time it has to, and
@@ -110,6 +138,7 @@ fn live_here(rounds: u64) -> Vec<usize> {
     for _ in 0..rounds {
         client.run(&mut event_loop);
         run_others(&client.pool, &mut event_loop);
+        take_back(&client.pool, &mut event_loop);
         after_each.push(live_bytes());
     }
     assert_eq!(client.right.get(), rounds * ROUND);

@@ -142,7 +142,7 @@ fn canonical(path: &str) -> Option<Cow<'_, str>> {
         let byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hexadecimal)?;
         match byte {
             b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
-                whole.push(char::from(byte))
+                whole.push(char::from(byte));
             }
             _ => whole.extend(["%", &digits.to_ascii_uppercase()]),
         }
