@@ -7,6 +7,7 @@ mod ends;
 mod keys;
 mod lives;
 mod own_program;
+mod readiness;
 mod runtimes;
 mod server;
 mod signals;

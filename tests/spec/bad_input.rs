@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use tests::harness::{Daemon, command, private_folder, program, run, run_offload};
+use tests::harness::{Daemon, PATIENCE, command, private_folder, program, run, run_offload};
 
 #[test]
 fn an_unknown_task_is_refused_with_the_known_ones_the_nearest_first() {
@@ -377,6 +377,8 @@ fn a_client_that_sends_garbage_is_disconnected_and_nobody_else_notices() {
         daemon.run(&["submit", "echo", "x"]).ok();
     }
     assert_eq!(daemon.status()["ledger"]["balanced"], true);
+    let is_told = |line: &str| line.contains("is disconnected: the peer speaks HTTP");
+    daemon.stderr.find(is_told, PATIENCE).expect("the log says what the first one was");
 }
 
 #[test]

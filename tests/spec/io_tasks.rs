@@ -3,8 +3,10 @@
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::json;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use tempfile::TempDir;
+use tests::chaos::process::peak_resident_bytes;
 use tests::harness::{Daemon, Ran, run_offload, until};
 use tests::http::HttpDaemon;
 
@@ -220,6 +222,53 @@ fn a_file_that_is_longer_than_an_output_may_be_is_refused() {
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.contains("max_payload") && refused["outcome"] == "io_error", "{refused}");
     assert_eq!(read(&daemon, "file").ok().stdout, b"hello");
+}
+
+/// A read of `zero` would never end, and one of `tty` or the FIFO would wait.
+#[test]
+fn devices_pipes_and_sockets_are_refused_for_what_they_are() {
+    let tree = tree();
+    let _socket = UnixListener::bind(tree.path().join("root/socket")).unwrap();
+    let of_devices = Daemon::start(&["--workers", "1", "--io-root", "/dev"]);
+    let of_tree = daemon(&tree, &[]);
+    for (daemon, name, kind) in [
+        (&of_devices, "null", "a device"),
+        (&of_devices, "zero", "a device"),
+        (&of_devices, "tty", "a device"),
+        (&of_tree, "fifo", "a FIFO"),
+        (&of_tree, "socket", "a socket"),
+    ] {
+        for task in ["fs.read", "fs.stat"] {
+            let refused = daemon.submit(&[task, &path(name)]);
+            let message = refused["error"]["message"].as_str().expect("why");
+            let reason = format!("it is {kind}, and only regular files are read");
+            assert!(
+                refused["outcome"] == "io_error" && message.contains(&reason),
+                "{task} {name}: {refused}"
+            );
+        }
+    }
+    for daemon in [&of_devices, &of_tree] {
+        assert_eq!(daemon.status()["io_pool"]["stuck"], 0);
+    }
+}
+
+/// It has no byte on the disk, so only what the supervisor reads of it could cost anything.
+#[test]
+fn a_file_of_a_tebibyte_is_refused_without_memory_for_it() {
+    let tree = tree();
+    let sparse = std::fs::File::create(tree.path().join("root/sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    let daemon = daemon(&tree, &[]);
+    assert_eq!(daemon.submit(&["fs.stat", &path("sparse")])["output"]["bytes"], 1_u64 << 40);
+    let before = peak_resident_bytes(daemon.pid());
+    for _ in 0..3 {
+        let refused = daemon.submit(&["fs.read", &path("sparse")]);
+        let message = refused["error"]["message"].as_str().expect("why");
+        assert!(message.contains("max_payload") && refused["outcome"] == "io_error", "{refused}");
+    }
+    let grown = peak_resident_bytes(daemon.pid()) - before;
+    assert!(grown < 16 << 20, "{grown} bytes for a file that is not read");
 }
 
 /// The only worker is busy, is killed and comes again; files are read all the time, by several clients.

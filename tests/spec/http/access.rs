@@ -47,6 +47,39 @@ fn a_page_of_another_site_reaches_nothing() {
     assert_eq!(connection.answer().expect("an answer").problem(), (403, "forbidden".to_owned()));
 }
 
+/// Each name comes with the right token: it is the name alone that is refused.
+#[test]
+fn only_a_loopback_address_or_localhost_is_a_name_of_this_server() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let port = http.address.rsplit_once(':').expect("a port").1;
+    let ask = |host: &str| {
+        let mut connection = http.connect();
+        let token = format!("Authorization: Bearer {}", http.token);
+        connection.write(format!("GET /v1/status HTTP/1.1\r\nHost: {host}\r\n{token}\r\n\r\n").as_bytes());
+        connection.answer().expect("an answer")
+    };
+    for name in ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "[::1]"] {
+        for host in [name.to_owned(), format!("{name}:{port}")] {
+            assert_eq!(ask(&host).status, 200, "{host}");
+        }
+    }
+    for name in [
+        "localhost.",
+        "localhost6",
+        "localhost.localdomain",
+        "127.0.0.1.nip.io",
+        "10.0.0.1",
+        "192.0.2.1",
+        "0.0.0.0",
+        "[2001:db8::1]",
+        "[::]",
+    ] {
+        for host in [name.to_owned(), format!("{name}:{port}")] {
+            assert_eq!(ask(&host).problem(), (403, "forbidden".to_owned()), "{host}");
+        }
+    }
+}
+
 /// The status that it has to have, its method, and its fields.
 type RequestOfPage = (u16, &'static str, Vec<(&'static str, String)>);
 

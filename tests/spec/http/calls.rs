@@ -170,6 +170,44 @@ fn what_is_not_understood_is_a_bad_request_and_nothing_runs() {
     assert_eq!(http.daemon.status()["jobs"]["accepted"], 0);
 }
 
+/// 2^64 of a unit is more than there is, and no number is rounded to what there is.
+#[test]
+fn a_time_that_is_no_whole_number_with_its_unit_or_is_too_large_is_a_bad_request() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for name in ["Offload-Timeout", "Offload-Deadline"] {
+        for value in [
+            "0",
+            "60",
+            "s",
+            "NaN",
+            "NaNs",
+            "inf",
+            "-1s",
+            "+1s",
+            "1.5s",
+            "1e3s",
+            "1d",
+            "18446744073709551616",
+            "18446744073709551616ms",
+            "18446744073709551616s",
+            "18446744073709551615h",
+        ] {
+            let answer = http.call("echo", &[(name, value)], "x");
+            assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{name}: {value}");
+        }
+        assert_eq!(http.call("echo", &[(name, "1h")], "x").status, 200, "{name}");
+    }
+    // No time to run makes no sense; no time until the result is over at once.
+    for zero in ["0ms", "0s", "0h"] {
+        let timeout = http.call("echo", &[("Offload-Timeout", zero)], "x");
+        assert_eq!(timeout.problem(), (400, "bad_request".to_owned()), "{zero}");
+        let deadline = http.call("echo", &[("Offload-Deadline", zero)], "x");
+        assert_eq!(deadline.problem(), (504, "timeout".to_owned()), "{zero}");
+        assert_eq!(deadline.json()["attempts"], 0, "{zero}");
+    }
+    assert_eq!(http.daemon.status()["jobs"]["ok"], 2);
+}
+
 #[test]
 fn a_key_gives_the_same_job_and_another_input_is_a_conflict() {
     let http = HttpDaemon::start(&["--workers", "1"]);

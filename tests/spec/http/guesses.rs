@@ -1,6 +1,7 @@
 //! Somebody guesses tokens, beside clients of the same address that show the right one.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tests::harness::{PATIENCE, until};
 use tests::http::HttpDaemon;
 
@@ -72,5 +73,41 @@ fn a_flood_of_guesses_keeps_nobody_out_that_has_the_token() {
             });
         }
         is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// When an answer to one of so many wrong tokens came late, if one did. `told` counts the answers.
+fn late_answer(http: &HttpDaemon, count: usize, told: &AtomicUsize) -> Option<Instant> {
+    let mut connection = http.connect();
+    let mut late = None;
+    for _ in 0..count {
+        let asked = Instant::now();
+        connection.send("GET", "/v1/status", &[WRONG], b"");
+        assert_eq!(connection.answer().expect("an answer").problem().0, 401);
+        told.fetch_add(1, Ordering::Relaxed);
+        late = late.or((asked.elapsed() >= Duration::from_millis(900)).then(Instant::now));
+    }
+    late
+}
+
+/// A second has room for 100 of them, from all connections together. No connection shows so many that it ends.
+#[test]
+fn of_many_wrong_tokens_some_are_answered_late_and_the_right_one_is_not_kept_waiting() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let mut honest = http.connect();
+    until("wrong tokens are answered late, and the right one before them", || {
+        let told = AtomicUsize::new(0);
+        let (told, http) = (&told, &http);
+        std::thread::scope(|scope| {
+            let guesses: Vec<_> = (0..40).map(|_| scope.spawn(|| late_answer(http, 4, told))).collect();
+            until("there is no more room in this second", || {
+                (told.load(Ordering::Relaxed) >= 100).then_some(())
+            });
+            honest.send("GET", "/v1/status", &[], b"");
+            assert_eq!(honest.answer().expect("an answer").status, 200);
+            let answered = Instant::now();
+            let late = guesses.into_iter().filter_map(|guess| guess.join().expect("a client"));
+            late.min().filter(|late| answered < *late).map(drop)
+        })
     });
 }

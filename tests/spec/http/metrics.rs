@@ -213,6 +213,80 @@ fn a_scrape_says_how_full_the_supervisor_is_and_what_its_connections_carry() {
     assert!(value("offload_event_loop_phase_seconds_total") > 0.0);
 }
 
+/// All families, each with its type, as OpenMetrics names them. Dashboards and alerts of others are written for these names.
+const FAMILIES: [(&str, &str); 43] = [
+    ("offload_build", "info"),
+    ("offload_uptime_seconds", "gauge"),
+    ("offload_state", "gauge"),
+    ("offload_slots", "gauge"),
+    ("offload_slots_ready", "gauge"),
+    ("offload_slots_busy", "gauge"),
+    ("offload_saturation_ratio", "gauge"),
+    ("offload_worker_starts", "counter"),
+    ("offload_worker_restarts", "counter"),
+    ("offload_batches", "counter"),
+    ("offload_batched_jobs", "counter"),
+    ("offload_batches_halved", "counter"),
+    ("offload_queue_jobs", "gauge"),
+    ("offload_queue_jobs_limit", "gauge"),
+    ("offload_held_bytes", "gauge"),
+    ("offload_held_limit_bytes", "gauge"),
+    ("offload_expected_wait_seconds", "gauge"),
+    ("offload_dead_letters", "gauge"),
+    ("offload_jobs_running", "gauge"),
+    ("offload_jobs_accepted", "counter"),
+    ("offload_jobs_rejected", "counter"),
+    ("offload_jobs_ended", "counter"),
+    ("offload_job_queue_seconds", "histogram"),
+    ("offload_job_run_seconds", "histogram"),
+    ("offload_job_total_seconds", "histogram"),
+    ("offload_job_input_bytes", "counter"),
+    ("offload_job_output_bytes", "counter"),
+    ("offload_event_loop_iterations", "counter"),
+    ("offload_event_loop_lag_seconds", "histogram"),
+    ("offload_event_loop_phase_seconds", "counter"),
+    ("offload_event_loop_blocked", "counter"),
+    ("offload_io_threads", "gauge"),
+    ("offload_io_threads_busy", "gauge"),
+    ("offload_io_tasks_queued", "gauge"),
+    ("offload_io_threads_stuck", "gauge"),
+    ("offload_io_tasks_finished", "counter"),
+    ("offload_http_connections", "gauge"),
+    ("offload_http_connections_opened", "counter"),
+    ("offload_http_received_bytes", "counter"),
+    ("offload_http_sent_bytes", "counter"),
+    ("offload_http_requests", "counter"),
+    ("offload_http_tls_handshakes", "counter"),
+    ("offload_http_tls_handshakes_failed", "counter"),
+];
+
+#[test]
+fn a_scrape_has_these_families_each_with_its_type() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let families = scrape(&http);
+    let known: BTreeMap<&str, &str> = FAMILIES.into();
+    let told: BTreeMap<&str, &str> =
+        families.iter().map(|(name, (kind, _))| (name.as_str(), kind.as_str())).collect();
+    assert_eq!(told, known);
+}
+
+/// The jobs before those that wait have shown how long such a job takes.
+#[test]
+fn while_jobs_wait_a_scrape_says_how_long_another_one_would() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let wait = || sum(&scrape(&http), "offload_expected_wait_seconds", &[]);
+    for _ in 0..5 {
+        assert_eq!(http.call("sleep", &[], "20").status, 200);
+    }
+    assert_eq!(wait(), 0.0, "nothing waits, and the worker is idle");
+    for _ in 0..5 {
+        assert_eq!(http.call("sleep", &[("Prefer", "respond-async")], "3600000").status, 202);
+    }
+    http.daemon.worker_running("sleep");
+    let expected = wait();
+    assert!(expected > 0.0, "four jobs wait behind one, and a fifth would wait {expected} s");
+}
+
 #[test]
 fn both_formats_say_the_same_and_none_of_it_without_the_token() {
     let http = HttpDaemon::start(&["--workers", "1"]);

@@ -1,6 +1,7 @@
 //! Too many, too much, too slow.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 use tests::harness::until;
 use tests::http::{Answer, HttpConnection, HttpDaemon};
 
@@ -101,11 +102,15 @@ fn a_body_for_which_there_is_no_room_is_not_read_and_is_refused_in_the_end() {
 fn an_answer_that_nobody_reads_is_held_for_a_while_and_then_given_up() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut connection = http.connect();
+    // Before its answer can begin to wait, so what passes from here is at least the time that it is held.
+    let asked = Instant::now();
     connection.send("POST", "/v1/tasks/echo", &[], &vec![b'x'; 30 << 20]);
     until("it is answered", || (http.daemon.status()["jobs"]["ok"] == 1).then_some(()));
     until("what is held for it is released", || {
         (http.daemon.status()["queue"]["bytes"].as_u64() == Some(0)).then_some(())
     });
+    let held = asked.elapsed();
+    assert!(held >= Duration::from_secs(9), "a client that is slow for {held:?} is not given up");
     let rest = connection.ends();
     assert!(rest.len() < 30 << 20, "it was cut off, and {} bytes came", rest.len());
     assert_eq!(http.call("echo", &[], "x").status, 200);
