@@ -321,7 +321,7 @@ impl Service {
         Reply::document(Document::Status(Box::new(self.settled_hub().status(self.io_pool_view()))))
     }
 
-    /// The state of the supervisor in one word, as in [`Document::Status`]. Costs next to nothing.
+    /// The state of the supervisor in one word, as in [`Document::Status`]. Cheap: no document is built.
     pub fn state(&self) -> &'static str {
         self.settled_hub().state()
     }

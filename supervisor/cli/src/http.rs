@@ -74,7 +74,7 @@ pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, Stri
     if let Some(path) = values.token_file.as_deref().filter(|path| path.symlink_metadata().is_ok()) {
         read_tokens(path).map_err(|why| ("http.token_file", why))?;
     }
-    let why_no_log = |path: &Path| match path.symlink_metadata() {
+    let why_no_log = |path: &Path| match path.metadata() {
         Ok(_) => try_log(path).err(),
         Err(_) => why_no_folder_of(path),
     };

@@ -5,6 +5,7 @@ use crate::leftover::Arriving;
 use crate::limits::PIECE;
 use crate::patience::{BodyPace, Document, Patience, RequestMark, Unread};
 use bytes::Bytes;
+use http::Version;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http_body::{Frame, SizeHint};
@@ -179,6 +180,8 @@ pub struct Body {
     logged: Option<Box<Logged>>,
     /// Of a kept output, of which this is the only copy that the client can ask for.
     collection: Option<Collection>,
+    /// It is sent over HTTP/2, which takes a piece long before the client does.
+    is_http2: bool,
 }
 
 #[derive(Default)]
@@ -287,7 +290,8 @@ impl Body {
         }
     }
 
-    pub(crate) fn mark(&mut self, mark: Rc<RequestMark>) {
+    pub(crate) fn mark(&mut self, mark: Rc<RequestMark>, version: Version) {
+        self.is_http2 = version == Version::HTTP_2;
         self.unread = match self.content {
             Content::Empty => None,
             Content::Piece(_) | Content::Pieces { .. } | Content::Stream(_) => {
@@ -399,7 +403,12 @@ impl http_body::Body for Body {
         if let (Some(logged), Some(Ok(piece))) = (&mut self.logged, &next) {
             logged.count(piece.len());
         }
-        Poll::Ready(next.map(|next| next.map(Frame::data)))
+        let unwritten = self.mark.as_ref().filter(|_| self.is_http2).map(|mark| mark.patience());
+        let piece = |bytes: Bytes| match unwritten {
+            Some(patience) if !bytes.is_empty() => holding(bytes, Rc::new(patience.takes_piece())),
+            _ => bytes,
+        };
+        Poll::Ready(next.map(|next| next.map(|bytes| Frame::data(piece(bytes)))))
     }
 
     fn is_end_stream(&self) -> bool {

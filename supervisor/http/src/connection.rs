@@ -13,7 +13,7 @@ use crate::patience::{Left, RequestMark};
 use crate::request::Remote;
 use crate::server::Answering;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -175,14 +175,14 @@ impl HyperService<http::Request<Incoming>> for Requests {
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let mark = Rc::new(self.line.patience().request_begins(self.answer.begin()));
         let (mut head, incoming) = request.into_parts();
-        let is_head = head.method == Method::HEAD;
+        let (is_head, version) = (head.method == Method::HEAD, head.version);
         self.line.request_begins(head.version);
         if let Some(version) = self.line.tls_version() {
             head.extensions.insert(version);
         }
         let body = RequestBody::new(&head, incoming, Rc::clone(&mark));
         let answering = self.answer.answer(head, body, self.remote);
-        UnderWay { answering, is_head, line: Rc::clone(&self.line), mark }
+        UnderWay { answering, is_head, version, line: Rc::clone(&self.line), mark }
     }
 }
 
@@ -196,7 +196,10 @@ fn ends_connection(left: Left, status: StatusCode) -> bool {
 /// Over HTTP/2 hyper would send it.
 fn leave_out_content(response: &mut http::Response<Body>) {
     let length = response.body_mut().leave_out_content();
-    if let Some(length) = length.filter(|_| !response.headers().contains_key(CONTENT_LENGTH)) {
+    // RFC 9110, 8.6: a 204 says no length.
+    let says_length =
+        response.status() != StatusCode::NO_CONTENT && !response.headers().contains_key(CONTENT_LENGTH);
+    if let Some(length) = length.filter(|_| says_length) {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
 }
@@ -205,6 +208,7 @@ fn leave_out_content(response: &mut http::Response<Body>) {
 struct UnderWay {
     answering: Answering,
     is_head: bool,
+    version: Version,
     line: Rc<Line>,
     mark: Rc<RequestMark>,
 }
@@ -222,7 +226,8 @@ impl Future for UnderWay {
         if response.body().size_hint().exact().is_none() {
             self.mark.is_answered_by_a_stream();
         }
-        response.body_mut().mark(Rc::clone(&self.mark));
+        let version = self.version;
+        response.body_mut().mark(Rc::clone(&self.mark), version);
         if ends_connection(self.mark.left(), response.status()) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

@@ -199,9 +199,9 @@ impl Line {
     }
 
     /// From now on it is: a client over HTTP/2 is told so, and does not hold up the end by not taking note of it.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn begin_to_end(&self) {
         self.is_ending.set(true);
-        self.patience.leaves();
+        self.patience.begins_to_end();
     }
 
     /// Whether nothing more is read, or what is read is not answered.
@@ -228,10 +228,13 @@ impl Line {
         self.transport.socket().cut();
     }
 
-    /// Whether the beginning of a request has come that nobody has looked at, because it came in this turn, or while this process was
-    /// paused. Of a client that is not known only the first one counts: otherwise anybody could keep a connection by sending on.
+    /// Whether the beginning of a request has come that nobody has looked at, because it came in this turn, while this process was
+    /// paused, or behind many others. Of a client that is not known only the first bytes count (with TLS, those of the handshake):
+    /// otherwise anybody could keep a connection by sending on.
     pub(crate) fn has_unseen_request(&self) -> bool {
-        self.transport.socket().has_news(!self.patience.is_known())
+        let is_known = self.patience.is_known();
+        let is_ahead = is_known && !self.incoming.borrow().is_empty() && !self.patience.awaits_rest_of_head();
+        is_ahead || self.transport.socket().has_news(!is_known)
     }
 
     /// Whether it is of no use any more, and about to be gone.

@@ -28,7 +28,7 @@ use crate::limits::{
 };
 use crate::quiet::Quiet;
 pub(crate) use keeper::Timekeeper;
-pub(crate) use marks::{BodyPace, Delayed, Document, Left, RequestMark, Unread};
+pub(crate) use marks::{BodyPace, Delayed, Document, Left, RequestMark, Unread, UnwrittenPiece};
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
 use offload_supervisor::service::InFlight;
@@ -81,8 +81,12 @@ pub(crate) struct Patience {
     idle_since: Cell<Instant>,
     head_since: Cell<Option<Instant>>,
     linger_since: Cell<Option<Instant>>,
-    /// Since when it is to end with its last request.
-    leaves_since: Cell<Option<Instant>>,
+    /// It is to end with its last request.
+    is_ending: Cell<bool>,
+    /// Since when it is to end and nothing holds it: no request is under way, and no answer is unwritten.
+    free_to_end_since: Cell<Option<Instant>>,
+    /// Pieces of answers that HTTP/2 has taken and not written.
+    unwritten: Cell<usize>,
     /// Since when there has been no room for requests that are sent ahead of an answer.
     ahead_since: Cell<Option<Instant>>,
     requests: Cell<usize>,
@@ -126,7 +130,9 @@ impl Patience {
             idle_since: Cell::new(now),
             head_since: Cell::new(Some(now)),
             linger_since: Cell::new(None),
-            leaves_since: Cell::new(None),
+            is_ending: Cell::new(false),
+            free_to_end_since: Cell::new(None),
+            unwritten: Cell::new(0),
             ahead_since: Cell::new(None),
             requests: Cell::new(0),
             connection: Cell::new(0),
@@ -339,11 +345,35 @@ impl Patience {
         self.look_again_at(now + LINGER_TIME);
     }
 
-    /// The client is told that the connection is to end. It has some time to take note of that, and no more requests.
-    pub(crate) fn leaves(self: &Rc<Patience>) {
-        let now = self.now();
-        self.leaves_since.set(Some(now));
-        self.look_again_at(now + LINGER_TIME);
+    /// The client is told that the connection is to end. When its requests are answered, it has some time to take note of that. What it
+    /// sends meanwhile gives it no more time.
+    pub(crate) fn begins_to_end(self: &Rc<Patience>) {
+        if self.is_ending.replace(true) {
+            return;
+        }
+        self.note_freedom();
+        let at = self.now() + LINGER_TIME;
+        if self.timer.get().is_none_or(|(_, planned)| planned > at) {
+            self.look_again_at(at);
+        }
+    }
+
+    fn note_freedom(&self) {
+        let is_held = self.requests.get() > 0 || self.unwritten.get() > 0;
+        if self.is_ending.get() && !is_held && self.free_to_end_since.get().is_none() {
+            self.free_to_end_since.set(Some(self.now()));
+        }
+    }
+
+    /// Whether a part of a head has come, and the rest has not.
+    pub(crate) fn awaits_rest_of_head(&self) -> bool {
+        self.head_since.get().is_some()
+    }
+
+    /// HTTP/2 has taken a piece of an answer, and may keep it until the client makes room. It is unwritten until this is dropped.
+    pub(crate) fn takes_piece(self: &Rc<Patience>) -> UnwrittenPiece {
+        self.unwritten.set(self.unwritten.get() + 1);
+        UnwrittenPiece(Rc::clone(self))
     }
 
     /// Whether no request is under way and none has begun to come.
@@ -388,8 +418,8 @@ impl Patience {
         if let Some(since) = self.linger_since.get() {
             return Some((since + LINGER_TIME, Late::Linger));
         }
-        let idle_until = match self.leaves_since.get() {
-            Some(since) => self.idle_since.get().max(since) + LINGER_TIME,
+        let idle_until = match self.free_to_end_since.get() {
+            Some(since) => since + LINGER_TIME,
             None => self.idle_since.get() + IDLE_TIME,
         };
         let idle = self.is_idle().then_some((idle_until, Late::Idle));
@@ -415,7 +445,8 @@ impl Patience {
         let Some(patience) = me.upgrade() else { return };
         patience.timer.set(None);
         let now = patience.now();
-        let next_look = now + HEAD_TIME.min(BODY_TIME).min(READ_TIME).min(AHEAD_TIME);
+        let shortest = HEAD_TIME.min(BODY_TIME).min(READ_TIME).min(AHEAD_TIME);
+        let next_look = now + if patience.is_ending.get() { LINGER_TIME.min(shortest) } else { shortest };
         match patience.first_limit() {
             Some((at, late)) if at <= now => {
                 if patience.warned.replace(Some(late)) != Some(late) {
@@ -429,7 +460,7 @@ impl Patience {
                     on_late(late);
                 }
             }
-            Some((at, Late::Idle)) => patience.put_off(at),
+            Some((at, Late::Idle)) if !patience.is_ending.get() => patience.put_off(at),
             Some((at, _)) => patience.put_off(at.min(next_look)),
             None => patience.put_off(next_look),
         }
@@ -460,6 +491,7 @@ impl Patience {
         self.ahead_since.set(None);
         self.idle_since.set(self.now());
         self.is_unwritten.set(true);
+        self.note_freedom();
         self.wake_at_end();
     }
 }

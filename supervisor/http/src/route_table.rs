@@ -7,7 +7,7 @@
 //! ```
 
 use crate::limits::{ROUTES_MAX, TARGET_MAX};
-use crate::router::{Found, Pattern, Router};
+use crate::router::{Found, Pattern, Router, canonical};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use offload_protocol::limits::TASK_NAME_MAX;
@@ -153,6 +153,7 @@ fn check_path(path: &str) -> Result<(), String> {
     if path.len() > TARGET_MAX || path.bytes().any(is_strange) {
         return Err(format!("a path has at most {TARGET_MAX} visible ASCII characters, without '?' and '#'"));
     }
+    let path = canonical(path);
     if let Some(own) = OWN_PATHS.iter().find(|own| path[1..].split('/').next() == Some(own)) {
         return Err(format!("/{own} is the supervisor's own"));
     }

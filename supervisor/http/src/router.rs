@@ -62,7 +62,10 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     pub(crate) fn parse(path: &str) -> Result<Pattern, BadPattern> {
-        let path = &*canonical(path).ok_or(BadPattern)?;
+        if path.split('%').skip(1).any(|part| encoded_byte(part).is_none()) {
+            return Err(BadPattern);
+        }
+        let path = &*canonical(path);
         let rest = path.strip_prefix('/').ok_or(BadPattern)?;
         let segment = |text: &str| match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
             Some(name) if !name.is_empty() && !name.contains(['{', '}']) => Ok(Segment::Name(name.into())),
@@ -84,7 +87,7 @@ impl Pattern {
         Ok(Pattern { segments, prefix, prefix_segments })
     }
 
-    /// The parameters, if the path, which is [`canonical`], fits. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
+    /// The parameters, if the path fits; it is [`canonical`]. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
     fn fit(&self, path: &str) -> Option<Parameters> {
         let mut rest = Some(path.strip_prefix(&*self.prefix)?);
         let segments = &self.segments[self.prefix_segments..];
@@ -128,27 +131,30 @@ impl Pattern {
     }
 }
 
-/// The path as everybody would write it who means the same: characters that need no encoding are not encoded, and hexadecimal digits
-/// are in upper case. None if a `%` has no two digits behind it.
-fn canonical(path: &str) -> Option<Cow<'_, str>> {
+/// The path with everything decoded that needs no encoding, and with hexadecimal digits in upper case. A `%` without two digits stays.
+pub(crate) fn canonical(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
-        return Some(Cow::Borrowed(path));
+        return Cow::Borrowed(path);
     }
     let mut parts = path.split('%');
     let mut whole = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        let is_hexadecimal = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hexadecimal)?;
-        match byte {
-            b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+        match encoded_byte(part) {
+            Some(byte @ (b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')) => {
                 whole.push(char::from(byte));
+                whole.push_str(&part[2..]);
             }
-            _ => whole.extend(["%", &digits.to_ascii_uppercase()]),
+            Some(_) => whole.extend(["%", &part[..2].to_ascii_uppercase(), &part[2..]]),
+            None => whole.extend(["%", part]),
         }
-        whole.push_str(rest);
     }
-    Some(Cow::Owned(whole))
+    Cow::Owned(whole)
+}
+
+/// The byte that is encoded at the beginning of what stands behind a `%`.
+fn encoded_byte(part: &str) -> Option<u8> {
+    let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+    u8::from_str_radix(digits, 16).ok()
 }
 
 /// A path up to its first slash, and what is behind that, if there is one.
@@ -226,8 +232,7 @@ impl<H: Clone> Router<H> {
     /// A HEAD is answered by the handler for GET.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Found<H> {
         let wanted = if method == Method::HEAD { &Method::GET } else { method };
-        // A path with a `%` that means nothing is taken as it is: it fits a {name}.
-        let path = &*canonical(path).unwrap_or(Cow::Borrowed(path));
+        let path = &*canonical(path);
         // Comparing a method takes less time than looking at a path.
         for (pattern, _, handler) in self.routes.iter().filter(|(_, its, _)| its == wanted) {
             if let Some(parameters) = pattern.fit(path) {
@@ -290,6 +295,7 @@ mod tests {
         assert_eq!(self::handler(&Method::POST, "/v1/tasks/%2Fprimes"), Some(1), "that is another name");
         assert_eq!(self::handler(&Method::POST, "/v1%2Ftasks/primes"), None, "that is no separator");
         assert_eq!(self::handler(&Method::POST, "/v1/tasks/%zz"), Some(1));
+        assert_eq!(self::handler(&Method::GET, "/v1/%6aobs/%zz/%6futput"), Some(5), "the rest is decoded");
         assert_eq!(handler("/a%20b/~x"), Some(7));
         assert_eq!(handler("/%61%20b/%7ex"), Some(7));
         assert_eq!(handler("/a+b/~x"), None);

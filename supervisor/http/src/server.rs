@@ -427,7 +427,7 @@ impl Inner {
         crowds.leave(client, number);
         let line = connections.get(&number).map(|connection| Rc::clone(&connection.line));
         drop((crowds, connections));
-        // Its task is woken by that, and drops it.
+        // That wakes its task, which then drops the connection.
         line.into_iter().for_each(|line| line.cut());
         true
     }
@@ -463,7 +463,7 @@ impl Inner {
         for (line, waker) in all {
             match waker {
                 Some(waker) => {
-                    line.leave();
+                    line.begin_to_end();
                     waker.wake();
                 }
                 // No head of it is complete yet.

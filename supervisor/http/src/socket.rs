@@ -37,8 +37,8 @@ struct Sides {
     /// What is sent reaches nobody any more.
     broken: Cell<bool>,
     /// Something was read at all, and since the last thing was written.
-    has_ever_heard: Cell<bool>,
-    has_heard: Cell<bool>,
+    has_ever_read: Cell<bool>,
+    has_read_since_write: Cell<bool>,
 }
 
 /// One direction.
@@ -132,8 +132,8 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let polled = self.poll(Direction::Read, context, room, read);
         if matches!(polled, Poll::Ready(Ok(1..))) {
-            self.sides.has_ever_heard.set(true);
-            self.sides.has_heard.set(true);
+            self.sides.has_ever_read.set(true);
+            self.sides.has_read_since_write.set(true);
         }
         polled
     }
@@ -142,7 +142,7 @@ impl Socket {
     /// written.
     pub(crate) fn has_news(&self, is_first: bool) -> bool {
         let sides = &self.sides;
-        let has_read = if is_first { &sides.has_ever_heard } else { &sides.has_heard };
+        let has_read = if is_first { &sides.has_ever_read } else { &sides.has_read_since_write };
         !has_read.get() && rustix::io::ioctl_fionread(self.as_fd()).is_ok_and(|bytes| bytes > 0)
     }
 
@@ -211,7 +211,7 @@ impl Socket {
         let length = pieces.iter().map(|piece| piece.len()).sum();
         let polled = self.poll(Direction::Write, context, length, |socket| send(socket, pieces));
         if matches!(polled, Poll::Ready(Ok(1..))) {
-            self.sides.has_heard.set(false);
+            self.sides.has_read_since_write.set(false);
         }
         polled
     }

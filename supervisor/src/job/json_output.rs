@@ -3,8 +3,10 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use offload_protocol::nouns::MediaType;
-use serde::Serialize;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use std::fmt;
 
 /// An output in a JSON document: a JSON value or a text as `output`, other bytes as base64 in `output_base64`. The media type is
 /// only a claim of the worker: bytes that do not match it become base64.
@@ -39,8 +41,61 @@ impl JsonOutput {
 /// numbers of any length stay unchanged. But it is read, with the verdict that the built-in task `json` gives: half of a surrogate
 /// pair, a number beyond all bounds or very deep nesting would make the whole document useless for many readers.
 fn on_one_line(text: &str) -> Option<Box<RawValue>> {
-    serde_json::from_str::<serde_json::Value>(text).ok()?;
+    serde_json::from_str::<Looked>(text).ok()?;
     RawValue::from_string(text.trim().replace(['\n', '\r'], " ")).ok()
+}
+
+/// All of a JSON value was looked at, and nothing of it is kept. (serde's `IgnoredAny` does not look into strings and numbers.)
+struct Looked;
+
+impl<'de> Deserialize<'de> for Looked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Looked, D::Error> {
+        deserializer.deserialize_any(Look)
+    }
+}
+
+struct Look;
+
+impl<'de> Visitor<'de> for Look {
+    type Value = Looked;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Looked, E> {
+        Ok(Looked)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Looked, E> {
+        Ok(Looked)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Looked, E> {
+        Ok(Looked)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Looked, E> {
+        Ok(Looked)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Looked, E> {
+        Ok(Looked)
+    }
+
+    fn visit_unit<E>(self) -> Result<Looked, E> {
+        Ok(Looked)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Looked, A::Error> {
+        while let Some(Looked) = elements.next_element()? {}
+        Ok(Looked)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Looked, A::Error> {
+        while let Some((Looked, Looked)) = entries.next_entry()? {}
+        Ok(Looked)
+    }
 }
 
 #[cfg(test)]
@@ -54,13 +109,29 @@ mod tests {
             assert_ne!(shown.output.is_some(), shown.output_base64.is_some());
             shown.output.is_some()
         };
-        for text in
-            ["1", " {\"a\":\n[1]} ", "123456789012345678901234567890.10", "\"\\ud83d\\ude00\"", "1e300"]
-        {
+        for text in [
+            "1",
+            " {\"a\":\n[1]} ",
+            "123456789012345678901234567890.10",
+            "\"\\ud83d\\ude00\"",
+            "1e300",
+            "[null, true, -1, {\"a\": {}}]",
+        ] {
             assert!(is_part(text), "{text}");
         }
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        for text in ["", "1 2", "NaN", "1e400", "\"\\ud800\"", "\u{feff}1", "{\"a\":", &deep] {
+        for text in [
+            "",
+            "1 2",
+            "NaN",
+            "1e400",
+            "\"\\ud800\"",
+            "{\"\\ud800\": 1}",
+            "[1e400]",
+            "\u{feff}1",
+            "{\"a\":",
+            &deep,
+        ] {
             assert!(!is_part(text), "{text}");
         }
     }

@@ -10,7 +10,7 @@ use std::cell::Ref;
 impl Service {
     /// How a job ended, and its output if that is kept. None if it has not ended or is not known.
     pub fn end_of_job(&self, name: &str) -> Option<(offload_protocol::nouns::Report, Option<Bytes>)> {
-        let hub = self.hub_of_today();
+        let hub = self.hub_without_old_outputs();
         let job = hub.find(name).filter(|job| !hub.is_live(*job))?;
         hub.look_up(job).map(|record| record.end())
     }
@@ -24,7 +24,7 @@ impl Service {
     }
 
     pub(super) fn result_of(&self, job: JobId) -> Reply {
-        let hub = self.hub_of_today();
+        let hub = self.hub_without_old_outputs();
         let found = hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()));
         match found {
             Some(Ok(finished)) => Reply::report(finished, Some(Collection::new(self.clone(), job))),
@@ -34,7 +34,7 @@ impl Service {
     }
 
     /// The hub without outputs whose time is over.
-    pub(super) fn hub_of_today(&self) -> Ref<'_, Hub> {
+    pub(super) fn hub_without_old_outputs(&self) -> Ref<'_, Hub> {
         self.hub().borrow_mut().forget_old_outputs();
         self.hub().borrow()
     }

@@ -12,7 +12,7 @@ impl Service {
     /// The hub, after it has decided about everything that has come until now.
     pub(super) fn settled_hub(&self) -> Ref<'_, Hub> {
         self.hub().borrow_mut().settle();
-        self.hub_of_today()
+        self.hub_without_old_outputs()
     }
 
     /// A worker that was stopped while nothing was under way is noticed now.

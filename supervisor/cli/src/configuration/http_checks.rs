@@ -2,7 +2,6 @@
 
 use super::Values;
 use offload_http::{Address, Route, RouteTable};
-use std::net::SocketAddr;
 
 /// Whoever reaches the port can try tokens, so it takes a second setting to let other machines try.
 fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
@@ -18,15 +17,17 @@ fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
 
 pub(super) fn addresses_go_together(values: &Values) -> Result<(), String> {
     addresses_are_of_this_machine(values)?;
-    let listen = &values.http.listen;
-    // Port 0 is another one each time.
-    let is_one = |text: &String| text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0);
-    let is_again = |(at, text): &(usize, &String)| listen[..*at].contains(text);
-    let mut again = listen.iter().enumerate().filter(is_again).map(|(_, text)| text);
-    match again.find(|text| is_one(text) || text.parse::<SocketAddr>().is_err()) {
-        Some(address) => Err(format!("{address} is there twice: leave one of them out")),
-        None => Ok(()),
+    let mut seen = Vec::new();
+    for text in &values.http.listen {
+        let Ok(address) = text.parse::<Address>() else { continue };
+        // Port 0 is another one each time.
+        let may_repeat = matches!(&address, Address::Tcp(address) if address.port() == 0);
+        if !may_repeat && seen.contains(&address) {
+            return Err(format!("{address} is there twice: leave one of them out"));
+        }
+        seen.push(address);
     }
+    Ok(())
 }
 
 pub(super) fn routes_go_together(values: &Values) -> Result<(), String> {

@@ -10,6 +10,7 @@ use super::routes::NeedsNoToken;
 use crate::cors::{Cors, Preflight};
 use crate::problem::Problem;
 use crate::request::{Remote, quoted, several, visible};
+use crate::router::canonical;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
@@ -234,7 +235,9 @@ impl Access {
 pub(crate) fn needs_no_token(head: &Parts) -> bool {
     // A browser asks what a page may do before it sends what the page has.
     let is_preflight = head.extensions.get::<Preflight>().is_some();
-    is_preflight || OPEN_PATHS.contains(&head.uri.path()) || head.extensions.get::<NeedsNoToken>().is_some()
+    is_preflight
+        || OPEN_PATHS.contains(&&*canonical(head.uri.path()))
+        || head.extensions.get::<NeedsNoToken>().is_some()
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

@@ -60,8 +60,9 @@ fn prefers_open_metrics(accept: &str) -> bool {
             accept.split(',').find_map(|kind| {
                 let mut parts = kind.split(';').map(str::trim);
                 parts.next().filter(|name| name.eq_ignore_ascii_case(range))?;
-                let weight =
-                    parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.trim() == "q");
+                let weight = parts
+                    .filter_map(|part| part.split_once('='))
+                    .find(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
                 Some(weight.and_then(|(_, weight)| weight.trim().parse().ok()).unwrap_or(1.0))
             })
         })

@@ -45,7 +45,7 @@ pub(super) fn mount(server: &Server) {
 struct Writer {
     /// The last document, and the version of the tasks that it describes.
     last: RefCell<Option<(u64, Bytes)>>,
-    desk: Rc<Desk>,
+    one: Rc<OneWriter>,
 }
 
 /// Whoever asks while it is written waits so long at most.
@@ -57,7 +57,7 @@ const WAKERS_MAX: usize = 1 << 12;
 impl Writer {
     async fn document(&self, context: &RequestContext) -> Result<Bytes, Problem> {
         let mut late = pin!(context.clock.sleep(WAIT_MAX));
-        poll_fn(|context| match self.desk.poll_free(context) {
+        poll_fn(|context| match self.one.poll_free(context) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
             Poll::Pending => late.as_mut().poll(context).map(|()| Err(not_written("others wait for it too"))),
         })
@@ -66,7 +66,7 @@ impl Writer {
         if let Some((_, document)) = self.last.borrow().as_ref().filter(|(of, _)| *of == offered.version) {
             return Ok(document.clone());
         }
-        let _writing = Writing::begin(&self.desk);
+        let _writing = Writing::begin(&self.one);
         let document = write(context.service(), offered.count).await?;
         self.last.replace(Some((offered.version, document.clone())));
         Ok(document)
@@ -75,23 +75,20 @@ impl Writer {
 
 /// Where one document at a time is written.
 #[derive(Default)]
-struct Desk {
+struct OneWriter {
     is_taken: Cell<bool>,
     /// Tasks of requests, at most one for each.
     waiting: RefCell<Vec<Waker>>,
 }
 
-impl Desk {
+impl OneWriter {
     fn poll_free(&self, context: &Context<'_>) -> Poll<()> {
         if !self.is_taken.get() {
             return Poll::Ready(());
         }
-        // Some may be of requests that were taken back: now and then those that are left say so again.
-        if self.waiting.borrow().len() >= WAKERS_MAX {
-            self.wake_all();
-        }
+        // Further ones wait for their time limit.
         let mut waiting = self.waiting.borrow_mut();
-        if !waiting.iter().any(|other| other.will_wake(context.waker())) {
+        if waiting.len() < WAKERS_MAX {
             waiting.push(context.waker().clone());
         }
         Poll::Pending
@@ -104,12 +101,12 @@ impl Desk {
 }
 
 /// Until this is dropped, also because its client is gone.
-struct Writing(Rc<Desk>);
+struct Writing(Rc<OneWriter>);
 
 impl Writing {
-    fn begin(desk: &Rc<Desk>) -> Writing {
-        desk.is_taken.set(true);
-        Writing(Rc::clone(desk))
+    fn begin(one: &Rc<OneWriter>) -> Writing {
+        one.is_taken.set(true);
+        Writing(Rc::clone(one))
     }
 }
 

@@ -149,37 +149,43 @@ pub(super) fn carry_out(order: Order, request: Request, context: RequestContext)
 /// The job goes on whether its client waits or not.
 async fn later(offload: Offload, wait: Duration, context: RequestContext) -> Result<Response, Failure> {
     let mut accepted = offload.submit(true).await?;
-    let applied = match wait {
-        Duration::ZERO => "respond-async".to_owned(),
-        wait => format!("wait={}", wait.as_secs()),
+    let waited = wait_for_end(&mut accepted, wait, &context).await;
+    let applied = match waited {
+        Waited::Not => "respond-async".to_owned(),
+        Waited::InVain | Waited::Ended(_) => format!("wait={}", wait.as_secs()),
     };
-    let mut response = match end_within(&mut accepted, wait, &context).await {
-        Some(ended) => ended?.into_response(),
-        None => accepted_response(&accepted.job),
+    let mut response = match waited {
+        Waited::Ended(ended) => ended?.into_response(),
+        Waited::Not | Waited::InVain => accepted_response(&accepted.job),
     };
     response.headers_mut().insert(PREFERENCE_APPLIED, header(&applied));
     Ok(response)
 }
 
-async fn end_within(
-    accepted: &mut Accepted,
-    wait: Duration,
-    context: &RequestContext,
-) -> Option<Result<crate::ended::Output, Failure>> {
+/// What came of waiting for a job.
+enum Waited {
+    /// Nobody has.
+    Not,
+    /// It has not ended in time.
+    InVain,
+    /// It has ended.
+    Ended(Result<crate::ended::Output, Failure>),
+}
+
+async fn wait_for_end(accepted: &mut Accepted, wait: Duration, context: &RequestContext) -> Waited {
     if wait.is_zero() {
-        return None;
+        return Waited::Not;
     }
-    let now = accepted.session.wait(crate::offload::TICKET, &accepted.job);
-    let reply = match now {
-        Some(reply) => reply,
-        None => accepted.answers.next_within(&context.clock, wait).await?,
+    let reply = match accepted.session.wait(crate::offload::TICKET, &accepted.job) {
+        Some(reply) => Some(reply),
+        None => accepted.answers.next_within(&context.clock, wait).await,
     };
     match reply {
-        Reply::Report(report) => Some(accepted.finished(*report)),
+        Some(Reply::Report(report)) => Waited::Ended(accepted.finished(*report)),
         // So many wait for this job already that this client may not: it is told where the job is.
-        Reply::Refusal(error) if error.code == OutcomeCode::Overloaded => None,
-        Reply::Refusal(error) => Some(Err(Failure::refused(&error))),
-        _ => None,
+        Some(Reply::Refusal(error)) if error.code == OutcomeCode::Overloaded => Waited::Not,
+        Some(Reply::Refusal(error)) => Waited::Ended(Err(Failure::refused(&error))),
+        Some(_) | None => Waited::InVain,
     }
 }
 

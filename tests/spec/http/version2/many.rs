@@ -3,6 +3,7 @@
 use super::peer::*;
 use offload_http::limits::STREAMS_MAX;
 use offload_supervisor::limits::SUBSCRIBERS_MAX;
+use rustix::process::Signal;
 use tests::chaos::process::resident_bytes;
 use tests::harness::{PATIENCE, until};
 use tests::http::HttpDaemon;
@@ -96,19 +97,52 @@ fn events_of_jobs_are_written_as_the_client_reads_them() {
 fn a_client_that_takes_no_note_of_the_end_does_not_hold_it_up() {
     let http = HttpDaemon::start(&["--workers", "1", "--drain-timeout", "1h"]);
     let mut silent = Peer::greeted(&http);
+    let mut restless = Peer::greeted(&http);
     let mut waiting = Peer::greeted(&http);
-    let request = silent.request("GET", "/healthz", &[]);
-    silent.write(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &request));
-    assert_eq!(silent.hear(), Heard::Response(1));
+    for peer in [&mut silent, &mut restless] {
+        let request = peer.request("GET", "/healthz", &[]);
+        peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &request));
+        assert_eq!(peer.hear(), Heard::Response(1));
+    }
     let request = waiting.request("POST", "/v1/tasks/sleep", &[]);
     waiting.write(&frame(HEADERS, END_HEADERS, 1, &request));
     waiting.write(&frame(DATA, END_STREAM, 1, b"3000"));
     http.daemon.worker_running("sleep");
-    http.daemon.signal(rustix::process::Signal::TERM);
-    // Neither of them answers the PING that comes with the GOAWAY.
+    http.daemon.signal(Signal::TERM);
+    // None of them answers the PING that comes with the GOAWAY.
     assert_eq!(silent.hear(), Heard::GoAway(NO_ERROR));
+    // What it sends gives it no more time.
+    let mut heard = Heard::PingAck;
+    while heard != Heard::End {
+        restless.write(&frame(PING, 0, 0, &[0; 8]));
+        heard = restless.hear();
+    }
     let heard = std::iter::repeat_with(|| waiting.hear()).find(|it| !matches!(it, Heard::GoAway(_)));
     assert_eq!(heard, Some(Heard::Response(1)), "what is under way is waited for");
+    assert!(tests::harness::wait_for_end(http.daemon.pid(), PATIENCE), "it has not ended");
+}
+
+/// HTTP/2 has taken the whole answer, and the client has not made room for all of it.
+#[test]
+fn an_answer_that_is_not_read_yet_is_not_cut_off_by_the_end() {
+    let http = HttpDaemon::start(&["--workers", "1", "--drain-timeout", "1h"]);
+    let mut reading = Peer::silent(&http);
+    reading.write(PREFACE);
+    reading.write(&setting(4, 1));
+    let mut silent = Peer::greeted(&http);
+    let request = reading.request("POST", "/v1/tasks/echo", &[]);
+    reading.write(&frame(HEADERS, END_HEADERS, 1, &request));
+    reading.write(&frame(DATA, END_STREAM, 1, b"hello"));
+    assert_eq!(reading.hear(), Heard::Response(1));
+    let (kind, _, _, begin) = reading.next_frame().expect("one byte of the answer");
+    assert_eq!((kind, &*begin), (DATA, &b"h"[..]));
+    http.daemon.signal(Signal::TERM);
+    // Meanwhile a client whom nothing holds has had its time.
+    while silent.hear() != Heard::End {}
+    reading.write(&frame(WINDOW_UPDATE, 0, 1, &100_u32.to_be_bytes()));
+    let rest = std::iter::repeat_with(|| reading.next_frame().expect("the rest of the answer"));
+    let rest = rest.map(|(kind, _, _, bytes)| (kind, bytes)).find(|(kind, _)| *kind == DATA);
+    assert_eq!(rest, Some((DATA, b"ello".to_vec())));
     assert!(tests::harness::wait_for_end(http.daemon.pid(), PATIENCE), "it has not ended");
 }
 
