@@ -18,6 +18,7 @@
 //! what came meanwhile; and the connections of which thousands are late at once are ended a few in each millisecond, because the
 //! others should not wait for that.
 
+mod ending;
 mod keeper;
 mod marks;
 mod pace;
@@ -28,7 +29,7 @@ use crate::limits::{
 };
 use crate::quiet::Quiet;
 pub(crate) use keeper::Timekeeper;
-pub(crate) use marks::{BodyPace, Delayed, Document, Left, RequestMark, Unread, UnwrittenPiece};
+pub(crate) use marks::{BodyPace, Delayed, Document, Left, RequestMark, Unread};
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
 use offload_supervisor::service::InFlight;
@@ -345,35 +346,9 @@ impl Patience {
         self.look_again_at(now + LINGER_TIME);
     }
 
-    /// The client is told that the connection is to end. When its requests are answered, it has some time to take note of that. What it
-    /// sends meanwhile gives it no more time.
-    pub(crate) fn begins_to_end(self: &Rc<Patience>) {
-        if self.is_ending.replace(true) {
-            return;
-        }
-        self.note_freedom();
-        let at = self.now() + LINGER_TIME;
-        if self.timer.get().is_none_or(|(_, planned)| planned > at) {
-            self.look_again_at(at);
-        }
-    }
-
-    fn note_freedom(&self) {
-        let is_held = self.requests.get() > 0 || self.unwritten.get() > 0;
-        if self.is_ending.get() && !is_held && self.free_to_end_since.get().is_none() {
-            self.free_to_end_since.set(Some(self.now()));
-        }
-    }
-
     /// Whether a part of a head has come, and the rest has not.
     pub(crate) fn awaits_rest_of_head(&self) -> bool {
         self.head_since.get().is_some()
-    }
-
-    /// HTTP/2 has taken a piece of an answer, and may keep it until the client makes room. It is unwritten until this is dropped.
-    pub(crate) fn takes_piece(self: &Rc<Patience>) -> UnwrittenPiece {
-        self.unwritten.set(self.unwritten.get() + 1);
-        UnwrittenPiece(Rc::clone(self))
     }
 
     /// Whether no request is under way and none has begun to come.

@@ -147,6 +147,7 @@ impl Socket {
     }
 
     /// The task is woken when there is something to read, or when it has to look whether it still should.
+    #[cfg(feature = "tls")]
     pub(crate) fn wait_to_read(&self, context: &Context<'_>) {
         self.sides.reading.wait(context);
     }

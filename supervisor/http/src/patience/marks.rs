@@ -43,16 +43,6 @@ impl Drop for Document {
     }
 }
 
-/// See [`Patience::takes_piece`].
-pub(crate) struct UnwrittenPiece(pub(super) Rc<Patience>);
-
-impl Drop for UnwrittenPiece {
-    fn drop(&mut self) {
-        self.0.unwritten.set(self.0.unwritten.get() - 1);
-        self.0.note_freedom();
-    }
-}
-
 /// See [`Patience::body`].
 pub(crate) struct BodyPace {
     pub(super) patience: Rc<Patience>,

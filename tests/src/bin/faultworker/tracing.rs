@@ -11,10 +11,11 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
 /// Traces a thread of its parent's parent, as a process that has left both and their session; its one line says whether it does. First
-/// its parent has to be gone, because every signal stops who is traced, SIGCHLD too.
+/// its parent has to be gone and waited for, because every signal stops who is traced, SIGCHLD too: the kernel gives a process
+/// another parent before it sends that signal.
 const TRACER: &str = "use POSIX; $| = 1; my ($ptrace, $thread, $options) = map { 0 + $_ } @ARGV;
     my $parent = $$; exit if fork; POSIX::setsid(); my $seize = 0x4206;
-    select(undef, undef, undef, 0.001) while getppid() == $parent;
+    select(undef, undef, undef, 0.001) while kill 0 => $parent;
     my $refused = syscall($ptrace, $seize, $thread, 0, $options) != 0;
     print $refused ? qq($!\\n) : qq(traces $$\\n); sleep 600 if !$refused;";
 
@@ -57,10 +58,10 @@ fn die_traced(thread: i32, options: u32) -> Result<(), String> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| error.to_string())?;
-    let mut said = String::new();
     let stdout = parent.stdout.take().ok_or("no pipe")?;
-    BufReader::new(stdout).read_line(&mut said).map_err(|error| error.to_string())?;
     let _ = parent.wait();
+    let mut said = String::new();
+    BufReader::new(stdout).read_line(&mut said).map_err(|error| error.to_string())?;
     let Some(tracer) = said.strip_prefix("traces ") else {
         println!("untraced: {said}");
         return Err(said);
