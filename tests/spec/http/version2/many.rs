@@ -155,7 +155,7 @@ fn whoever_may_not_wait_for_a_job_is_told_where_it_is() {
     assert_eq!(submit("respond-async"), 202);
     let jobs = http.ask("GET", "/v1/jobs", &[], b"").json();
     let path = format!("/v1/jobs/{}?wait=60", jobs["rows"][0]["job"].as_str().expect("its id"));
-    // One more than are needed, because the question below takes a place for a moment.
+    // One more connection than may wait.
     let waiting: Vec<Peer> = (0..=SUBSCRIBERS_MAX / STREAMS_MAX as usize)
         .map(|_| {
             let mut peer = Peer::greeted(&http);
@@ -165,9 +165,9 @@ fn whoever_may_not_wait_for_a_job_is_told_where_it_is() {
             peer
         })
         .collect();
-    until("as many wait as may", || {
-        let refused = http.ask("GET", &path.replace("=60", "=1"), &[], b"");
-        (refused.status == 503).then_some(())
+    let refused = format!("offload_http_requests_total{{status=\"503\"}} {STREAMS_MAX}\n");
+    until("as many wait as may, and the others are refused", || {
+        http.ask("GET", "/metrics", &[], b"").text().contains(&refused).then_some(())
     });
     assert_eq!(submit("wait=60"), 202);
     drop(waiting);
