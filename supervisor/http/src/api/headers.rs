@@ -180,9 +180,25 @@ fn labels(request: &Request) -> Result<Labels, Problem> {
     Labels::new(&list(request, &LABEL)?).map_err(|error| bad(error.to_string()))
 }
 
+/// The weight of a media type in `Accept`, from the parameters behind its name (RFC 9110, 12.4.2): 1 if there is none that makes sense.
+pub(super) fn weight<'a>(mut parameters: impl Iterator<Item = &'a str>) -> f32 {
+    let weight = parameters.find_map(|parameter| {
+        let (name, weight) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("q").then_some(weight)
+    });
+    weight.and_then(|weight| weight.trim().parse().ok()).unwrap_or(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_weight_of_nothing_is_a_refusal() {
+        let weighs_nothing = |parameter| weight([parameter].into_iter()) == 0.0;
+        assert!(["q=0", "Q = 0.000", "q=0."].into_iter().all(weighs_nothing));
+        assert!(!["q=0.001", "q=1", "q", "x=0", "q=no"].into_iter().any(weighs_nothing));
+    }
     use http::HeaderValue;
 
     #[test]

@@ -3,6 +3,7 @@
 //! Names follow the conventions of Prometheus: base units, and the unit in the name. Labels are words of this program, and the
 //! names of tasks that workers offer; nothing that a client says becomes a label.
 
+use super::headers::weight;
 use crate::offload::RequestContext;
 use crate::request::Request;
 use crate::respond::{IntoResponse, Response};
@@ -54,22 +55,16 @@ fn scrape(request: &Request, context: &RequestContext, http: Counts) -> Response
 
 /// Whether a scraper with this `Accept` would rather have OpenMetrics than the older format (RFC 9110, 12.5.1).
 fn prefers_open_metrics(accept: &str) -> bool {
-    /// Of a range, the weight; of the ranges that fit, the one that says most counts.
-    fn weight(accept: &str, ranges: &[&str]) -> Option<f32> {
-        ranges.iter().find_map(|range| {
-            accept.split(',').find_map(|kind| {
-                let mut parts = kind.split(';').map(str::trim);
-                parts.next().filter(|name| name.eq_ignore_ascii_case(range))?;
-                let weight = parts
-                    .filter_map(|part| part.split_once('='))
-                    .find(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
-                Some(weight.and_then(|(_, weight)| weight.trim().parse().ok()).unwrap_or(1.0))
-            })
+    let weight_of = |range: &str| {
+        accept.split(',').find_map(|kind| {
+            let mut parts = kind.split(';').map(str::trim);
+            parts.next().filter(|name| name.eq_ignore_ascii_case(range))?;
+            Some(weight(parts))
         })
-    }
-    // Whoever does not name it knows only the older one.
-    let open = weight(accept, &["application/openmetrics-text"]).unwrap_or(0.0);
-    let older = weight(accept, &["text/plain", "text/*", "*/*"]).unwrap_or(0.0);
+    };
+    // Whoever does not name it knows only the older one. Of the ranges that fit, the one that says most counts.
+    let open = weight_of("application/openmetrics-text").unwrap_or(0.0);
+    let older = ["text/plain", "text/*", "*/*"].into_iter().find_map(weight_of).unwrap_or(0.0);
     open > 0.0 && open >= older
 }
 

@@ -1,4 +1,4 @@
-//! How a connection ends with its last request, when the server ends or its time is over.
+//! How a connection ends with its last request when the server ends.
 //!
 //! ```text
 //!   is to end ---> held by requests, and by answers that are not written ---> free ---> 2 s later: cut, if it is still there
@@ -22,6 +22,7 @@ impl Patience {
         }
     }
 
+    /// To be called when a request has ended, or a piece was written: perhaps nothing holds the connection any more.
     pub(super) fn note_freedom(&self) {
         let is_held = self.requests.get() > 0 || self.unwritten.get() > 0;
         if self.is_ending.get() && !is_held && self.free_to_end_since.get().is_none() {
