@@ -151,8 +151,8 @@ fn an_answer_that_is_not_read_yet_is_not_cut_off_by_the_end() {
 fn whoever_may_not_wait_for_a_job_is_told_where_it_is() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let submit =
-        |prefer: &str| http.call("sleep", &[("idempotency-key", "k"), ("prefer", prefer)], "3600000").status;
-    assert_eq!(submit("respond-async"), 202);
+        |prefer: &str| http.call("sleep", &[("idempotency-key", "k"), ("prefer", prefer)], "3600000");
+    assert_eq!(submit("respond-async").status, 202);
     let jobs = http.ask("GET", "/v1/jobs", &[], b"").json();
     let path = format!("/v1/jobs/{}?wait=60", jobs["rows"][0]["job"].as_str().expect("its id"));
     // One more connection than may wait.
@@ -169,7 +169,12 @@ fn whoever_may_not_wait_for_a_job_is_told_where_it_is() {
     until("as many wait as may, and the others are refused", || {
         http.ask("GET", "/metrics", &[], b"").text().contains(&refused).then_some(())
     });
-    assert_eq!(submit("wait=60"), 202);
+    let told = submit("wait=60");
+    assert_eq!(
+        (told.status, told.field("preference-applied")),
+        (202, Some("respond-async")),
+        "nobody has waited"
+    );
     drop(waiting);
 }
 
