@@ -91,7 +91,8 @@ fn what_a_worker_has_made_a_child_of_the_supervisor_is_collected_and_ends_with_t
 }
 
 /// A program in Perl that is traced by a process that it has started, and kills itself. `before` runs first, and `unless` if nobody
-/// may trace it. Every signal stops who is traced, so before that the parent of the tracer has to be gone, for its SIGCHLD.
+/// may trace it. Every signal stops who is traced, SIGCHLD too, so before that it has waited for the parent of its tracer: that the
+/// tracer has another parent is not enough, because the kernel gives it one before it sends that signal.
 struct Traced {
     folder: TempDir,
 }
@@ -104,7 +105,7 @@ impl Traced {
             pipe(my $from, my $to); my $me = $$;
             if (!(my $child = fork)) {{
                 my $parent = $$; exit if fork; POSIX::setsid();
-                select(undef, undef, undef, 0.001) while getppid() == $parent;
+                select(undef, undef, undef, 0.001) while kill 0 => $parent;
                 my $refused = syscall(0 + $ARGV[0], 0x4206, $me, 0, 0) != 0;
                 syswrite $to, $refused ? 'untraced' : 'traced'; close $to; sleep 60; exit;
             }} else {{ waitpid $child, 0 }}
