@@ -10,6 +10,7 @@ mod own_program;
 mod readiness;
 mod runtimes;
 mod server;
+mod server_lives;
 mod signals;
 mod threads;
 mod tracing_log;

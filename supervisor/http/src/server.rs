@@ -8,6 +8,7 @@
 mod answer;
 mod askers;
 mod crowd;
+mod registered;
 mod replier;
 
 pub(crate) use answer::Answering;
@@ -29,7 +30,7 @@ use crate::proxies::TrustedProxies;
 use crate::request::{Remote, Request};
 use crate::respond::{IntoResponse, Response};
 use crate::rooms::Rooms;
-use crate::router::{BadPattern, Found, Router};
+use crate::router::{BadPattern, Found};
 use crate::tls::{Acceptor, BadTls, Session, Tls};
 use crate::traffic::Traffic;
 use crate::turns::{Most, Turns};
@@ -39,9 +40,9 @@ use http::Method;
 use http::request::Parts;
 use offload_event_loop::{Context, JoinHandle, LoopHandle};
 use offload_supervisor::pauses::RunningClock;
-use offload_supervisor::service::Service;
+use offload_supervisor::service::{LastAnswers, Service};
+use registered::{LoopEnd, Registered};
 use replier::PendingReply;
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,15 +61,9 @@ const DOCUMENTS: Most = Most { steps: DOCUMENT_STEPS, time: DOCUMENT_TIME };
 /// In the log, if something of a connection panics for which no handler can be blamed.
 const CONNECTION: &str = "what answers an HTTP connection";
 
-/// Decides whether a request is answered.
-type Check = Rc<dyn Fn(&Parts, Remote) -> Result<(), Problem>>;
-
 pub(crate) type Handler = Rc<dyn Fn(Request, RequestContext) -> HandlerFuture>;
 
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Response>>>;
-
-/// Finds routes that are not in the server's own router.
-type LookUp = Rc<dyn Fn(&mut Parts) -> Found<Handler>>;
 
 /// An HTTP server on the event loop. Cheap to clone: all clones are the same server, which lives as long as it listens or has
 /// connections.
@@ -80,9 +75,9 @@ struct Inner {
     handle: LoopHandle,
     /// For all limits on what clients do.
     keeper: Rc<Timekeeper>,
-    router: RefCell<Router<Handler>>,
-    look_ups: RefCell<Vec<LookUp>>,
-    checks: RefCell<Rc<Vec<Check>>>,
+    registered: RefCell<Registered>,
+    /// A task that only waits: the loop drops it, and with it what is registered.
+    _loop_end: JoinHandle<()>,
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
     /// Those of them that were not cut to make room.
@@ -98,8 +93,14 @@ struct Inner {
     /// For bodies that wait for memory.
     rooms: Rc<Rooms>,
     documents: Rc<Turns>,
-    /// Dropped when it is draining and the last connection has ended.
-    until_done: RefCell<Vec<Box<dyn Any>>>,
+    /// For when it is draining and the last connection has ended.
+    done: RefCell<Vec<Done>>,
+}
+
+/// What is to be done at the end of a server.
+enum Done {
+    Called(Box<dyn FnOnce(&mut Context)>),
+    Dropped(LastAnswers),
 }
 
 /// Settings that are the same for all requests.
@@ -134,13 +135,12 @@ impl Server {
     /// A server whose handlers reach this supervisor. It has no routes yet, listens nowhere, and checks nothing: see
     /// [`Server::check`]. `handle` is the loop of the service. A service may have several servers.
     pub fn new(service: &Service, handle: &LoopHandle) -> Server {
-        let server = Server(Rc::new(Inner {
+        let server = Server(Rc::new_cyclic(|me| Inner {
             service: service.clone(),
             handle: handle.clone(),
             keeper: Timekeeper::new(handle, &RunningClock::new(handle)),
-            router: RefCell::default(),
-            look_ups: RefCell::default(),
-            checks: RefCell::default(),
+            registered: RefCell::default(),
+            _loop_end: LoopEnd::of(me, handle),
             listeners: RefCell::default(),
             connections: RefCell::default(),
             crowds: RefCell::default(),
@@ -154,12 +154,12 @@ impl Server {
             tls: RefCell::default(),
             rooms: Rc::default(),
             documents: Turns::new(handle, DOCUMENTS),
-            until_done: RefCell::default(),
+            done: RefCell::default(),
         }));
         let me = Rc::downgrade(&server.0);
         service.on_end(move |last_answers| {
             if let Some(inner) = me.upgrade() {
-                inner.drain(last_answers);
+                inner.drain(Done::Dropped(last_answers));
             }
         });
         server
@@ -200,7 +200,7 @@ impl Server {
     }
 
     pub(crate) fn add(&self, method: Method, path: &str, handler: Handler) -> Result<(), BadPattern> {
-        self.0.router.borrow_mut().add(method, path, handler)
+        self.0.register(|registered| registered.router.add(method, path, handler))
     }
 
     /// [`Server::route`] for GET and HEAD.
@@ -260,7 +260,7 @@ impl Server {
     /// Asks `look_up` for the handler of a request for which there is none among those that were added one by one. It may add
     /// extensions to the head of the request, for the checks.
     pub(crate) fn look_up(&self, look_up: impl Fn(&mut Parts) -> Found<Handler> + 'static) {
-        self.0.look_ups.borrow_mut().push(Rc::new(look_up));
+        self.0.register(|registered| registered.look_ups.push(Rc::new(look_up)));
     }
 
     /// Asks `check` about each request before its body is read, whatever its path is, also if there is no route for it. Checks are
@@ -269,8 +269,8 @@ impl Server {
     #[track_caller]
     pub fn check(&self, check: impl Fn(&Parts, Remote) -> Result<(), Problem> + 'static) {
         let (handle, site) = (self.0.handle.clone(), Location::caller());
-        let check: Check = Rc::new(move |head, remote| handle.attribute(site, || check(head, remote)));
-        Rc::make_mut(&mut self.0.checks.borrow_mut()).push(check);
+        let check = Rc::new(move |head: &Parts, remote| handle.attribute(site, || check(head, remote)));
+        self.0.register(|registered| Rc::make_mut(&mut registered.checks).push(check));
     }
 
     /// Listens there, too, and returns where that is: with port 0, the port that the system chose. While it listens, the event loop
@@ -278,7 +278,7 @@ impl Server {
     /// [`Address::is_beyond_this_machine`] before.
     ///
     /// # Errors
-    /// What the system says, such as that the address is in use, and the address.
+    /// What the system says, such as that the address is in use, and the address. A server that was closed listens no more.
     pub fn listen(&self, address: &Address) -> io::Result<Address> {
         let bound = Bound::at(address)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot listen at {address}: {error}")));
@@ -288,8 +288,11 @@ impl Server {
     /// Accepts connections from a socket that listens already, and returns where.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says. A server that was closed accepts no more.
     pub fn accept_from(&self, bound: Bound) -> io::Result<Address> {
+        if self.0.is_draining.get() {
+            return Err(io::Error::other("the server was closed"));
+        }
         let address = bound.address()?;
         // While it listens, the loop keeps the server.
         let (inner, service) = (Rc::clone(&self.0), self.0.service.clone());
@@ -345,10 +348,13 @@ impl Server {
         change(Rc::make_mut(&mut edge));
     }
 
-    /// Stops listening. Each connection ends when its requests are answered; `done` is dropped when all have ended, however often
-    /// this is called. There is no time limit of its own for that: those of requests and answers hold.
-    pub fn close(&self, done: impl Any) {
-        self.0.drain(done);
+    /// Stops listening, for good. Each connection ends when its requests are answered; when all have ended, the routes and checks are
+    /// dropped, and `done` is called as a tick, once for each time that this is called. There is no time limit of its own for that:
+    /// those of requests and answers hold.
+    #[track_caller]
+    pub fn close(&self, done: impl FnOnce(&mut Context) + 'static) {
+        let (handle, site) = (self.0.handle.clone(), Location::caller());
+        self.0.drain(Done::Called(Box::new(move |cx| handle.attribute(site, || done(cx)))));
     }
 
     /// How many connections are open.
@@ -442,17 +448,23 @@ impl Inner {
     }
 
     fn finish_if_done(&self) {
-        if self.is_draining.get() && self.connections.borrow().is_empty() {
-            let done = self.until_done.take();
-            drop(done);
+        if !self.is_draining.get() || !self.connections.borrow().is_empty() {
+            return;
+        }
+        self.drop_registered();
+        for done in self.done.take() {
+            match done {
+                Done::Called(callback) => self.handle.next_tick(callback),
+                Done::Dropped(last_answers) => drop(last_answers),
+            }
         }
     }
 
-    fn drain(&self, done: impl Any) {
+    fn drain(&self, done: Done) {
         self.is_draining.set(true);
         let listeners = self.listeners.take();
         drop(listeners);
-        self.until_done.borrow_mut().push(Box::new(done));
+        self.done.borrow_mut().push(done);
         let all: Vec<_> = {
             let connections = self.connections.borrow();
             connections

@@ -15,7 +15,8 @@ pub(super) use super::stage::EndRequester;
 use super::{Inner, Service, Stage};
 use crate::limits::LAST_ANSWERS_TIMEOUT;
 use offload_core::outcome::human;
-use offload_event_loop::Hold;
+use offload_event_loop::{Hold, JoinHandle, LoopHandle};
+use std::future::pending;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,25 @@ impl Drop for LoopStop {
     }
 }
 
+/// Owned by the loop. After it nobody tells the fronts anything, and they may own the service, which would live for ever.
+pub(super) struct LoopEnd(Weak<Inner>);
+
+impl LoopEnd {
+    pub(super) fn of(service: &Weak<Inner>, handle: &LoopHandle) -> JoinHandle<()> {
+        let end = LoopEnd(Weak::clone(service));
+        handle.spawn(async move {
+            let _is_kept = end;
+            pending::<()>().await;
+        })
+    }
+}
+
+impl Drop for LoopEnd {
+    fn drop(&mut self) {
+        Service::with(&self.0, Service::drop_fronts);
+    }
+}
+
 impl Shutdown {
     pub(super) fn new(hold: Hold) -> Shutdown {
         Shutdown {
@@ -87,9 +107,18 @@ impl Shutdown {
 impl Service {
     /// Calls `front` once, when jobs and workers are gone: after the replies to those who asked for the end, and
     /// before the event loop stops. The front then accepts no more clients, writes its unsent answers, and drops the
-    /// [`LastAnswers`].
+    /// [`LastAnswers`]. It is dropped with the loop.
     pub fn on_end(&self, front: impl FnOnce(LastAnswers) + 'static) {
         self.0.shutdown.borrow_mut().fronts.push(Box::new(front));
+        if self.0.handle.is_gone() {
+            self.drop_fronts();
+        }
+    }
+
+    /// What is dropped may come back to the service, so that is not borrowed then.
+    fn drop_fronts(&self) {
+        let fronts = std::mem::take(&mut self.0.shutdown.borrow_mut().fronts);
+        drop(fronts);
     }
 
     /// How far the supervisor is on the way to its end.

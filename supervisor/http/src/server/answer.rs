@@ -118,9 +118,9 @@ impl Inner {
         // A preflight asks for another one than its own.
         let asked = head.extensions.get::<Preflight>().map(|Preflight(method)| method.clone());
         let own = asked.map(|method| std::mem::replace(&mut head.method, method));
-        let mut found = self.router.borrow().find(&head.method, head.uri.path());
+        let mut found = self.registered.borrow().router.find(&head.method, head.uri.path());
         if !matches!(found, Found::Handler(..)) {
-            let look_ups = self.look_ups.borrow().clone();
+            let look_ups = self.registered.borrow().look_ups.clone();
             for look_up in look_ups {
                 found = found.or(look_up(head));
                 // Another one would say of this request what holds for its own routes, such as that it needs no token.
@@ -151,7 +151,7 @@ impl Inner {
         if body.patience().is_barred() {
             return Err(Problem::new(OutcomeCode::Unauthenticated, Late::Guesses.reason()).into_response());
         }
-        let checks = Rc::clone(&self.checks.borrow());
+        let checks = Rc::clone(&self.registered.borrow().checks);
         let check = || checks.iter().find_map(|check| check(&head, remote).err());
         let checked = caught(&self.service, "the check of an HTTP request", check);
         let Some(verdict) = checked else { return Err(panic_problem().into_response()) };
