@@ -32,11 +32,31 @@ pub(crate) struct Frames {
     last_stream: u32,
 }
 
+/// What a portion of bytes was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// So many frames ended in it.
+    pub(crate) frames: usize,
+    /// A head, or a frame other than DATA, ended in it. Never true until the head of the first request has ended.
+    pub(crate) has_ended: bool,
+    pub(crate) rest: Rest,
+}
+
+/// What the client has begun, and not finished, of that which a healthy client sends at once: a head, or a frame (of a DATA frame, its
+/// first nine bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Nothing,
+    /// It was unfinished before this portion, too. Until the head of the first request has come, always this.
+    SameAsBefore,
+    /// It began in this portion.
+    Another,
+}
+
 impl Frames {
-    /// These bytes came. True if a head, or a frame other than DATA, ended with one of them, even if it also began in this portion.
-    /// Always false until the head of the first request has ended.
-    pub(crate) fn pass(&mut self, mut bytes: &[u8]) -> bool {
-        let mut has_ended = false;
+    /// These bytes came.
+    pub(crate) fn pass(&mut self, mut bytes: &[u8]) -> Passed {
+        let (mut frames, mut has_ended, mut was_finished) = (0, false, !self.is_unfinished());
         while !bytes.is_empty() {
             if self.have < HEAD {
                 let taken = bytes.len().min(HEAD - self.have);
@@ -52,16 +72,22 @@ impl Frames {
                 self.left -= taken;
                 bytes = &bytes[taken..];
             }
+            was_finished |= !self.is_unfinished();
             if self.left == 0 {
                 has_ended |= self.end();
+                frames += 1;
+                was_finished |= !self.is_unfinished();
             }
         }
-        has_ended
+        let rest = match (self.is_unfinished(), was_finished) {
+            (false, _) => Rest::Nothing,
+            (true, false) => Rest::SameAsBefore,
+            (true, true) => Rest::Another,
+        };
+        Passed { frames, has_ended, rest }
     }
 
-    /// Whether the client has begun, and not finished, something that a healthy client sends at once: a head, or a frame (of a DATA
-    /// frame, its first nine bytes). Always true until the head of the first request has come.
-    pub(crate) fn is_unfinished(&self) -> bool {
+    fn is_unfinished(&self) -> bool {
         let is_in_frame = self.have > 0 && (self.have < HEAD || self.head[3] != DATA);
         self.last_stream == 0 || self.is_in_block || is_in_frame
     }
@@ -102,22 +128,22 @@ mod tests {
         [&[0, 0, length, kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
+    fn ended(frames: usize) -> Passed {
+        Passed { frames, has_ended: true, rest: Rest::Nothing }
+    }
+
     /// Whether something is unfinished after each byte.
     fn after_each_byte(frames: &mut Frames, bytes: &[u8]) -> Vec<bool> {
-        let mut pass = |byte| {
-            frames.pass(&[byte]);
-            frames.is_unfinished()
-        };
-        bytes.iter().map(|byte| pass(*byte)).collect()
+        bytes.iter().map(|byte| frames.pass(&[*byte]).rest != Rest::Nothing).collect()
     }
 
     fn greeted() -> Frames {
         let mut frames = Frames::default();
         for before in [frame(4, 0, &[]), frame(6, 0, &[0; 8])] {
-            assert!(!frames.pass(&before) && frames.is_unfinished(), "a request is owed");
+            let owed = Passed { frames: 1, has_ended: false, rest: Rest::SameAsBefore };
+            assert_eq!(frames.pass(&before), owed, "a request is owed");
         }
-        assert!(frames.pass(&frame(HEADERS, END_HEADERS, b"abc")));
-        assert!(!frames.is_unfinished());
+        assert_eq!(frames.pass(&frame(HEADERS, END_HEADERS, b"abc")), ended(1));
         frames
     }
 
@@ -132,8 +158,7 @@ mod tests {
             let after = after_each_byte(&mut greeted(), &bytes);
             assert_eq!(after.iter().filter(|is| **is).count(), unfinished, "{after:?}");
             assert!(after[..unfinished].iter().all(|is| *is) && after.len() == unfinished + 1);
-            let mut at_once = greeted();
-            assert!(at_once.pass(&bytes) && !at_once.is_unfinished());
+            assert_eq!(greeted().pass(&bytes), ended(frames.len()));
         }
     }
 
@@ -147,7 +172,20 @@ mod tests {
     fn each_head_has_its_own_time_though_the_next_one_comes_with_its_end() {
         let mut frames = greeted();
         let head = frame(HEADERS, END_HEADERS, b"abc");
-        assert!(!frames.pass(&head[..5]) && frames.is_unfinished());
-        assert!(frames.pass(&[&head[5..], &head[..5]].concat()) && frames.is_unfinished());
+        let data = frame(DATA, 0, b"slow");
+        assert_eq!(frames.pass(&head[..5]), Passed { frames: 0, has_ended: false, rest: Rest::Another });
+        assert_eq!(
+            frames.pass(&head[5..6]),
+            Passed { frames: 0, has_ended: false, rest: Rest::SameAsBefore }
+        );
+        let (next, another) = ([&head[6..], &head[..5]].concat(), Rest::Another);
+        assert_eq!(frames.pass(&next), Passed { frames: 1, has_ended: true, rest: another });
+        assert_eq!(frames.pass(&head[5..]), ended(1));
+        // So has the beginning of each frame of a body, although the rest of the frame may take its time.
+        assert_eq!(frames.pass(&data[..5]), Passed { frames: 0, has_ended: false, rest: another });
+        let (next, none) = ([&data[5..], &data[..5]].concat(), Rest::Nothing);
+        assert_eq!(frames.pass(&next), Passed { frames: 1, has_ended: false, rest: another });
+        assert_eq!(frames.pass(&data[5..9]), Passed { frames: 0, has_ended: false, rest: none });
+        assert_eq!(frames.pass(&data[9..]), Passed { frames: 1, has_ended: false, rest: none });
     }
 }

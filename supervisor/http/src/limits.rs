@@ -117,6 +117,10 @@ pub(crate) const HEAD_COST: usize = 8 << 10;
 /// A chunk of a body costs as much as so many bytes: 64 of them have one turn, even if they have a byte each.
 pub(crate) const CHUNK_COST: usize = 4 << 10;
 
+/// A frame over HTTP/2 costs as much as so many bytes more than it has: after 256 of them others have their turn, even if they have no
+/// bytes.
+pub(crate) const FRAME_COST: usize = 1 << 10;
+
 /// Chunks that are looked at together.
 pub(crate) const CHUNKS_AT_ONCE: usize = 32;
 

@@ -14,7 +14,7 @@ mod incoming;
 
 use crate::frames::Frames;
 use crate::guard::Violation;
-use crate::limits::{CHUNK_COST, HEAD_COST, HEAD_MAX};
+use crate::limits::{CHUNK_COST, FRAME_COST, HEAD_COST, HEAD_MAX};
 use crate::patience::{Late, Patience, Timekeeper};
 use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
@@ -131,11 +131,8 @@ impl Line {
             let mut incoming = self.incoming.borrow_mut();
             let bytes = incoming.unseen();
             if bytes.starts_with(PREFACE) {
-                let (mut frames, more) = (Frames::default(), &bytes[PREFACE.len()..]);
-                frames.pass(more);
-                if !frames.is_unfinished() {
-                    self.patience.head_is_there();
-                }
+                let mut frames = Frames::default();
+                self.patience.frames_came(frames.pass(&bytes[PREFACE.len()..]));
                 incoming.frames = Some(frames);
                 return Poll::Ready(Some(Protocol::Http2));
             }
@@ -279,14 +276,16 @@ impl Line {
         cursor: &mut ReadBufCursor<'_>,
         most: usize,
     ) -> Poll<io::Result<()>> {
+        let socket = self.transport.socket();
+        if incoming.frames.is_some() {
+            ready!(socket.poll_turn(context, 0));
+        }
         let (frames, patience) = (&mut incoming.frames, &self.patience);
         let seen = |bytes: &[u8]| {
-            let Some(frames) = frames else { return };
-            if frames.pass(bytes) {
-                patience.head_is_there();
-            }
-            if frames.is_unfinished() {
-                patience.head_begins();
+            if let Some(frames) = frames {
+                let passed = frames.pass(bytes);
+                socket.pay(FRAME_COST * passed.frames);
+                patience.frames_came(passed);
             }
         };
         let count = ready!(self.transport.poll_read_into(context, most, cursor, seen))?;

@@ -23,6 +23,7 @@ mod keeper;
 mod marks;
 mod pace;
 
+use crate::frames::{Passed, Rest};
 use crate::limits::{
     AHEAD_TIME, BODY_IN_ALL, BODY_RATE, BODY_TIME, DOCUMENTS_MAX, GUESSES_MAX, HEAD_TIME, IDLE_TIME,
     LINGER_TIME, READ_QUOTA, READ_TIME, STREAMS_MAX,
@@ -179,6 +180,19 @@ impl Patience {
     pub(crate) fn head_is_there(&self) {
         self.head_since.set(None);
         self.idle_since.set(self.now());
+    }
+
+    /// Over HTTP/2: what is unfinished has its time from when it began.
+    pub(crate) fn frames_came(self: &Rc<Patience>, passed: Passed) {
+        if passed.has_ended {
+            self.idle_since.set(self.now());
+        }
+        if passed.rest != Rest::SameAsBefore {
+            self.head_since.set(None);
+        }
+        if passed.rest != Rest::Nothing {
+            self.head_begins();
+        }
     }
 
     /// A request is under way until the mark is dropped.

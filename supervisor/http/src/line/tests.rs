@@ -37,6 +37,77 @@ fn an_answer_to_a_violation_is_not_offered_for_ever_to_a_client_that_reads_nothi
     drop(client);
 }
 
+/// What was read of a client over HTTP/2 that sends one of these each second, beginning at once with its request.
+/// The last number says in how many turns of the loop.
+fn read_over_http2(portions: Vec<Vec<u8>>, for_seconds: u64) -> (usize, Option<Violation>, u64) {
+    let config = LoopConfig { time: Time::Virtual, ..LoopConfig::default() };
+    let mut event_loop = EventLoop::with(config).unwrap();
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let keeper = Timekeeper::new(&event_loop, &RunningClock::new(&event_loop));
+    let line = Line::new(&keeper, server.into(), None, &Rc::default()).unwrap();
+    let headers = [0, 0, 1, 1, 4, 0, 0, 0, 1, 0x83];
+    client.write_all(&[PREFACE, &headers].concat()).unwrap();
+    let mut portions = portions.into_iter();
+    event_loop.set_interval(Duration::from_secs(1), move |_| {
+        portions.next().into_iter().for_each(|portion| client.write_all(&portion).unwrap());
+    });
+    let (its_line, count) = (Rc::clone(&line), Rc::new(Cell::new(0)));
+    let counted = Rc::clone(&count);
+    drop(event_loop.spawn(async move {
+        assert_eq!(its_line.greet().await, Some(Protocol::Http2));
+        let mut wire = Wire(its_line);
+        loop {
+            let mut bytes = [0; 4096];
+            let mut buffer = hyper::rt::ReadBuf::new(&mut bytes);
+            poll_fn(|context| Pin::new(&mut wire).poll_read(context, buffer.unfilled())).await.unwrap();
+            if buffer.filled().is_empty() {
+                break;
+            }
+            counted.set(counted.get() + buffer.filled().len());
+        }
+    }));
+    event_loop.set_timeout(Duration::from_secs(for_seconds), |cx| cx.stop());
+    event_loop.run().unwrap();
+    (count.get() - PREFACE.len() - headers.len(), line.violation(), event_loop.metrics().iterations)
+}
+
+/// A frame of a body.
+fn data(payload: &[u8]) -> Vec<u8> {
+    [&[0, 0, u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0, 0, 1], payload].concat()
+}
+
+/// However the system splits what a client sends: what has ended has no time any more.
+#[test]
+fn a_body_over_http2_is_not_taken_for_a_head_that_does_not_come() {
+    let frames: Vec<u8> = (0..20).flat_map(|_| data(b"slow")).collect();
+    let in_the_middle_of_each_head: Vec<Vec<u8>> = {
+        let (first, rest) = frames.split_at(5);
+        std::iter::once(first).chain(rest.chunks(13)).map(<[u8]>::to_vec).collect()
+    };
+    let (read, violation, _) = read_over_http2(in_the_middle_of_each_head, 30);
+    assert_eq!((read, violation), (frames.len(), None));
+    // One head in two portions, and then for a long time nothing but the rest of its frame.
+    let whole = data(b"slowly");
+    let portions = [&whole[..3], &whole[3..10]].into_iter().chain(whole[10..].chunks(1));
+    let portions: Vec<Vec<u8>> = portions.map(<[u8]>::to_vec).collect();
+    let (read, violation, _) = read_over_http2(portions, 12);
+    assert_eq!((read, violation), (whole.len(), None));
+    // But half a head has five seconds.
+    let (read, violation, _) = read_over_http2(vec![whole[..5].to_vec()], 8);
+    assert_eq!((read, violation.map(|violation| violation.status)), (5, Some(408)));
+}
+
+/// Each costs the loop more than the reading of its bytes.
+#[test]
+fn others_have_their_turn_between_frames_without_bytes() {
+    let few_frames = [[0, 0xff, 0xff, 0, 0, 0, 0, 0, 1].to_vec(), vec![0; 0xffff]].concat();
+    let many_frames = data(b"").repeat(few_frames.len() / 9);
+    let turns = |frames: Vec<u8>| read_over_http2(vec![frames], 3).2;
+    let (few, many) = (turns(few_frames), turns(many_frames));
+    assert!(many >= few + 15, "{many} turns, and {few} for as many bytes");
+}
+
 /// A client whose first records are there waits for its turn among the handshakes. It has to notice that it gives way to another, and
 /// that its time is over, before that turn comes, or places would be held by connections of no use.
 #[cfg(feature = "tls")]
