@@ -3,9 +3,8 @@
 use crate::access_log::Logged;
 use crate::leftover::Arriving;
 use crate::limits::PIECE;
-use crate::patience::{BodyPace, Document, Patience, RequestMark, Unread};
+use crate::patience::{BodyPace, Document, GivenUp, Patience, RequestMark, Unread};
 use bytes::Bytes;
-use http::Version;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http_body::{Frame, SizeHint};
@@ -14,6 +13,7 @@ use offload_protocol::nouns::MediaType;
 use offload_supervisor::service::{Collection, Pass};
 use send_wrapper::SendWrapper;
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
@@ -144,11 +144,11 @@ impl RequestBody {
         }
         let patience = self.mark.patience();
         loop {
-            if patience.is_body_late() {
+            if self.pace.as_ref().is_some_and(BodyPace::is_late) {
                 return Poll::Ready(Some(Err(BodyError::Late)));
             }
             let Poll::Ready(frame) = self.incoming.poll_frame(context) else {
-                self.pace.get_or_insert_with(|| patience.body()).wait();
+                self.pace.get_or_insert_with(|| patience.body()).wait(context);
                 return Poll::Pending;
             };
             let came = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
@@ -180,8 +180,10 @@ pub struct Body {
     logged: Option<Box<Logged>>,
     /// Of a kept output, of which this is the only copy that the client can ask for.
     collection: Option<Collection>,
-    /// It is sent over HTTP/2, which takes a piece long before the client does.
-    is_http2: bool,
+    /// Of the stream over which it is sent, if that is one of HTTP/2: that takes a piece long before the client does.
+    stream: Option<Rc<GivenUp>>,
+    /// Of the last piece over HTTP/2.
+    last: Option<BodyIsGone>,
 }
 
 #[derive(Default)]
@@ -194,6 +196,28 @@ enum Content {
     Pieces { pieces: VecDeque<Bytes>, left: u64 },
     /// What this returns, until it returns None.
     Stream(Box<dyn Produce>),
+}
+
+impl Content {
+    /// HTTP/2 takes a whole piece when the client has room for one more byte. So the last byte is a piece of its own: it is taken when the
+    /// client has made room for everything. Until then the answer is unread, and what is collected with it stays.
+    fn set_last_byte_apart(&mut self) {
+        match self {
+            Content::Empty | Content::Stream(_) => {}
+            Content::Piece(piece) => {
+                let left = piece.len() as u64;
+                let last = piece.split_off(piece.len().saturating_sub(1));
+                let pieces = [std::mem::take(piece), last].into_iter().filter(|piece| !piece.is_empty());
+                *self = Content::Pieces { pieces: pieces.collect(), left };
+            }
+            Content::Pieces { pieces, .. } => {
+                if let Some(mut piece) = pieces.pop_back() {
+                    let last = piece.split_off(piece.len().saturating_sub(1));
+                    pieces.extend([piece, last].into_iter().filter(|piece| !piece.is_empty()));
+                }
+            }
+        }
+    }
 }
 
 /// Why a body ends early: its connection (over HTTP/2, its stream) is broken off, so that nobody takes the part for the whole.
@@ -284,18 +308,24 @@ impl Body {
         match (self.collection.take(), &self.mark) {
             (Some(collection), Some(mark)) => {
                 let patience = Rc::clone(mark.patience());
-                holding(piece, Rc::new(Delivery { collection: Some(collection), patience }))
+                let is_taken = Rc::new(Cell::new(self.stream.is_none()));
+                self.last = Some(BodyIsGone(Rc::clone(&is_taken)));
+                holding(piece, Rc::new(Delivery { collection: Some(collection), patience, is_taken }))
             }
             _ => piece,
         }
     }
 
-    pub(crate) fn mark(&mut self, mark: Rc<RequestMark>, version: Version) {
-        self.is_http2 = version == Version::HTTP_2;
+    /// It answers this request. `stream` is that of HTTP/2, if there is one.
+    pub(crate) fn mark(&mut self, mark: Rc<RequestMark>, stream: Option<Rc<GivenUp>>) {
+        if stream.is_some() {
+            self.content.set_last_byte_apart();
+        }
+        self.stream = stream;
         self.unread = match self.content {
             Content::Empty => None,
             Content::Piece(_) | Content::Pieces { .. } | Content::Stream(_) => {
-                Some(mark.patience().has_unread())
+                Some(mark.patience().has_unread(self.stream.clone()))
             }
         };
         self.mark = Some(mark);
@@ -306,7 +336,9 @@ impl Body {
         match (next, &self.unread, &self.mark) {
             (None, ..) => self.unread = None,
             (Some(piece), Some(unread), _) => unread.was_read(piece.len()),
-            (Some(_), None, Some(mark)) => self.unread = Some(mark.patience().has_unread()),
+            (Some(_), None, Some(mark)) => {
+                self.unread = Some(mark.patience().has_unread(self.stream.clone()))
+            }
             (Some(_), None, None) => {}
         }
     }
@@ -321,12 +353,24 @@ pub(crate) fn holding(bytes: Bytes, held: Rc<dyn Any>) -> Bytes {
 struct Delivery {
     collection: Option<Collection>,
     patience: Rc<Patience>,
+    /// Over HTTP/2, hyper asks for a piece before there is room for it, and drops the body when it has handed over the last one. A piece
+    /// that is dropped before is one of a stream that was reset.
+    is_taken: Rc<Cell<bool>>,
+}
+
+/// Goes with the body, and says so to its last piece.
+struct BodyIsGone(Rc<Cell<bool>>);
+
+impl Drop for BodyIsGone {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
 }
 
 impl Drop for Delivery {
-    /// Pieces are dropped when they are written, and when their connection is at its end.
+    /// Pieces are dropped when they are written, and when their stream or their connection is at its end.
     fn drop(&mut self) {
-        if !self.patience.is_at_its_end() {
+        if self.is_taken.get() && !self.patience.is_at_its_end() {
             self.collection.take().into_iter().for_each(Collection::complete);
         }
     }
@@ -403,7 +447,7 @@ impl http_body::Body for Body {
         if let (Some(logged), Some(Ok(piece))) = (&mut self.logged, &next) {
             logged.count(piece.len());
         }
-        let unwritten = self.mark.as_ref().filter(|_| self.is_http2).map(|mark| mark.patience());
+        let unwritten = self.mark.as_ref().filter(|_| self.stream.is_some()).map(|mark| mark.patience());
         let piece = |bytes: Bytes| match unwritten {
             Some(patience) if !bytes.is_empty() => holding(bytes, Rc::new(patience.takes_piece())),
             _ => bytes,

@@ -9,11 +9,11 @@ use crate::body::{Body, RequestBody};
 use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFFER};
 use crate::line::{Line, Protocol, Wire};
 use crate::panics::Contained;
-use crate::patience::{Left, RequestMark};
+use crate::patience::{GivenUp, Left, RequestMark};
 use crate::request::Remote;
 use crate::server::Answering;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -21,6 +21,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service as HyperService;
 use offload_event_loop::LoopHandle;
 use offload_supervisor::service::{InFlight, Service};
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -52,7 +53,8 @@ pub(crate) async fn serve(
     (number, remote): (u64, Remote),
     executor: OnLoop,
 ) {
-    let requests = Requests { line: Rc::clone(&line), answer: Rc::clone(&answer), remote };
+    let polled = Rc::clone(&executor.polled);
+    let requests = Requests { line: Rc::clone(&line), answer: Rc::clone(&answer), remote, polled };
     let wire = Wire(Rc::clone(&line));
     // How a connection ends is seen by its requests: their futures are dropped.
     match line.greet().await {
@@ -141,11 +143,26 @@ fn http2(executor: OnLoop) -> http2::Builder<OnLoop> {
     builder
 }
 
-/// hyper's connections over HTTP/2 run each request in a task of its own.
-#[derive(Clone)]
+/// hyper's connections over HTTP/2 run each request in a task of its own, up to the end of its answer. When the task is dropped, hyper
+/// resets the stream.
 pub(crate) struct OnLoop {
-    pub(crate) handle: LoopHandle,
-    pub(crate) service: Service,
+    handle: LoopHandle,
+    service: Service,
+    /// The stream whose task is being polled.
+    polled: Rc<RefCell<Option<Rc<GivenUp>>>>,
+}
+
+impl OnLoop {
+    /// For one connection.
+    pub(crate) fn new(handle: &LoopHandle, service: &Service) -> OnLoop {
+        OnLoop { handle: handle.clone(), service: service.clone(), polled: Rc::default() }
+    }
+}
+
+impl Clone for OnLoop {
+    fn clone(&self) -> OnLoop {
+        OnLoop { polled: Rc::clone(&self.polled), ..OnLoop::new(&self.handle, &self.service) }
+    }
 }
 
 impl<F> Executor<F> for OnLoop
@@ -154,8 +171,22 @@ where
     F::Output: 'static,
 {
     fn execute(&self, future: F) {
+        let (stream, polled) = (Rc::<GivenUp>::default(), Rc::clone(&self.polled));
         // The task runs to its end by itself; its connection ends it by what it waits for.
-        let future = async move { drop(future.await) };
+        let future = async move {
+            let mut future = pin!(future);
+            poll_fn(|context| {
+                if stream.is_it() {
+                    return Poll::Ready(());
+                }
+                stream.wait(context);
+                polled.replace(Some(Rc::clone(&stream)));
+                let is_done = future.as_mut().poll(context).map(drop);
+                polled.take();
+                is_done
+            })
+            .await;
+        };
         drop(self.handle.spawn(Contained::new(&self.service, "what answers an HTTP request", future)));
     }
 }
@@ -165,6 +196,8 @@ struct Requests {
     line: Rc<Line>,
     answer: Rc<dyn Answer>,
     remote: Remote,
+    /// See [`OnLoop`].
+    polled: Rc<RefCell<Option<Rc<GivenUp>>>>,
 }
 
 impl HyperService<http::Request<Incoming>> for Requests {
@@ -175,14 +208,15 @@ impl HyperService<http::Request<Incoming>> for Requests {
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let mark = Rc::new(self.line.patience().request_begins(self.answer.begin()));
         let (mut head, incoming) = request.into_parts();
-        let (is_head, version) = (head.method == Method::HEAD, head.version);
+        let is_head = head.method == Method::HEAD;
         self.line.request_begins(head.version);
         if let Some(version) = self.line.tls_version() {
             head.extensions.insert(version);
         }
         let body = RequestBody::new(&head, incoming, Rc::clone(&mark));
         let answering = self.answer.answer(head, body, self.remote);
-        UnderWay { answering, is_head, version, line: Rc::clone(&self.line), mark }
+        let (line, polled) = (Rc::clone(&self.line), Rc::clone(&self.polled));
+        UnderWay { answering, is_head, polled, line, mark }
     }
 }
 
@@ -208,7 +242,7 @@ fn leave_out_content(response: &mut http::Response<Body>) {
 struct UnderWay {
     answering: Answering,
     is_head: bool,
-    version: Version,
+    polled: Rc<RefCell<Option<Rc<GivenUp>>>>,
     line: Rc<Line>,
     mark: Rc<RequestMark>,
 }
@@ -226,8 +260,8 @@ impl Future for UnderWay {
         if response.body().size_hint().exact().is_none() {
             self.mark.is_answered_by_a_stream();
         }
-        let version = self.version;
-        response.body_mut().mark(Rc::clone(&self.mark), version);
+        let stream = self.polled.borrow().clone();
+        response.body_mut().mark(Rc::clone(&self.mark), stream);
         if ends_connection(self.mark.left(), response.status()) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

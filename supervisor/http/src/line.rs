@@ -258,13 +258,11 @@ impl Line {
                 self.is_over.set(true);
                 self.transport.socket().wake_reader();
             }
-            Late::Body if is_http1 => {
-                self.patience.body_is_late();
-                self.transport.socket().wake_reader();
-            }
+            // That ends alone.
+            Late::Body => {}
             // The client is told, because a request of its may be under way; if it does not answer, there is a second time.
             Late::Idle if !self.is_ending.replace(true) => self.transport.socket().wake_reader(),
-            Late::Idle | Late::Body | Late::Reader | Late::Linger => self.transport.socket().cut(),
+            Late::Idle | Late::Answer | Late::Reader | Late::Linger => self.transport.socket().cut(),
         }
     }
 

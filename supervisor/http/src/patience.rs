@@ -18,26 +18,30 @@
 //! what came meanwhile; and the connections of which thousands are late at once are ended a few in each millisecond, because the
 //! others should not wait for that.
 
+mod documents;
 mod ending;
+mod given_up;
 mod keeper;
 mod marks;
 mod pace;
 
 use crate::frames::{Passed, Rest};
 use crate::limits::{
-    AHEAD_TIME, BODY_IN_ALL, BODY_RATE, BODY_TIME, DOCUMENTS_MAX, GUESSES_MAX, HEAD_TIME, IDLE_TIME,
-    LINGER_TIME, READ_QUOTA, READ_TIME, STREAMS_MAX,
+    AHEAD_TIME, BODY_IN_ALL, BODY_RATE, BODY_TIME, GUESSES_MAX, HEAD_TIME, IDLE_TIME, LINGER_TIME,
+    READ_QUOTA, READ_TIME,
 };
 use crate::quiet::Quiet;
+pub(crate) use documents::Document;
+pub(crate) use given_up::GivenUp;
 pub(crate) use keeper::Timekeeper;
-pub(crate) use marks::{BodyPace, Delayed, Document, Left, RequestMark, Unread};
+pub(crate) use marks::{BodyPace, Delayed, Left, RequestMark, Unread};
 use offload_event_loop::TimerId;
 use offload_supervisor::pauses::Running;
 use offload_supervisor::service::InFlight;
 use pace::{Pace, Paces};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 /// The limit that a client has passed.
@@ -46,6 +50,9 @@ pub(crate) enum Late {
     Head,
     Idle,
     Body,
+    /// The answer to one of its requests was not read.
+    Answer,
+    /// Nothing that is written was read.
     Reader,
     /// The next requests did not find room in time.
     Ahead,
@@ -62,7 +69,7 @@ impl Late {
             Late::Head => "the head of the request did not come in time",
             Late::Idle => "no request came in time",
             Late::Body => "the body of the request did not come in time",
-            Late::Reader => "the answer was not read in time",
+            Late::Answer | Late::Reader => "the answer was not read in time",
             Late::Ahead => "too many requests were sent ahead",
             Late::Guesses => "too many wrong tokens were shown",
             Late::Linger => "the connection was not closed in time",
@@ -107,8 +114,6 @@ pub(crate) struct Patience {
     /// Bytes of the supervisor's own documents, and who waits until some of them were read.
     documents: Cell<usize>,
     waits_for_documents: RefCell<Vec<Waker>>,
-    /// The body of the request under way did not come in time.
-    is_body_late: Cell<bool>,
     /// The end of an answer may still be with hyper.
     is_unwritten: Cell<bool>,
     /// Woken when a request ends, and when its answer is written.
@@ -146,7 +151,6 @@ impl Patience {
             unread: Paces::default(),
             documents: Cell::new(0),
             waits_for_documents: RefCell::default(),
-            is_body_late: Cell::new(false),
             is_unwritten: Cell::new(false),
             waits_for_end: RefCell::default(),
             is_at_its_end: Cell::new(false),
@@ -198,7 +202,6 @@ impl Patience {
     /// A request is under way until the mark is dropped.
     pub(crate) fn request_begins(self: &Rc<Patience>, in_flight: InFlight) -> RequestMark {
         self.requests.set(self.requests.get() + 1);
-        self.is_body_late.set(false);
         RequestMark::new(Rc::clone(self), in_flight)
     }
 
@@ -282,17 +285,9 @@ impl Patience {
 
     /// A body that somebody will wait for.
     pub(crate) fn body(self: &Rc<Patience>) -> BodyPace {
-        let number = self.bodies.add(Pace::default());
-        BodyPace { patience: Rc::clone(self), number }
-    }
-
-    /// Whoever waits for the body has to give it up.
-    pub(crate) fn body_is_late(&self) {
-        self.is_body_late.set(true);
-    }
-
-    pub(crate) fn is_body_late(&self) -> bool {
-        self.is_body_late.get()
+        let given_up = Rc::<GivenUp>::default();
+        let number = self.bodies.add(Pace::default(), Some(Rc::clone(&given_up)));
+        BodyPace { patience: Rc::clone(self), number, given_up }
     }
 
     /// The client takes no more for now.
@@ -305,43 +300,12 @@ impl Patience {
         self.change_answer(|answer, now| answer.count(bytes, now, READ_QUOTA));
     }
 
-    /// There is more of an answer than the client has room for, until this is dropped.
-    pub(crate) fn has_unread(self: &Rc<Patience>) -> Unread {
+    /// There is more of an answer than the client has room for, until this is dropped. If it takes too long, the answer is given up, or the
+    /// connection if that cannot be.
+    pub(crate) fn has_unread(self: &Rc<Patience>, given_up: Option<Rc<GivenUp>>) -> Unread {
         let mut pace = Pace::default();
         pace.wait(self.now());
-        Unread { patience: Rc::clone(self), number: self.unread.add(pace) }
-    }
-
-    /// A document of so many bytes, until this is dropped.
-    pub(crate) fn document(self: &Rc<Patience>, bytes: usize) -> Document {
-        self.documents.set(self.documents.get().saturating_add(bytes));
-        Document { patience: Rc::clone(self), bytes }
-    }
-
-    /// Whether another document may be written.
-    pub(crate) fn has_room_for_documents(&self) -> bool {
-        self.documents.get() <= DOCUMENTS_MAX
-    }
-
-    /// The same; if not, the task is woken when there may be.
-    pub(crate) fn poll_room_for_documents(&self, context: &Context<'_>) -> Poll<()> {
-        if self.has_room_for_documents() {
-            return Poll::Ready(());
-        }
-        // Some may be of requests that were taken back: now and then those that are left say so again.
-        if self.waits_for_documents.borrow().len() >= 2 * STREAMS_MAX as usize {
-            self.wake_for_documents();
-        }
-        let mut waiting = self.waits_for_documents.borrow_mut();
-        if !waiting.iter().any(|other| other.will_wake(context.waker())) {
-            waiting.push(context.waker().clone());
-        }
-        Poll::Pending
-    }
-
-    fn wake_for_documents(&self) {
-        let waiting = self.waits_for_documents.take();
-        waiting.into_iter().for_each(Waker::wake);
+        Unread { patience: Rc::clone(self), number: self.unread.add(pace, given_up) }
     }
 
     /// It took everything that there was.
@@ -413,12 +377,23 @@ impl Patience {
         };
         let idle = self.is_idle().then_some((idle_until, Late::Idle));
         let head = self.head_since.get().map(|since| (since + HEAD_TIME, Late::Head));
-        let body = |pace: &Pace| pace.limit(BODY_TIME).min(pace.limit_in_all(BODY_IN_ALL, BODY_RATE));
-        let body = self.bodies.first(body).map(|at| (at, Late::Body));
-        let reader = self.answer.get().limit(READ_TIME).map(|at| (at, Late::Reader));
-        let reading = self.unread.first(|pace| pace.limit(READ_TIME)).map(|at| (at, Late::Reader));
+        let body = self.bodies.first(body_limit).map(|at| (at, Late::Body));
+        let reader = read_limit(&self.answer.get()).map(|at| (at, Late::Reader));
+        let reading = self.unread.first(read_limit).map(|at| (at, Late::Answer));
         let ahead = self.ahead_since.get().map(|since| (since + AHEAD_TIME, Late::Ahead));
         [idle, head, body, reader, reading, ahead].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Gives up what can end alone. Whether the connection has to do something, too.
+    fn give_up(&self, late: Late, now: Instant) -> bool {
+        match late {
+            Late::Body => {
+                self.bodies.give_up(now, body_limit);
+                true
+            }
+            Late::Answer => self.unread.give_up(now, read_limit),
+            _ => true,
+        }
     }
 
     fn look_again_at(self: &Rc<Patience>, at: Instant) {
@@ -445,7 +420,9 @@ impl Patience {
                 patience.forget(late);
                 patience.look_again_at(next_look);
                 let on_late = patience.on_late.borrow();
-                if let Some(on_late) = &*on_late {
+                if patience.give_up(late, now)
+                    && let Some(on_late) = &*on_late
+                {
                     on_late(late);
                 }
             }
@@ -460,7 +437,7 @@ impl Patience {
         match late {
             Late::Head => self.head_since.set(None),
             Late::Ahead => self.ahead_since.set(None),
-            Late::Idle | Late::Body | Late::Reader | Late::Guesses | Late::Linger => {}
+            Late::Idle | Late::Body | Late::Answer | Late::Reader | Late::Guesses | Late::Linger => {}
         }
     }
 
@@ -483,6 +460,14 @@ impl Patience {
         self.note_freedom();
         self.wake_at_end();
     }
+}
+
+fn body_limit(pace: &Pace) -> Option<Instant> {
+    pace.limit(BODY_TIME).min(pace.limit_in_all(BODY_IN_ALL, BODY_RATE))
+}
+
+fn read_limit(pace: &Pace) -> Option<Instant> {
+    pace.limit(READ_TIME)
 }
 
 impl Drop for Patience {

@@ -389,7 +389,7 @@ impl Inner {
         self.last.set(number);
         let (me, answer) = (Rc::downgrade(&self), Rc::clone(&self) as Rc<dyn Answer>);
         let (its_line, service) = (Rc::clone(&line), self.service.clone());
-        let executor = OnLoop { handle: self.handle.clone(), service: service.clone() };
+        let executor = OnLoop::new(&self.handle, &service);
         let task = self.handle.spawn(async move {
             Contained::new(&service, CONNECTION, serve(its_line, answer, (number, remote), executor)).await;
             if let Some(inner) = me.upgrade() {

@@ -276,10 +276,14 @@ fn a_body_that_stops_is_given_up_whatever_else_comes() {
         beside_others.write(&frame(DATA, END_STREAM, stream, b"x"));
         assert_eq!(beside_others.hear(), Heard::Response(stream));
     }
-    for mut peer in [alone, beside_others] {
-        let heard = std::iter::repeat_with(|| peer.hear()).find(|heard| *heard != Heard::PingAck);
-        assert!(matches!(heard, Some(Heard::End | Heard::GoAway(_))), "{heard:?}");
+    // A request that takes longer than the one beside it may.
+    call(&mut beside_others, 9, "sleep", "15000");
+    for peer in [&mut alone, &mut beside_others] {
+        assert_eq!(peer.hear(), Heard::Response(1), "408, for itself");
     }
+    let heard = std::iter::repeat_with(|| beside_others.hear()).find(|it| !matches!(it, Heard::Reset(1, _)));
+    assert_eq!(heard, Some(Heard::Response(9)), "the others go on");
+    assert!(http.ask("GET", "/metrics", &[], b"").text().contains("{status=\"408\"} 2\n"));
     until("nothing is reserved any more", || (reserved() == 0).then_some(()));
 }
 
@@ -293,22 +297,59 @@ fn a_preface_that_is_none_is_no_request_either() {
     assert!(answer.starts_with("HTTP/1.1 505") || answer.starts_with("HTTP/1.1 400"), "{answer:?}");
 }
 
+/// Calls a task in this stream.
+fn call(peer: &mut Peer, stream: u32, task: &str, input: &str) {
+    let block = peer.request("POST", &format!("/v1/tasks/{task}"), &[]);
+    peer.write(&frame(HEADERS, END_HEADERS, stream, &block));
+    peer.write(&frame(DATA, END_STREAM, stream, input.as_bytes()));
+}
+
 #[test]
-fn a_client_that_makes_no_room_for_an_answer_is_given_up_with_all_that_is_held_for_it() {
+fn an_answer_for_which_no_room_is_made_is_given_up_with_all_that_is_held_for_it_and_no_other() {
+    let http = HttpDaemon::start(&["--workers", "2"]);
+    // The window of each stream: none, and one in which hyper takes the whole of a short answer.
+    let mut peers = [0, 1].map(|window| {
+        let mut peer = Peer::silent(&http);
+        peer.write(PREFACE);
+        peer.write(&setting(4, window));
+        call(&mut peer, 1, "echo", "short");
+        call(&mut peer, 3, "count", "100000");
+        let mut answered = [peer.hear(), peer.hear()];
+        answered.sort_by_key(|heard| *heard == Heard::Response(3));
+        assert_eq!(answered, [Heard::Response(1), Heard::Response(3)]);
+        peer
+    });
+    assert_ne!(http.daemon.status()["queue"]["bytes"], 0, "the outputs are held for them");
+    peers.iter_mut().for_each(|peer| call(peer, 5, "sleep", "15000"));
+    for peer in &mut peers {
+        let mut heard = Vec::new();
+        while heard.last() != Some(&Heard::Response(5)) {
+            heard.push(peer.hear());
+            assert_ne!(heard.last(), Some(&Heard::End), "{heard:?}");
+        }
+        let is_reset = [1, 3].map(|stream| heard.contains(&Heard::Reset(stream, CANCEL)));
+        assert_eq!(is_reset, [true; 2], "{heard:?}");
+    }
+    drop(peers);
+    until("nothing is held for it", || (http.daemon.status()["queue"]["bytes"] == 0).then_some(()));
+}
+
+/// hyper has the whole answer as soon as there is room for one byte of it.
+#[test]
+fn an_answer_that_its_client_takes_back_has_not_been_collected() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut peer = Peer::silent(&http);
     peer.write(PREFACE);
-    // The window of each stream is empty from the start.
-    let no_window = [&4_u16.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
-    peer.write(&frame(SETTINGS, 0, 0, &no_window));
-    let block = peer.request("POST", "/v1/tasks/count", &[]);
+    peer.write(&setting(4, 1));
+    let block = peer.request("POST", "/v1/tasks/echo", &[("prefer", "wait=60")]);
     peer.write(&frame(HEADERS, END_HEADERS, 1, &block));
-    peer.write(&frame(0, END_STREAM, 1, b"100000"));
+    peer.write(&frame(DATA, END_STREAM, 1, b"kept for another time"));
     assert_eq!(peer.hear(), Heard::Response(1));
-    assert_ne!(http.daemon.status()["queue"]["bytes"], 0, "the output is held for it");
-    let heard = std::iter::repeat_with(|| peer.hear()).find(|heard| *heard != Heard::PingAck);
-    assert!(matches!(heard, Some(Heard::End | Heard::GoAway(_))), "{heard:?}");
-    until("nothing is held for it", || (http.daemon.status()["queue"]["bytes"] == 0).then_some(()));
+    while peer.next_frame().expect("a byte of the answer").0 != DATA {}
+    peer.write(&frame(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()));
+    peer.write(&frame(PING, 0, 0, &[0; 8]));
+    assert_eq!(peer.hear(), Heard::PingAck);
+    assert_eq!(http.daemon.status()["kept"]["jobs"], 1);
 }
 
 /// It is up to a client when an HTTP/2 connection ends, but not what it learns until then.

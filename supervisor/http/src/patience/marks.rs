@@ -1,10 +1,11 @@
 //! What is under way on a connection, each until it is dropped.
 
-use super::{Pace, Patience};
+use super::{GivenUp, Pace, Patience};
 use crate::limits::{BODY_QUOTA, READ_QUOTA};
 use offload_supervisor::service::{InFlight, Pass};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::task::Context;
 use std::time::Instant;
 
 /// See [`Patience::has_unread`].
@@ -30,29 +31,23 @@ impl Drop for Unread {
     }
 }
 
-/// See [`Patience::document`].
-pub(crate) struct Document {
-    pub(super) patience: Rc<Patience>,
-    pub(super) bytes: usize,
-}
-
-impl Drop for Document {
-    fn drop(&mut self) {
-        self.patience.documents.set(self.patience.documents.get() - self.bytes);
-        self.patience.wake_for_documents();
-    }
-}
-
 /// See [`Patience::body`].
 pub(crate) struct BodyPace {
     pub(super) patience: Rc<Patience>,
     pub(super) number: u64,
+    pub(super) given_up: Rc<GivenUp>,
 }
 
 impl BodyPace {
-    /// Somebody waits for more of it.
-    pub(crate) fn wait(&self) {
+    /// Somebody waits for more of it, and is woken when it is late.
+    pub(crate) fn wait(&self, context: &Context<'_>) {
         self.change(Pace::wait);
+        self.given_up.wait(context);
+    }
+
+    /// Whether it did not come in time: whoever waits for it has to give it up.
+    pub(crate) fn is_late(&self) -> bool {
+        self.given_up.is_it()
     }
 
     /// So much of it came, and nobody waits for now.

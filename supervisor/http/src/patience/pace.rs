@@ -5,7 +5,9 @@
 //!                                          '-------- in all: never less
 //! ```
 
+use super::GivenUp;
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// When a quota of bytes has come, the next one has the same time.
@@ -55,35 +57,62 @@ pub(super) struct Paces(RefCell<State>);
 #[derive(Debug, Default)]
 struct State {
     /// Nearly always there is one.
-    each: Vec<(u64, Pace)>,
+    each: Vec<Counted>,
     last: u64,
+}
+
+#[derive(Debug)]
+struct Counted {
+    number: u64,
+    pace: Pace,
+    /// None, if it cannot end without its connection.
+    given_up: Option<Rc<GivenUp>>,
+}
+
+impl Counted {
+    /// What was given up has no limit any more.
+    fn limit(&self, limit: impl Fn(&Pace) -> Option<Instant>) -> Option<Instant> {
+        let is_given_up = self.given_up.as_ref().is_some_and(|given_up| given_up.is_it());
+        limit(&self.pace).filter(|_| !is_given_up)
+    }
 }
 
 impl Paces {
     /// One more, and its number.
-    pub(super) fn add(&self, pace: Pace) -> u64 {
+    pub(super) fn add(&self, pace: Pace, given_up: Option<Rc<GivenUp>>) -> u64 {
         let mut state = self.0.borrow_mut();
         state.last += 1;
         let number = state.last;
-        state.each.push((number, pace));
+        state.each.push(Counted { number, pace, given_up });
         number
     }
 
     pub(super) fn remove(&self, number: u64) {
-        self.0.borrow_mut().each.retain(|(its, _)| *its != number);
+        self.0.borrow_mut().each.retain(|its| its.number != number);
     }
 
     /// Changes one of them. `update` is told how many there are.
     pub(super) fn change(&self, number: u64, update: impl FnOnce(&mut Pace, usize)) {
         let mut state = self.0.borrow_mut();
         let count = state.each.len();
-        if let Some((_, pace)) = state.each.iter_mut().find(|(its, _)| *its == number) {
-            update(pace, count);
+        if let Some(its) = state.each.iter_mut().find(|its| its.number == number) {
+            update(&mut its.pace, count);
         }
     }
 
     /// The first of these limits.
     pub(super) fn first(&self, limit: impl Fn(&Pace) -> Option<Instant>) -> Option<Instant> {
-        self.0.borrow().each.iter().filter_map(|(_, pace)| limit(pace)).min()
+        self.0.borrow().each.iter().filter_map(|its| its.limit(&limit)).min()
+    }
+
+    /// Gives up those whose limit has passed. Whether one of them cannot end without its connection.
+    pub(super) fn give_up(&self, now: Instant, limit: impl Fn(&Pace) -> Option<Instant>) -> bool {
+        let late: Vec<Option<Rc<GivenUp>>> = {
+            let state = self.0.borrow();
+            let is_late = |its: &&Counted| its.limit(&limit).is_some_and(|at| at <= now);
+            state.each.iter().filter(is_late).map(|its| its.given_up.clone()).collect()
+        };
+        late.iter().flatten().for_each(|given_up| given_up.give_up());
+        late.iter().any(Option::is_none)
     }
 }

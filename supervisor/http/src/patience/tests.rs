@@ -1,7 +1,7 @@
 //! Each limit, in virtual time.
 
 use super::*;
-use crate::limits::BODY_QUOTA;
+use crate::limits::{BODY_QUOTA, DOCUMENTS_MAX, STREAMS_MAX};
 use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
 use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::InFlight;
@@ -25,6 +25,9 @@ fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Lat
     event_loop.run().unwrap();
     late.take()
 }
+
+/// The context of a task that need not be woken.
+const NOBODY: &Context<'static> = &Context::from_waker(Waker::noop());
 
 fn in_order(patience: &Rc<Patience>) -> RequestMark {
     patience.head_is_there();
@@ -91,11 +94,11 @@ fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
         late_after(move |patience, handle| {
             let mark = in_order(patience);
             let body = mark.patience().body();
-            body.wait();
+            body.wait(NOBODY);
             handle.set_interval(Duration::from_secs(1), move |_| {
                 let _under_way = &mark;
                 body.came(bytes);
-                body.wait();
+                body.wait(NOBODY);
             });
         })
     };
@@ -117,14 +120,14 @@ fn an_answer_that_is_not_taken_is_late() {
 fn an_answer_that_is_not_taken_is_late_whatever_else_is_taken_over_its_connection() {
     let late = late_after(|patience, handle| {
         let mark = in_order(patience);
-        let stands = patience.has_unread();
+        let stands = patience.has_unread(None);
         handle.set_interval(Duration::from_secs(2), move |_| {
-            let flowing = mark.patience().has_unread();
+            let flowing = mark.patience().has_unread(None);
             flowing.was_read(1 << 20);
             let _stands = &stands;
         });
     });
-    assert_eq!(late[0], (10, Late::Reader));
+    assert_eq!(late[0], (10, Late::Answer));
 }
 
 #[test]
@@ -159,7 +162,7 @@ fn who_takes_many_answers_at_once_need_not_be_faster_than_with_one() {
     const ANSWERS: usize = 64;
     let late = late_after(|patience, handle| {
         let mark = in_order(patience);
-        let answers: Vec<Unread> = (0..ANSWERS).map(|_| patience.has_unread()).collect();
+        let answers: Vec<Unread> = (0..ANSWERS).map(|_| patience.has_unread(None)).collect();
         let each = usize::try_from(READ_QUOTA).unwrap() / ANSWERS / 9;
         handle.set_interval(Duration::from_secs(1), move |_| {
             let _under_way = &mark;
@@ -199,13 +202,13 @@ fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
     let late = late_after(|patience, handle| {
         let mark = in_order(patience);
         let body = mark.patience().body();
-        body.wait();
+        body.wait(NOBODY);
         let clock = handle.clone();
         handle.set_timeout(Duration::from_secs(5), move |_| {
             body.came(1);
             // There is no room for more, for 30 s.
             clock.set_timeout(Duration::from_secs(30), move |_| {
-                body.wait();
+                body.wait(NOBODY);
                 std::mem::forget((body, mark));
             });
         });
@@ -218,12 +221,12 @@ fn a_body_that_stops_is_late_whatever_else_comes_over_its_connection() {
     let late = late_after(|patience, handle| {
         let mark = in_order(patience);
         let body = mark.patience().body();
-        body.wait();
+        body.wait(NOBODY);
         handle.set_interval(Duration::from_secs(2), move |_| {
             // Another request on the same connection, with a body that flows.
             let other = mark.patience().request_begins(InFlight::default());
             let flowing = other.patience().body();
-            flowing.wait();
+            flowing.wait(NOBODY);
             flowing.came(1 << 20);
             let _stands = &body;
         });

@@ -29,6 +29,7 @@ pub(super) const NO_ERROR: u32 = 0;
 pub(super) const PROTOCOL_ERROR: u32 = 1;
 pub(super) const FLOW_CONTROL_ERROR: u32 = 3;
 pub(super) const REFUSED_STREAM: u32 = 7;
+pub(super) const CANCEL: u32 = 8;
 pub(super) const STREAM_CLOSED: u32 = 5;
 pub(super) const FRAME_SIZE_ERROR: u32 = 6;
 pub(super) const COMPRESSION_ERROR: u32 = 9;
