@@ -337,7 +337,7 @@ impl Body {
             (None, ..) => self.unread = None,
             (Some(piece), Some(unread), _) => unread.was_read(piece.len()),
             (Some(_), None, Some(mark)) => {
-                self.unread = Some(mark.patience().has_unread(self.stream.clone()))
+                self.unread = Some(mark.patience().has_unread(self.stream.clone()));
             }
             (Some(_), None, None) => {}
         }

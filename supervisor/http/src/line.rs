@@ -299,7 +299,9 @@ impl Line {
             let incoming = self.incoming.borrow();
             let is_between_requests =
                 incoming.frames.is_none() && incoming.cleared == 0 && incoming.guard.awaits_head();
-            if !is_between_requests || !self.patience.is_answering() {
+            // hyper reads nothing behind a body that nobody wants.
+            let is_behind_a_body = !is_between_requests && self.patience.is_body_left();
+            if !(is_between_requests || is_behind_a_body) || !self.patience.is_answering() {
                 return Poll::Pending;
             }
             let length = incoming.length();
@@ -309,8 +311,8 @@ impl Line {
             }
             let is_lost = if self.is_refusing() {
                 ready!(self.poll_until_gone(context)).is_err()
-            } else if length >= HEAD_MAX {
-                // The end of a client that has sent more than that may not be seen: it has limited time to hide in.
+            } else if length >= HEAD_MAX || is_behind_a_body {
+                // The end of a client may not be seen behind what it has sent and nobody reads: it has limited time to hide in.
                 self.patience.much_is_ahead();
                 ready!(self.transport.socket().poll_hang_up(context));
                 return self.poll_unawaited(context);

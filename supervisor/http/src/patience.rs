@@ -114,6 +114,8 @@ pub(crate) struct Patience {
     /// Bytes of the supervisor's own documents, and who waits until some of them were read.
     documents: Cell<usize>,
     waits_for_documents: RefCell<Vec<Waker>>,
+    /// Over HTTP/1: nobody wants the rest of the body of the request under way.
+    is_body_left: Cell<bool>,
     /// The end of an answer may still be with hyper.
     is_unwritten: Cell<bool>,
     /// Woken when a request ends, and when its answer is written.
@@ -151,6 +153,7 @@ impl Patience {
             unread: Paces::default(),
             documents: Cell::new(0),
             waits_for_documents: RefCell::default(),
+            is_body_left: Cell::new(false),
             is_unwritten: Cell::new(false),
             waits_for_end: RefCell::default(),
             is_at_its_end: Cell::new(false),
@@ -202,6 +205,7 @@ impl Patience {
     /// A request is under way until the mark is dropped.
     pub(crate) fn request_begins(self: &Rc<Patience>, in_flight: InFlight) -> RequestMark {
         self.requests.set(self.requests.get() + 1);
+        self.is_body_left.set(false);
         RequestMark::new(Rc::clone(self), in_flight)
     }
 
@@ -288,6 +292,11 @@ impl Patience {
         let given_up = Rc::<GivenUp>::default();
         let number = self.bodies.add(Pace::default(), Some(Rc::clone(&given_up)));
         BodyPace { patience: Rc::clone(self), number, given_up }
+    }
+
+    /// Whether nobody reads the rest of the body of the request under way.
+    pub(crate) fn is_body_left(&self) -> bool {
+        self.is_body_left.get()
     }
 
     /// The client takes no more for now.

@@ -128,3 +128,26 @@ fn who_cannot_be_asked_counts_as_gone() {
     is_cancelled(&http, 1);
     assert_eq!(old.ends(), b"");
 }
+
+/// hyper reads nothing more of such a request, so it does not see the end of its client either.
+#[test]
+fn who_is_gone_is_noticed_behind_a_body_that_nobody_reads() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let job = http.call("sleep", &[("prefer", "respond-async")], "3600000").json();
+    let path = format!("/v1/jobs/{}?wait=3600", job["job"].as_str().expect("its id"));
+    let open = || {
+        let metrics = http.ask("GET", "/metrics", &[], b"").text();
+        let line = metrics.lines().find(|line| line.starts_with("offload_http_connections "));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).expect("a number")
+    };
+    let before = open();
+    for (length, sent) in [(100, 3), (10_000_000, 3), (10_000_000, 300_000)] {
+        let mut connection = http.connect();
+        connection
+            .write(connection.head("GET", &path, &[("content-length", &length.to_string())]).as_bytes());
+        until("it waits", || (open() > before).then_some(()));
+        connection.write(&vec![b'x'; sent]);
+        drop(connection);
+        until("it is gone", || (open() == before).then_some(()));
+    }
+}

@@ -107,8 +107,10 @@ impl RequestMark {
         &self.patience
     }
 
+    /// So much of the body of the request is left, and nobody wants it.
     pub(crate) fn leave(&self, left: Left) {
         self.left.set(left);
+        self.patience.is_body_left.set(left != Left::Nothing);
     }
 
     pub(crate) fn left(&self) -> Left {
