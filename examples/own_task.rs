@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo build --release -p examples
-//! offload serve --worker target/release/own_task
+//! offload serve --worker target/release/own_task &
+//! until offload status >/dev/null 2>&1; do sleep 0.1; done    # a script has to wait until the supervisor listens
 //! offload submit shout 'hello'
 //! offload submit mix '{"red": 0.2, "blue": 0.9}'
 //! ```

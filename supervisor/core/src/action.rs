@@ -204,7 +204,7 @@ pub enum Kill {
 pub enum Released {
     /// The promised time is over: the output is forgotten.
     TimeIsOver,
-    /// The output was collected. From now on it is kept as a courtesy: while there is room, and no longer than was promised.
+    /// The output was collected. From now on it is kept as best effort: while there is room, and no longer than was promised.
     Collected {
         /// When the promised time would have been over.
         until: Mono,

@@ -7,7 +7,7 @@
 //!     |      or detached               |                           |
 //!     |                                costs PROMISE_BYTES         |  costs its texts and its output as well
 //!     '- refused: what is kept for its                             |
-//!        client, or in total, is at its limit                      '- has no key, and is collected --> a courtesy
+//!        client, or in total, is at its limit                      '- has no key, and is collected --> best effort
 //! ```
 //!
 //! A promise ends only as the picture shows. Other jobs never end it, whoever submitted them: when there is no room for
@@ -35,7 +35,7 @@
 //! for all holds back these jobs, too. Whether the waiting client is still there at the end makes no difference: the output is kept
 //! until somebody has been given all of it.
 //!
-//! Everything else that the shell remembers of ended jobs is a courtesy. The shell limits how much of it there is, and
+//! Everything else that the shell remembers of ended jobs is best effort. The shell limits how much of it there is, and
 //! forgets it when that limit is reached; the core knows nothing of it.
 
 mod held;

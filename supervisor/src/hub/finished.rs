@@ -12,7 +12,7 @@
 //!                                                  '---> forgotten
 //! ```
 //!
-//! The core limits how much may be promised: it refuses jobs beyond the limit. This module limits the courtesy: when
+//! The core limits how much may be promised: it refuses jobs beyond the limit. This module limits what is best effort: when
 //! it takes too much, the client whose jobs take most loses its oldest job first. So a client with few jobs still
 //! finds them when another client has many.
 
@@ -34,7 +34,7 @@ use std::sync::Arc;
 pub(super) struct FinishedJobs {
     records: JobTable<Record>,
     history: History,
-    /// The jobs whose output is remembered as a courtesy, and until when; the same in the order of that; and the bytes of these
+    /// The jobs whose output is remembered as best effort, and until when; the same in the order of that; and the bytes of these
     /// outputs.
     collected: BTreeMap<JobId, Mono>,
     collected_ends: BTreeSet<(Mono, JobId)>,
@@ -207,7 +207,7 @@ impl FinishedJobs {
         }
     }
 
-    /// What was promised for a job is over: from now on the job is remembered as a courtesy.
+    /// What was promised for a job is over: from now on the job is remembered as best effort.
     pub(super) fn release(&mut self, job: JobId, why: Released) {
         let Some(record) = self.records.get_mut(job) else { return };
         match (&record.output, why) {
@@ -271,7 +271,7 @@ impl FinishedJobs {
     }
 }
 
-/// Jobs that are remembered as a courtesy: for each client in the order in which they were added.
+/// Jobs that are remembered as best effort: for each client in the order in which they were added.
 #[derive(Debug, Default)]
 struct History {
     by_client: Lookup<Arc<str>, ClientHistory>,

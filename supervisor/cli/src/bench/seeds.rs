@@ -37,7 +37,7 @@ Examples:
   offload bench seeds redos stuck-pool   two of them
   offload bench seeds --json | jq -r 'select(.verdict != \"holds\") | .sentence'";
 
-/// Run the scenarios of Node.js's guide \"Don't block the event loop\", and print what it claims beside what is measured
+/// Run the scenarios of Node.js's guide "Don't block the event loop", and print what it claims beside what is measured
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Seeds {
