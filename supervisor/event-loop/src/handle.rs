@@ -25,7 +25,7 @@ use super::timers::{Catchup, Due, TimerId};
 /// stays on the loop's thread. [`Context`] dereferences to it, so a callback can call all of this on its context.
 ///
 /// Once the loop is dropped, nothing that is registered here runs any more: it is dropped at once, and its identifier
-/// names nothing. An identifier means something only to the loop that gave it out.
+/// names nothing. What may fail says so, with [`LoopError::Gone`] or [`SourceError::Closed`](super::SourceError::Closed). An identifier means something only to the loop that gave it out.
 #[derive(Clone)]
 pub struct LoopHandle {
     pub(super) shared: Rc<Shared>,
@@ -365,9 +365,7 @@ impl LoopHandle {
         site: Site,
         register: impl FnOnce(&Poller, SlabKey) -> Result<(), LoopError>,
     ) -> Result<HandleId, LoopError> {
-        if self.shared.is_gone.get() {
-            return Err(LoopError::Gone);
-        }
+        self.shared.check_not_gone()?;
         let id = self.shared.handles.borrow_mut().insert(kind, site);
         if let Err(error) = register(&self.shared.poller, id.0) {
             let failed = self.shared.handles.borrow_mut().forget(id.0);

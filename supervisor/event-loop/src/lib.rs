@@ -32,7 +32,8 @@
 //! `Context` dereferences to it. Only these need the context itself: running the loop, [`Context::current`],
 //! [`Context::lateness`], and [`Context::set_panic_handler`]. A function that registers something should take `&LoopHandle`:
 //! a callback and the owner of the [`EventLoop`] can both call it. A handle that is kept after the loop was dropped does no
-//! harm: what it registers is dropped at once. Another thread keeps a [`Remote`].
+//! harm: what it registers is dropped at once, or refused with [`LoopError::Gone`] or [`SourceError::Closed`]. Another thread
+//! keeps a [`Remote`].
 //!
 //! # Errors
 //!

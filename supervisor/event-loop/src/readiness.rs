@@ -116,6 +116,7 @@ impl<S: AsFd> Ready<S> {
     }
 
     fn arm(&mut self, waker: &Waker) -> Result<(), LoopError> {
+        self.event_loop.shared.check_not_gone()?;
         let waiter = match &self.waiting {
             Some(waiter) => {
                 waiter.waker.replace(waker.clone());
@@ -188,7 +189,7 @@ fn join(
 }
 
 impl<S: AsFd + Unpin> Future for Ready<S> {
-    /// An error when the descriptor cannot be watched, or [`LoopError::Cancelled`].
+    /// An error when the descriptor cannot be watched, [`LoopError::Cancelled`], or [`LoopError::Gone`].
     type Output = Result<(), LoopError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {

@@ -135,5 +135,6 @@ impl LoopHandle {
     /// Answers a request from the loop's own side. A value of another type than the request's ends it without an answer.
     pub(crate) fn answer(&self, id: RequestId, value: Box<dyn Any + Send>) {
         self.shared.posts.borrow_mut().push(Post::Answer { request: id.0, value });
+        self.shared.drop_if_gone();
     }
 }

@@ -186,6 +186,12 @@ impl Shared {
         self.drop_everything();
     }
 
+    /// # Errors
+    /// [`LoopError::Gone`]: nothing may be registered any more that somebody would wait for.
+    pub(super) fn check_not_gone(&self) -> Result<(), LoopError> {
+        if self.is_gone.get() { Err(LoopError::Gone) } else { Ok(()) }
+    }
+
     /// To be called after something was registered: a loop that is gone would never run it.
     #[inline]
     pub(super) fn drop_if_gone(&self) {

@@ -217,6 +217,74 @@ fn what_is_registered_with_a_loop_that_is_gone_is_dropped_at_once() {
     assert!(matches!(handle.watch(reader, Interest::READ, |_, _| ()), Err(LoopError::Gone)));
 }
 
+/// Tries to make a source of each kind.
+fn expect_no_source(handle: &LoopHandle, folder: &std::path::Path) {
+    let (anywhere, path) = ("127.0.0.1:0".parse().unwrap(), folder.join("socket"));
+    let bound = || TcpOptions::new().bind(anywhere).unwrap();
+    let closed =
+        |made: Result<(), SourceError>| assert!(matches!(made, Err(SourceError::Closed)), "{made:?}");
+    closed(Listener::tcp(handle, anywhere).map(drop));
+    closed(Listener::unix(handle, &path).map(drop));
+    closed(bound().listen(handle).map(drop));
+    closed(UdpSocket::bind(handle, anywhere).map(drop));
+    closed(Stream::pair(handle).map(drop));
+    closed(Stream::pipe(handle).map(drop));
+    let (descriptor, _other) = UnixStream::pair().unwrap();
+    let copy = descriptor.try_clone().unwrap();
+    closed(Stream::from_descriptor(handle, descriptor.into()).map(drop));
+    assert!(!rustix::fs::fcntl_getfl(&copy).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    closed(Child::spawn(handle, std::process::Command::new("touch").arg(&path)).map(drop));
+    assert!(!path.exists(), "nothing was begun");
+}
+
+#[test]
+fn no_source_can_be_made_for_a_loop_that_is_gone_and_nothing_waits_there_for_ever() {
+    let (listener, address) = tcp_listener(&real_loop());
+    assert!(listener.is_closed());
+    let handle = real_loop().handle();
+    expect_no_source(&handle, tempfile::tempdir().unwrap().path());
+
+    let witness = Rc::new(());
+    let owned = || (Rc::clone(&witness), handle.clone());
+    let (tcp, unix, from_bound) = (owned(), owned(), owned());
+    let bound = TcpOptions::new().bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    for stream in [
+        Stream::connect_tcp(&handle, address, move |_, _, _| drop(tcp)),
+        Stream::connect_unix(&handle, "missing", move |_, _, _| drop(unix)),
+        bound.connect(&handle, address, move |_, _, _| drop(from_bound)),
+    ] {
+        assert!(stream.is_closed());
+        let read = owned();
+        let refused = stream.read_start(move |_, _, _| drop(read.clone()));
+        assert!(matches!(refused, Err(SourceError::Closed)));
+        let written = owned();
+        assert!(matches!(stream.write("x", move |_, _| drop(written)), Err(SourceError::Closed)));
+        let closed = owned();
+        assert!(matches!(stream.close(move |_| drop(closed)), Err(SourceError::Closed)));
+    }
+    assert_eq!(Rc::strong_count(&witness), 1);
+    assert!(handle.handles().is_empty());
+}
+
+#[test]
+fn no_future_can_wait_for_a_loop_that_is_gone() {
+    fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::pin!(future).poll(&mut context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        }
+    }
+    let (handle, address) = (real_loop().handle(), "127.0.0.1:1".parse().unwrap());
+    let (_writer, reader) = readable_pair();
+    assert!(matches!(poll_once(handle.readable(&reader)), Some(Err(LoopError::Gone))));
+    assert!(matches!(poll_once(handle.connect_tcp(address)), Some(Err(SourceError::Closed))));
+    assert!(matches!(poll_once(handle.connect_unix("missing".as_ref())), Some(Err(SourceError::Closed))));
+    let mut turn = std::pin::pin!(handle.next_iteration());
+    assert!(poll_once(turn.as_mut()).is_none());
+    assert!(handle.why_alive().is_empty(), "{:?}", handle.why_alive());
+}
+
 #[test]
 fn every_ring_for_a_loop_that_is_gone_says_so() {
     let notifier = real_loop().remote().notifier(|_| ());
