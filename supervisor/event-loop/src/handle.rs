@@ -9,7 +9,7 @@ use super::Context;
 use super::callback::{Callback, Microtask, Site};
 use super::clock::nanos;
 use super::error::LoopError;
-use super::handles::{HandleId, HandleKind, HookPhase};
+use super::handles::{HandleId, HandleKind, HookPhase, PollerEntry};
 use super::immediates::ImmediateId;
 use super::limits::LINGER_MAX;
 use super::metrics::{LoopMetrics, Metrics};
@@ -343,19 +343,25 @@ impl LoopHandle {
     /// is waiting count as one. After the handle is closed the signals are ignored.
     ///
     /// # Errors
-    /// [`LoopError::UnusableSignal`] for SIGKILL and the like, [`LoopError::OutOfDescriptors`].
+    /// [`LoopError::UnusableSignal`] for SIGKILL and the like, [`LoopError::OutOfDescriptors`]. The signals mean what they meant
+    /// before. Only if the system refuses a signal that exists, as valgrind does with those it needs, are the ones
+    /// before it in `signals` ignored from here on.
     #[track_caller]
     pub fn on_signal(
         &self,
         signals: &[i32],
         callback: impl FnMut(&mut Context, i32) + 'static,
     ) -> Result<HandleId, LoopError> {
-        let pipes: Rc<[_]> =
-            signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<_, _>>()?;
-        let watched = Rc::clone(&pipes);
-        let kind = HandleKind::Signals { pipes, callback: Some(Box::new(callback)) };
+        let opened = signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<Vec<_>, _>>()?;
+        let (pipes, handlers): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
+        let pipes: Rc<[_]> = pipes.into();
+        let watched = PollerEntry::Signals(Rc::clone(&pipes));
+        let kind = HandleKind::Signals { pipes: Rc::clone(&pipes), callback: Some(Box::new(callback)) };
         self.insert_watched(kind, Location::caller(), |poller, key| {
-            watched.iter().try_for_each(|pipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ))
+            watched.begin(poller, key)?;
+            // Last of all, because it cannot be taken back.
+            let caught = pipes.iter().zip(handlers).try_for_each(|(pipe, handler)| pipe.catch(handler));
+            caught.inspect_err(|_| watched.end(poller))
         })
     }
 

@@ -112,6 +112,13 @@ impl Drop for SmallCall {
     }
 }
 
+/// Whether a handler can be asked for, or set, for a signal of this number. The C library keeps some for itself.
+pub(crate) fn signal_exists(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call changes nothing, and it writes no more than the present one.
+    unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0 }
+}
+
 /// Starts `command` with the default action for every signal and none blocked, as libuv does. What this process ignores
 /// or blocks would go on to the child otherwise: one that is started while SIGTERM is ignored would survive SIGTERM.
 ///
