@@ -206,6 +206,9 @@ impl EventLoop {
     /// A descriptor for watching this loop in another event loop. Call [`run_mode`](Context::run_mode) with
     /// [`RunMode::NoWait`] when it is readable, or when the [`backend_timeout`](EventLoop::backend_timeout) is over.
     ///
+    /// It becomes readable also when the other loop, on the same thread, posts something or wakes a future of this one. It does
+    /// not when a callback, a timer or a future is registered from there: ask for the timeout again after that.
+    ///
     /// ```
     /// use offload_event_loop::{EventLoop, RunMode};
     /// use rustix::event::{PollFd, PollFlags, Timespec, poll};

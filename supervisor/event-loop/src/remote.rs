@@ -147,6 +147,10 @@ impl Remote {
         self.shared.wakeup.may_be_rung()
     }
 
+    pub(super) fn ring(&self) {
+        self.shared.wakeup.ring();
+    }
+
     pub(super) fn has_posts(&self) -> bool {
         self.shared.posts.has_mail()
     }

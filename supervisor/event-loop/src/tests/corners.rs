@@ -111,6 +111,27 @@ fn an_embedding_loop_learns_of_events_that_a_limit_has_left_over() {
     assert!(backend_is_ready(&event_loop) || event_loop.backend_timeout() == Some(Duration::ZERO));
 }
 
+/// The other loop has asked how long it may wait, and completes something meanwhile that a future of this loop awaits.
+#[test]
+fn an_embedding_loop_on_the_same_thread_learns_of_a_future_that_it_has_woken() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let _hold = event_loop.hold();
+    let completed = one_shot::OneShot::new();
+    let (awaited, seen) = (Rc::clone(&completed), log.clone());
+    event_loop.spawn(async move {
+        awaited.wait().await;
+        seen.add("completed");
+    });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(event_loop.backend_timeout().is_none() && !backend_is_ready(&event_loop));
+    completed.fill(());
+    assert!(backend_is_ready(&event_loop));
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    log.expect(&["completed"]);
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(event_loop.backend_timeout().is_none() && !backend_is_ready(&event_loop), "it may wait again");
+}
+
 #[test]
 fn a_stop_from_another_thread_does_not_keep_the_backend_descriptor_ready() {
     let mut event_loop = real_loop();
