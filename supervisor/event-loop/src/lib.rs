@@ -79,6 +79,7 @@
 //! | `handle.rs`, `pausing.rs`, `closing.rs`, `inspect.rs` | registering, pausing, closing and listing timers and handles |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | the tables of timers, immediates and handles |
 //! | `tasks.rs`, `futures.rs`, `one_shot.rs`, `readiness.rs` | futures |
+//! | `state.rs`, `survivors.rs` | what the loop owns, and how it is dropped |
 //! | `remote.rs`, `mailbox.rs`, `delivery.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | how busy the loop is, which callback blocks it, why it does not end |
 //! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
@@ -125,6 +126,7 @@ mod signals;
 mod slab;
 mod sources;
 mod state;
+mod survivors;
 mod sync;
 mod sys;
 mod tasks;

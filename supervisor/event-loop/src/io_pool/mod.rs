@@ -109,7 +109,7 @@ impl IoPool {
         let config = config.usable();
         let thread_pool = ThreadPool::start(config, event_loop.remote()).map_err(IoError::Io)?;
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let loop_side = Rc::new(LoopSide::new(event_loop.clone(), config, thread_pool, number));
+        let loop_side = LoopSide::new(event_loop.clone(), config, thread_pool, number);
         let IoPoolConfig { deadline, part_bytes, .. } = config;
         Ok(IoPool { handle: IoHandle { loop_side, lane: Lane::Fast, deadline, part_bytes } })
     }
@@ -215,7 +215,8 @@ impl IoHandle {
     /// Accepts no more tasks, lets those that were submitted end, and then calls `done` in the pending phase. Every task
     /// ends by its deadline, so this ends too: it does not wait for a thread that is stuck.
     ///
-    /// If the [`IoPool`] is dropped meanwhile, the tasks that still wait are given up, and `done` is called nevertheless.
+    /// If the [`IoPool`] is dropped meanwhile, the tasks that still wait are given up, and `done` is called nevertheless. If the
+    /// loop is dropped, so is `done`.
     #[track_caller]
     pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
         self.loop_side.shut_down(Location::caller(), Box::new(done));
@@ -231,9 +232,9 @@ impl IoHandle {
         self.loop_side.thread_pool.stuck()
     }
 
-    /// Calls `callback` in the pending phase for every thread that is written off from now on, until the [`IoPool`] is
-    /// dropped. It replaces the callback that was set before. A callback that panics is called again for the next thread.
-    /// If the [`IoPool`] is already dropped, `callback` is dropped at once.
+    /// Calls `callback` in the pending phase for every thread that is written off from now on, until the [`IoPool`]
+    /// or its loop is dropped. It replaces the callback that was set before. A callback that panics is called again for the next
+    /// thread. If the [`IoPool`] or its loop is already dropped, `callback` is dropped at once.
     pub fn set_on_stuck(&self, callback: impl FnMut(&mut Context, StuckTask) + 'static) {
         self.loop_side.set_on_stuck(Box::new(callback));
     }
