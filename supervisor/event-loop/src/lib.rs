@@ -79,7 +79,7 @@
 //! | `handle.rs`, `pausing.rs`, `closing.rs`, `inspect.rs` | registering, pausing, closing and listing timers and handles |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | the tables of timers, immediates and handles |
 //! | `tasks.rs`, `futures.rs`, `one_shot.rs`, `readiness.rs` | futures |
-//! | `state.rs`, `survivors.rs` | what the loop owns, and how it is dropped |
+//! | `state.rs`, `survivors.rs`, `origin.rs` | what the loop owns, and how it is dropped, also in a forked child |
 //! | `remote.rs`, `mailbox.rs`, `delivery.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | how busy the loop is, which callback blocks it, why it does not end |
 //! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
@@ -112,6 +112,7 @@ mod linger;
 mod mailbox;
 mod metrics;
 mod one_shot;
+mod origin;
 mod partition;
 mod pausing;
 mod phases;

@@ -58,7 +58,7 @@ impl<T> Request<T> {
 
 impl<T> Drop for Request<T> {
     fn drop(&mut self) {
-        if !self.is_completed {
+        if !self.is_completed && self.remote.is_of_this_process() {
             // If the loop is gone, so is the request.
             let _ = self.remote.push(Post::Abandon { request: self.id.0 });
         }

@@ -13,10 +13,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use signal_hook::SigId;
-use signal_hook::low_level::{pipe, unregister};
+use signal_hook::low_level::unregister;
 
 use super::Context;
 use super::error::LoopError;
+use super::origin::Origin;
 use super::sys;
 
 pub(super) type SignalCallback = Box<dyn FnMut(&mut Context, i32)>;
@@ -25,6 +26,7 @@ pub(super) type SignalCallback = Box<dyn FnMut(&mut Context, i32)>;
 pub(super) struct SignalPipe {
     signal: i32,
     arrivals: UnixStream,
+    origin: Origin,
     /// Missing until the signal is caught.
     registration: OnceCell<SigId>,
 }
@@ -39,7 +41,8 @@ impl SignalPipe {
         }
         let (arrivals, handler) = UnixStream::pair()?;
         arrivals.set_nonblocking(true)?;
-        Ok((SignalPipe { signal, arrivals, registration: OnceCell::new() }, HandlerEnd(handler)))
+        let (origin, registration) = (Origin::here(), OnceCell::new());
+        Ok((SignalPipe { signal, arrivals, origin, registration }, HandlerEnd(handler)))
     }
 
     /// Registers the handler, which stays for as long as the process.
@@ -47,7 +50,8 @@ impl SignalPipe {
     /// # Errors
     /// [`LoopError::UnusableSignal`] if somebody has reserved a signal that exists, as valgrind does.
     pub(super) fn catch(&self, handler: HandlerEnd) -> Result<(), LoopError> {
-        let registration = pipe::register(self.signal, handler.0).map_err(|error| match error.kind() {
+        let registered = sys::write_at_signal(self.signal, handler.0, self.origin);
+        let registration = registered.map_err(|error| match error.kind() {
             ErrorKind::InvalidInput => LoopError::UnusableSignal { signal: self.signal },
             _ => error.into(),
         })?;
@@ -79,7 +83,10 @@ impl AsFd for SignalPipe {
 
 impl Drop for SignalPipe {
     fn drop(&mut self) {
-        if let Some(registration) = self.registration.get() {
+        // That takes a lock. In a forked child the handler writes nothing anyhow.
+        if let Some(registration) = self.registration.get()
+            && self.origin.is_here()
+        {
             unregister(*registration);
         }
     }

@@ -48,7 +48,7 @@ impl<T> Future for IoFuture<T> {
 
 impl<T> Drop for IoFuture<T> {
     fn drop(&mut self) {
-        if !self.one_shot.is_filled() {
+        if !self.one_shot.is_filled() && self.loop_side.thread_pool.is_of_this_process() {
             self.loop_side.cancel(self.task);
         }
     }

@@ -227,6 +227,11 @@ impl IoHandle {
         self.loop_side.thread_pool.stats(self.loop_side.finished())
     }
 
+    #[cfg(test)]
+    pub(crate) fn lock_for_ever(&self) {
+        self.loop_side.thread_pool.lock_for_ever();
+    }
+
     /// The tasks in which threads are stuck now.
     pub fn stuck(&self) -> Vec<StuckTask> {
         self.loop_side.thread_pool.stuck()
