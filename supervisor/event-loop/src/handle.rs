@@ -25,7 +25,8 @@ use super::timers::{Catchup, Due, TimerId};
 /// stays on the loop's thread. [`Context`] dereferences to it, so a callback can call all of this on its context.
 ///
 /// Once the loop is dropped, nothing that is registered here runs any more: it is dropped at once, and its identifier
-/// names nothing. What may fail says so, with [`LoopError::Gone`] or [`SourceError::Closed`](super::SourceError::Closed). An identifier means something only to the loop that gave it out.
+/// names nothing. What may fail says so, with [`LoopError::Gone`] or [`SourceError::Closed`](super::SourceError::Closed).
+/// An identifier means something only to the loop that gave it out.
 #[derive(Clone)]
 pub struct LoopHandle {
     pub(super) shared: Rc<Shared>,
@@ -82,6 +83,7 @@ impl From<ImmediateId> for Referable {
 }
 
 /// Keeps the loop alive while it exists, for as long as an answer is awaited from elsewhere.
+#[must_use = "dropping it lets the loop end"]
 pub struct Hold {
     shared: Rc<Shared>,
     key: SlabKey,
@@ -108,6 +110,7 @@ impl Drop for Hold {
 
 /// Has the loop poll for events for a while before it goes to sleep, and ends that when it is dropped. Of several, the one that
 /// wants it for longest decides. It does not keep the loop alive.
+#[must_use = "dropping it ends the polling"]
 pub struct Lingerer {
     shared: Rc<Shared>,
     key: SlabKey,

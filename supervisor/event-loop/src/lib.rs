@@ -85,10 +85,38 @@
 //! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
 //! | `io_pool/` | a pool of threads for blocking calls |
 
+#![warn(missing_debug_implementations)]
+
 /// The programs in the README are compiled and run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// What ends something when it is dropped has to be kept, and the compiler says so:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// offload_event_loop::EventLoop::new().unwrap().hold();
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// offload_event_loop::EventLoop::new().unwrap().lingerer();
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// offload_event_loop::EventLoop::new().unwrap().request(|_, ()| ());
+/// ```
+///
+/// This one compiles, so it is that:
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// let _hold = offload_event_loop::EventLoop::new().unwrap().hold();
+/// ```
+#[cfg(doctest)]
+struct Guards;
 
 mod alarm;
 mod alive;
@@ -99,6 +127,7 @@ mod calls;
 mod clock;
 mod closing;
 mod config;
+mod debug;
 mod delivery;
 mod error;
 mod futures;

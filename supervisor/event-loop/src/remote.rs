@@ -224,6 +224,7 @@ struct NotifierTarget {
 /// Runs a callback on the loop from any thread. See [`Remote::notifier`]. Like `uv_async_t`, but it does not keep the loop
 /// alive: a [`Hold`](super::Hold) does.
 #[derive(Clone)]
+#[must_use = "without it nobody can make the callback run"]
 pub struct Notifier {
     remote: Remote,
     site: Site,

@@ -31,6 +31,7 @@ pub(super) type Requests = Slab<WaitingRequest>;
 pub struct RequestId(SlabKey);
 
 /// The other end of a request, for the thread that has the answer. Dropping it ends the request without an answer.
+#[must_use = "dropping it ends the request without an answer"]
 pub struct Request<T> {
     remote: Remote,
     id: RequestId,

@@ -138,7 +138,8 @@ pub(crate) fn write_at_signal(signal: i32, end: UnixStream, origin: Origin) -> i
             let _ = rustix::net::send(&end, b"x", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     };
-    // SAFETY: as signal-hook's own handlers, it makes system calls and nothing else: it takes no lock, allocates nothing, does not panic.
+    // SAFETY: as signal-hook's own handlers, it makes system calls and nothing else: it takes no lock, allocates nothing and does
+    // not panic.
     unsafe { signal_hook::low_level::register(signal, write) }
 }
 

@@ -55,6 +55,7 @@ impl fmt::Display for Blocked {
 }
 
 /// Watches over a loop while it exists; made by [`LoopHandle::watchdog`].
+#[must_use = "dropping it ends the watch"]
 pub struct Watchdog {
     shared: Arc<WatchdogShared>,
     thread: Option<thread::JoinHandle<()>>,

@@ -1,5 +1,6 @@
 //! Tasks of a pool as futures.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -35,6 +36,12 @@ impl<T> IoFuture<T> {
     /// By which the task can be cancelled.
     pub fn task(&self) -> TaskId {
         self.task
+    }
+}
+
+impl<T> fmt::Debug for IoFuture<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("IoFuture").field("task", &self.task).finish_non_exhaustive()
     }
 }
 

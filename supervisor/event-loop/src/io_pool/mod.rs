@@ -38,6 +38,7 @@ mod tests;
 mod thread_pool;
 mod work;
 
+use std::fmt;
 use std::ops::{ControlFlow, Deref};
 use std::panic::Location;
 use std::rc::Rc;
@@ -85,6 +86,7 @@ pub enum CancelOutcome {
 ///
 /// Dropping it does not wait. Tasks that wait are answered with [`IoError::ShutDown`], running ones when they are done. A
 /// task in parts ends after the part that runs.
+#[must_use = "dropping it ends the threads and gives up the tasks that wait"]
 pub struct IoPool {
     handle: IoHandle,
 }
@@ -125,6 +127,22 @@ impl Deref for IoPool {
 
     fn deref(&self) -> &IoHandle {
         &self.handle
+    }
+}
+
+impl fmt::Debug for IoHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IoHandle { loop_side, lane, deadline, part_bytes } = self;
+        let mut shown = formatter.debug_struct("IoHandle");
+        shown.field("pool", &loop_side.config.name).field("lane", lane);
+        shown.field("deadline", deadline).field("part_bytes", part_bytes);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IoPool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("IoPool").field(&self.handle).finish()
     }
 }
 

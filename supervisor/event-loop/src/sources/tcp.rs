@@ -171,6 +171,7 @@ impl TcpOptions {
 /// A TCP socket with an address of its own, before it listens or connects. Made by [`TcpOptions::bind`]. Dropping it closes
 /// it.
 #[derive(Debug)]
+#[must_use = "dropping it closes the socket"]
 pub struct BoundTcp {
     socket: OwnedFd,
     backlog: u32,
