@@ -89,6 +89,7 @@ impl LoopHandle {
             return Err(LoopError::AlreadyClosed);
         }
         self.shared.closing.push(Callback { site, run: on_closed });
+        self.shared.drop_if_gone();
         Ok(())
     }
 }

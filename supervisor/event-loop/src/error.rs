@@ -29,7 +29,7 @@ pub enum LoopError {
         /// The number that was asked for.
         signal: i32,
     },
-    /// The loop was dropped.
+    /// The loop was dropped. Nothing can be watched with it any more.
     Gone,
     /// Anything else that the system reports.
     Io(io::Error),

@@ -119,7 +119,9 @@ impl Future for NextIteration {
             let turn = Rc::new(Happening::default());
             let happening = Rc::clone(&turn);
             let callback = Callback::new(site, move |_| happening.happen());
-            (event_loop.shared.immediates.borrow_mut().push(callback), turn)
+            let immediate = event_loop.shared.immediates.borrow_mut().push(callback);
+            event_loop.shared.drop_if_gone();
+            (immediate, turn)
         });
         turn.poll(context)
     }

@@ -9,7 +9,7 @@ use super::Context;
 use super::callback::{Callback, Microtask, Site};
 use super::clock::nanos;
 use super::error::LoopError;
-use super::handles::{HandleId, HandleKind, HookPhase};
+use super::handles::{HandleId, HandleKind, HookPhase, PollerEntry};
 use super::immediates::ImmediateId;
 use super::limits::LINGER_MAX;
 use super::metrics::{LoopMetrics, Metrics};
@@ -25,7 +25,8 @@ use super::timers::{Catchup, Due, TimerId};
 /// stays on the loop's thread. [`Context`] dereferences to it, so a callback can call all of this on its context.
 ///
 /// Once the loop is dropped, nothing that is registered here runs any more: it is dropped at once, and its identifier
-/// names nothing. An identifier means something only to the loop that gave it out.
+/// names nothing. What may fail says so, with [`LoopError::Gone`] or [`SourceError::Closed`](super::SourceError::Closed).
+/// An identifier means something only to the loop that gave it out.
 #[derive(Clone)]
 pub struct LoopHandle {
     pub(super) shared: Rc<Shared>,
@@ -82,6 +83,7 @@ impl From<ImmediateId> for Referable {
 }
 
 /// Keeps the loop alive while it exists, for as long as an answer is awaited from elsewhere.
+#[must_use = "dropping it lets the loop end"]
 pub struct Hold {
     shared: Rc<Shared>,
     key: SlabKey,
@@ -108,6 +110,7 @@ impl Drop for Hold {
 
 /// Has the loop poll for events for a while before it goes to sleep, and ends that when it is dropped. Of several, the one that
 /// wants it for longest decides. It does not keep the loop alive.
+#[must_use = "dropping it ends the polling"]
 pub struct Lingerer {
     shared: Rc<Shared>,
     key: SlabKey,
@@ -343,19 +346,25 @@ impl LoopHandle {
     /// is waiting count as one. After the handle is closed the signals are ignored.
     ///
     /// # Errors
-    /// [`LoopError::UnusableSignal`] for SIGKILL and the like, [`LoopError::OutOfDescriptors`].
+    /// [`LoopError::UnusableSignal`] for SIGKILL and the like, [`LoopError::OutOfDescriptors`]. The signals mean what they meant
+    /// before. Only if the system refuses a signal that exists, as valgrind does with those it needs, are the ones
+    /// before it in `signals` ignored from here on.
     #[track_caller]
     pub fn on_signal(
         &self,
         signals: &[i32],
         callback: impl FnMut(&mut Context, i32) + 'static,
     ) -> Result<HandleId, LoopError> {
-        let pipes: Rc<[_]> =
-            signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<_, _>>()?;
-        let watched = Rc::clone(&pipes);
-        let kind = HandleKind::Signals { pipes, callback: Some(Box::new(callback)) };
+        let opened = signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<Vec<_>, _>>()?;
+        let (pipes, handlers): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
+        let pipes: Rc<[_]> = pipes.into();
+        let watched = PollerEntry::Signals(Rc::clone(&pipes));
+        let kind = HandleKind::Signals { pipes: Rc::clone(&pipes), callback: Some(Box::new(callback)) };
         self.insert_watched(kind, Location::caller(), |poller, key| {
-            watched.iter().try_for_each(|pipe| poller.add(pipe.as_fd(), key.to_bits(), Interest::READ))
+            watched.begin(poller, key)?;
+            // Last of all, because it cannot be taken back.
+            let caught = pipes.iter().zip(handlers).try_for_each(|(pipe, handler)| pipe.catch(handler));
+            caught.inspect_err(|_| watched.end(poller))
         })
     }
 
@@ -365,9 +374,7 @@ impl LoopHandle {
         site: Site,
         register: impl FnOnce(&Poller, SlabKey) -> Result<(), LoopError>,
     ) -> Result<HandleId, LoopError> {
-        if self.shared.is_gone.get() {
-            return Err(LoopError::Gone);
-        }
+        self.shared.check_not_gone()?;
         let id = self.shared.handles.borrow_mut().insert(kind, site);
         if let Err(error) = register(&self.shared.poller, id.0) {
             let failed = self.shared.handles.borrow_mut().forget(id.0);

@@ -32,7 +32,8 @@
 //! `Context` dereferences to it. Only these need the context itself: running the loop, [`Context::current`],
 //! [`Context::lateness`], and [`Context::set_panic_handler`]. A function that registers something should take `&LoopHandle`:
 //! a callback and the owner of the [`EventLoop`] can both call it. A handle that is kept after the loop was dropped does no
-//! harm: what it registers is dropped at once. Another thread keeps a [`Remote`].
+//! harm: what it registers is dropped at once, or refused with [`LoopError::Gone`] or [`SourceError::Closed`]. Another thread
+//! keeps a [`Remote`].
 //!
 //! # Errors
 //!
@@ -78,15 +79,44 @@
 //! | `handle.rs`, `pausing.rs`, `closing.rs`, `inspect.rs` | registering, pausing, closing and listing timers and handles |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | the tables of timers, immediates and handles |
 //! | `tasks.rs`, `futures.rs`, `one_shot.rs`, `readiness.rs` | futures |
+//! | `state.rs`, `survivors.rs`, `origin.rs` | what the loop owns, and how it is dropped, also in a forked child |
 //! | `remote.rs`, `mailbox.rs`, `delivery.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | how busy the loop is, which callback blocks it, why it does not end |
 //! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
 //! | `io_pool/` | a pool of threads for blocking calls |
 
+#![warn(missing_debug_implementations)]
+
 /// The programs in the README are compiled and run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// What ends something when it is dropped has to be kept, and the compiler says so:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// offload_event_loop::EventLoop::new().unwrap().hold();
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// offload_event_loop::EventLoop::new().unwrap().lingerer();
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// offload_event_loop::EventLoop::new().unwrap().request(|_, ()| ());
+/// ```
+///
+/// This one compiles, so it is that:
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// let _hold = offload_event_loop::EventLoop::new().unwrap().hold();
+/// ```
+#[cfg(doctest)]
+struct Guards;
 
 mod alarm;
 mod alive;
@@ -97,6 +127,7 @@ mod calls;
 mod clock;
 mod closing;
 mod config;
+mod debug;
 mod delivery;
 mod error;
 mod futures;
@@ -110,6 +141,7 @@ mod linger;
 mod mailbox;
 mod metrics;
 mod one_shot;
+mod origin;
 mod partition;
 mod pausing;
 mod phases;
@@ -124,6 +156,7 @@ mod signals;
 mod slab;
 mod sources;
 mod state;
+mod survivors;
 mod sync;
 mod sys;
 mod tasks;
@@ -204,6 +237,9 @@ impl EventLoop {
 
     /// A descriptor for watching this loop in another event loop. Call [`run_mode`](Context::run_mode) with
     /// [`RunMode::NoWait`] when it is readable, or when the [`backend_timeout`](EventLoop::backend_timeout) is over.
+    ///
+    /// It becomes readable also when the other loop, on the same thread, posts something or wakes a future of this one. It does
+    /// not when a callback, a timer or a future is registered from there: ask for the timeout again after that.
     ///
     /// ```
     /// use offload_event_loop::{EventLoop, RunMode};

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::blocks::Blocks;
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
-struct Inbox<T> {
+pub(super) struct Inbox<T> {
     things: Blocks<T>,
     is_closed: bool,
 }
@@ -74,7 +74,7 @@ impl<T> Mailbox<T> {
     }
 
     /// No code of others runs under this lock, so a poisoned one guards nothing broken.
-    fn lock(&self) -> MutexGuard<'_, Inbox<T>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inbox<T>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::clock::Nanos;
 use super::error::LoopError;
+use super::origin::Origin;
 use super::sys::look_for_events;
 
 /// The loop may wait longer, but not in one go: a day.
@@ -103,14 +104,14 @@ pub(super) struct Poller {
     epoll: OwnedFd,
     /// How many members the set has at most: one that was closed behind the poller's back still counts.
     members: Cell<usize>,
-    /// The process that made the set. A child that it forks has the same set, not a copy.
-    process: u32,
+    /// A child that is forked has the same set, not a copy.
+    origin: Origin,
 }
 
 impl Poller {
     pub(super) fn new() -> Result<Poller, LoopError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Poller { epoll, members: Cell::new(0), process: std::process::id() })
+        Ok(Poller { epoll, members: Cell::new(0), origin: Origin::here() })
     }
 
     pub(super) fn members(&self) -> usize {
@@ -160,7 +161,7 @@ impl Poller {
     /// Ends the watching of a descriptor. It cannot fail in a way that anybody could act on: the descriptor is
     /// open, because the loop owns it until now. A forked child that drops its copy of the loop ends no watching of its parent.
     pub(super) fn remove(&self, source: BorrowedFd<'_>) {
-        if self.process == std::process::id() && epoll::delete(&self.epoll, source).is_ok() {
+        if self.origin.is_here() && epoll::delete(&self.epoll, source).is_ok() {
             self.members.set(self.members.get() - 1);
         }
     }
@@ -201,16 +202,16 @@ impl AsFd for Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin::elsewhere;
     use std::io::Write;
 
     #[test]
     fn a_forked_child_ends_no_watching_of_its_parent() {
         let (reader, mut writer) = io::pipe().unwrap();
-        let mut poller = Poller::new().unwrap();
+        let mut poller = elsewhere::made(|| Poller::new().unwrap());
         poller.add(reader.as_fd(), 7, Interest::READ).unwrap();
-        let parent = std::mem::replace(&mut poller.process, 0);
         poller.remove(reader.as_fd());
-        poller.process = parent;
+        poller.origin = Origin::here();
         writer.write_all(b"x").unwrap();
         let mut events = Vec::with_capacity(1);
         poller.wait(&mut events, Some(0)).unwrap();

@@ -5,7 +5,7 @@
 //! ```text
 //!   (first future) -> armed --event--> fired: everybody is woken
 //!                       ^                |
-//!                       +--(a future whose direction was not ready polls again)
+//!                       +--(a future whose direction was not ready polls again: armed for those that still wait)
 //!   (last future done or dropped) -> gone
 //!   close() of the entry: everybody is woken, and told that the waiting was cancelled
 //! ```
@@ -78,11 +78,12 @@ impl Waiters {
         self.descriptor
     }
 
-    /// Marks the waiters for which the descriptor is ready, and returns all of them, to be woken when no borrow is held. One
-    /// that waits for the other direction arms the entry again when it is polled.
+    /// Marks the waiters for which the descriptor is ready, and returns all that have waited, to be woken when no borrow is held.
+    /// One that waits for the other direction arms the entry again when it is polled.
     pub(super) fn fire(&self, readiness: Readiness) -> Vec<Rc<Waiter>> {
-        self.waiting.iter().for_each(|waiter| waiter.see(readiness));
-        self.all()
+        let waiting: Vec<_> = self.unanswered().cloned().collect();
+        waiting.iter().for_each(|waiter| waiter.see(readiness));
+        waiting
     }
 
     pub(super) fn all(&self) -> Vec<Rc<Waiter>> {
@@ -94,8 +95,14 @@ impl Waiters {
         self.waiting.iter().all(|waiter| waiter.state.get() == WaiterState::Cancelled)
     }
 
+    /// Only of those that wait still. A future that was woken and is not polled, because its task awaits something else, would
+    /// be told the same again and again, and its task with it.
     fn interest(&self) -> Interest {
-        self.waiting.iter().fold(Interest::NONE, |interest, waiter| interest | waiter.interest)
+        self.unanswered().fold(Interest::NONE, |interest, waiter| interest | waiter.interest)
+    }
+
+    fn unanswered(&self) -> impl Iterator<Item = &Rc<Waiter>> {
+        self.waiting.iter().filter(|waiter| waiter.state.get() == WaiterState::Waiting)
     }
 }
 
@@ -116,6 +123,7 @@ impl<S: AsFd> Ready<S> {
     }
 
     fn arm(&mut self, waker: &Waker) -> Result<(), LoopError> {
+        self.event_loop.shared.check_not_gone()?;
         let waiter = match &self.waiting {
             Some(waiter) => {
                 waiter.waker.replace(waker.clone());
@@ -188,7 +196,7 @@ fn join(
 }
 
 impl<S: AsFd + Unpin> Future for Ready<S> {
-    /// An error when the descriptor cannot be watched, or [`LoopError::Cancelled`].
+    /// An error when the descriptor cannot be watched, [`LoopError::Cancelled`], or [`LoopError::Gone`].
     type Output = Result<(), LoopError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {

@@ -14,6 +14,7 @@ use super::delivery::Delivery;
 use super::error::{LoopError, LoopGone};
 use super::limits::SPARE_BLOCKS;
 use super::mailbox::{Mailbox, Ring};
+use super::origin::Origin;
 use super::slab::SlabKey;
 use super::sync::EventCounter;
 use super::sys::SmallCall;
@@ -54,6 +55,9 @@ impl Post {
 
 struct RemoteShared {
     loop_number: u64,
+    origin: Origin,
+    /// This process is not the loop's own, and has dropped its copy of the loop.
+    is_copy_dropped: AtomicBool,
     posts: Mailbox<Post>,
     stopping: AtomicBool,
     wakeup: Wakeup,
@@ -69,6 +73,8 @@ impl Remote {
     pub(super) fn new(loop_number: u64) -> Result<Remote, LoopError> {
         let shared = RemoteShared {
             loop_number,
+            origin: Origin::here(),
+            is_copy_dropped: AtomicBool::new(false),
             posts: Mailbox::new(),
             stopping: AtomicBool::new(false),
             wakeup: Wakeup::new(EventCounter::new()?),
@@ -124,6 +130,9 @@ impl Remote {
 
     /// Gives the post back when the loop is gone.
     pub(super) fn try_push(&self, post: Post) -> Result<(), Post> {
+        if self.shared.is_copy_dropped.load(Ordering::Relaxed) {
+            return Err(post);
+        }
         // A loop that runs on this thread looks at its posts before it waits the next time, so only another one has to be
         // woken: with the two system calls for it, a notifier that notifies itself took three times as long.
         if self.shared.posts.push(post)? == Ring::Needed && !LocalLoops::is_running_here(self.loop_number()) {
@@ -147,6 +156,19 @@ impl Remote {
         self.shared.wakeup.may_be_rung()
     }
 
+    /// Not for a post, but for whoever watches the loop's descriptor.
+    pub(super) fn ring(&self) {
+        // A child shares the kernel's counter with its parent, but not the number of rings beside it.
+        if self.is_of_this_process() {
+            self.shared.wakeup.ring();
+        }
+    }
+
+    /// See [`Origin`]: if not, nobody may be told anything while something is dropped.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.shared.origin.is_here()
+    }
+
     pub(super) fn has_posts(&self) -> bool {
         self.shared.posts.has_mail()
     }
@@ -159,9 +181,19 @@ impl Remote {
         self.shared.stopping.store(false, Ordering::Release);
     }
 
-    /// From here on nothing is accepted any more.
+    /// From here on nothing is accepted any more. A forked child leaves what it has of the posts where it is: another thread of
+    /// its parent may have had the lock.
     pub(super) fn close(&self) -> VecDeque<VecDeque<Post>> {
+        if !self.is_of_this_process() {
+            self.shared.is_copy_dropped.store(true, Ordering::Relaxed);
+            return VecDeque::new();
+        }
         self.shared.posts.close()
+    }
+
+    #[cfg(test)]
+    pub(super) fn lock_for_ever(&self) {
+        std::mem::forget(self.shared.posts.lock());
     }
 
     pub(super) fn wake_descriptor(&self) -> BorrowedFd<'_> {
@@ -192,6 +224,7 @@ struct NotifierTarget {
 /// Runs a callback on the loop from any thread. See [`Remote::notifier`]. Like `uv_async_t`, but it does not keep the loop
 /// alive: a [`Hold`](super::Hold) does.
 #[derive(Clone)]
+#[must_use = "without it nobody can make the callback run"]
 pub struct Notifier {
     remote: Remote,
     site: Site,

@@ -31,6 +31,7 @@ pub(super) type Requests = Slab<WaitingRequest>;
 pub struct RequestId(SlabKey);
 
 /// The other end of a request, for the thread that has the answer. Dropping it ends the request without an answer.
+#[must_use = "dropping it ends the request without an answer"]
 pub struct Request<T> {
     remote: Remote,
     id: RequestId,
@@ -58,7 +59,7 @@ impl<T> Request<T> {
 
 impl<T> Drop for Request<T> {
     fn drop(&mut self) {
-        if !self.is_completed {
+        if !self.is_completed && self.remote.is_of_this_process() {
             // If the loop is gone, so is the request.
             let _ = self.remote.push(Post::Abandon { request: self.id.0 });
         }
@@ -135,5 +136,6 @@ impl LoopHandle {
     /// Answers a request from the loop's own side. A value of another type than the request's ends it without an answer.
     pub(crate) fn answer(&self, id: RequestId, value: Box<dyn Any + Send>) {
         self.shared.posts.borrow_mut().push(Post::Answer { request: id.0, value });
+        self.shared.drop_if_gone();
     }
 }

@@ -1,14 +1,24 @@
 //! Signals: their handler writes a byte into a pipe, which the poll phase watches.
+//!
+//! A handler that was registered once stays: without anybody to tell, it ignores the signal, and the process no longer ends by
+//! SIGTERM. So handlers are registered when nothing else can be refused any more.
+//!
+//! ```text
+//!   open --> watched by the poller --> caught: the handler is registered
+//! ```
 
+use std::cell::OnceCell;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use signal_hook::SigId;
-use signal_hook::low_level::{pipe, unregister};
+use signal_hook::low_level::unregister;
 
 use super::Context;
 use super::error::LoopError;
+use super::origin::Origin;
+use super::sys;
 
 pub(super) type SignalCallback = Box<dyn FnMut(&mut Context, i32)>;
 
@@ -16,21 +26,38 @@ pub(super) type SignalCallback = Box<dyn FnMut(&mut Context, i32)>;
 pub(super) struct SignalPipe {
     signal: i32,
     arrivals: UnixStream,
-    registration: SigId,
+    origin: Origin,
+    /// Missing until the signal is caught.
+    registration: OnceCell<SigId>,
 }
 
+/// The end of a pipe that the handler writes to.
+pub(super) struct HandlerEnd(UnixStream);
+
 impl SignalPipe {
-    pub(super) fn open(signal: i32) -> Result<SignalPipe, LoopError> {
-        if signal_hook::consts::FORBIDDEN.contains(&signal) {
+    pub(super) fn open(signal: i32) -> Result<(SignalPipe, HandlerEnd), LoopError> {
+        if signal_hook::consts::FORBIDDEN.contains(&signal) || !sys::signal_exists(signal) {
             return Err(LoopError::UnusableSignal { signal });
         }
         let (arrivals, handler) = UnixStream::pair()?;
         arrivals.set_nonblocking(true)?;
-        let registration = pipe::register(signal, handler).map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput => LoopError::UnusableSignal { signal },
+        let (origin, registration) = (Origin::here(), OnceCell::new());
+        Ok((SignalPipe { signal, arrivals, origin, registration }, HandlerEnd(handler)))
+    }
+
+    /// Registers the handler, which stays for as long as the process.
+    ///
+    /// # Errors
+    /// [`LoopError::UnusableSignal`] if somebody has reserved a signal that exists, as valgrind does.
+    pub(super) fn catch(&self, handler: HandlerEnd) -> Result<(), LoopError> {
+        let registered = sys::write_at_signal(self.signal, handler.0, self.origin);
+        let registration = registered.map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => LoopError::UnusableSignal { signal: self.signal },
             _ => error.into(),
         })?;
-        Ok(SignalPipe { signal, arrivals, registration })
+        let earlier = self.registration.set(registration);
+        assert!(earlier.is_ok(), "a signal is caught once");
+        Ok(())
     }
 
     pub(super) fn signal(&self) -> i32 {
@@ -56,6 +83,11 @@ impl AsFd for SignalPipe {
 
 impl Drop for SignalPipe {
     fn drop(&mut self) {
-        unregister(self.registration);
+        // That takes a lock. In a forked child the handler writes nothing anyhow.
+        if let Some(registration) = self.registration.get()
+            && self.origin.is_here()
+        {
+            unregister(*registration);
+        }
     }
 }

@@ -21,6 +21,7 @@ use super::pulse::Pulse;
 use super::remote::{Post, Remote};
 use super::requests::Requests;
 use super::slab::Slab;
+use super::survivors::Survivors;
 use super::tasks::{Leftovers, LocalLoops, Tasks};
 use super::timers::Timers;
 
@@ -55,6 +56,7 @@ pub(super) struct Shared {
     pub(super) linger: Cell<Nanos>,
     /// Where each hold was made.
     pub(super) holds: RefCell<Slab<Site>>,
+    pub(super) survivors: RefCell<Survivors>,
     pub(super) stopping: Cell<bool>,
     pub(super) is_running: Cell<bool>,
     /// See [`LoopHandle::polls`](super::LoopHandle::polls).
@@ -95,6 +97,7 @@ impl Shared {
             lingerers: RefCell::new(Slab::new()),
             linger: Cell::new(0),
             holds: RefCell::new(Slab::new()),
+            survivors: RefCell::new(Survivors::new()),
             stopping: Cell::new(false),
             is_running: Cell::new(false),
             polls: Cell::new(0),
@@ -183,7 +186,14 @@ impl Shared {
         self.is_gone.set(true);
         LocalLoops::unregister(self.remote.loop_number());
         drop(self.remote.close());
+        self.tell_survivors();
         self.drop_everything();
+    }
+
+    /// # Errors
+    /// [`LoopError::Gone`]: nothing may be registered any more that somebody would wait for.
+    pub(super) fn check_not_gone(&self) -> Result<(), LoopError> {
+        if self.is_gone.get() { Err(LoopError::Gone) } else { Ok(()) }
     }
 
     /// To be called after something was registered: a loop that is gone would never run it.

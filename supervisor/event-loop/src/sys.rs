@@ -5,14 +5,18 @@
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
+use rustix::net::SendFlags;
+use signal_hook::SigId;
 
 use super::Context;
+use super::origin::Origin;
 
 /// A counter in the processor that goes on at a steady pace of at least one step a nanosecond or so, and costs less than half
 /// of what reading the clock costs. Its steps have no fixed length and it may differ between cores, so it can say only
@@ -110,6 +114,33 @@ impl Drop for SmallCall {
         // SAFETY: as in `run`, which lets nothing be dropped.
         unsafe { (self.finish)(&raw mut self.captured, None) };
     }
+}
+
+/// Whether a handler can be asked for, or set, for a signal of this number. The C library keeps some for itself.
+pub(crate) fn signal_exists(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call changes nothing, and it writes no more than the present one.
+    unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0 }
+}
+
+/// Registers a handler that writes a byte to `end` when the signal comes to the process `origin`. A forked child has the handler
+/// and the other end too, and a signal to the child is none to its parent.
+///
+/// # Errors
+/// What the system says.
+///
+/// # Panics
+/// For a signal that signal-hook forbids.
+pub(crate) fn write_at_signal(signal: i32, end: UnixStream, origin: Origin) -> io::Result<SigId> {
+    let write = move || {
+        if origin.is_here() {
+            // Without room there are bytes enough to be heard.
+            let _ = rustix::net::send(&end, b"x", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+    };
+    // SAFETY: as signal-hook's own handlers, it makes system calls and nothing else: it takes no lock, allocates nothing and does
+    // not panic.
+    unsafe { signal_hook::low_level::register(signal, write) }
 }
 
 /// Starts `command` with the default action for every signal and none blocked, as libuv does. What this process ignores

@@ -169,6 +169,9 @@ impl LocalLoops {
     fn push(number: u64, microtask: Microtask) -> bool {
         let Some(shared) = LocalLoops::find(number) else { return false };
         shared.microtasks.push(microtask);
+        if !shared.is_running.get() {
+            ring_for_embedder(&shared);
+        }
         true
     }
 
@@ -183,6 +186,15 @@ impl LocalLoops {
         };
         // The thread may be past the end of its locals.
         LOCAL_LOOPS.try_with(find).ok().flatten()
+    }
+}
+
+/// Whoever runs this loop from within another one may wait for its descriptor, and knows nothing of the wake-up. One ring is
+/// enough until the loop runs. A loop that runs looks at its microtasks by itself, so nothing of this is in its way.
+#[cold]
+fn ring_for_embedder(shared: &Shared) {
+    if !shared.remote.may_be_rung() {
+        shared.remote.ring();
     }
 }
 

@@ -23,6 +23,7 @@ use std::time::Duration;
 use super::LoopHandle;
 use super::alarm::Alarm;
 use super::callback::{Phase, Site};
+use super::origin::Origin;
 use super::pulse::{Beat, Pulse};
 
 /// A callback that runs longer than this is worth a report: 100 ms.
@@ -54,11 +55,11 @@ impl fmt::Display for Blocked {
 }
 
 /// Watches over a loop while it exists; made by [`LoopHandle::watchdog`].
+#[must_use = "dropping it ends the watch"]
 pub struct Watchdog {
     shared: Arc<WatchdogShared>,
     thread: Option<thread::JoinHandle<()>>,
-    /// The process that has the thread.
-    process: u32,
+    origin: Origin,
 }
 
 /// What a watchdog and its thread share.
@@ -91,14 +92,14 @@ impl LoopHandle {
         pulse.add_watcher(&shared.alarm, interval);
         // The thread may have fallen asleep before it was known whom to ring for.
         shared.alarm.set(interval);
-        Ok(Watchdog { shared, thread: Some(thread), process: std::process::id() })
+        Ok(Watchdog { shared, thread: Some(thread), origin: Origin::here() })
     }
 }
 
 impl Drop for Watchdog {
     /// Waits for a report that is being made, if one is.
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.origin.is_here() {
             // A forked child has no such thread, and its timer is the parent's.
             std::mem::forget(self.thread.take());
             return;

@@ -1,5 +1,6 @@
 //! Tasks of a pool as futures.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -38,6 +39,12 @@ impl<T> IoFuture<T> {
     }
 }
 
+impl<T> fmt::Debug for IoFuture<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("IoFuture").field("task", &self.task).finish_non_exhaustive()
+    }
+}
+
 impl<T> Future for IoFuture<T> {
     type Output = Result<T, IoError>;
 
@@ -48,7 +55,7 @@ impl<T> Future for IoFuture<T> {
 
 impl<T> Drop for IoFuture<T> {
     fn drop(&mut self) {
-        if !self.one_shot.is_filled() {
+        if !self.one_shot.is_filled() && self.loop_side.thread_pool.is_of_this_process() {
             self.loop_side.cancel(self.task);
         }
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use super::thread_pool::{RefusedTask, ThreadPool, WriteOff};
 use super::work::{QueuedTask, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, StuckTask, TaskId};
 use crate::callback::Site;
+use crate::survivors::{Survivor, SurvivorEntry};
 use crate::{Context, LoopHandle, TimerId};
 
 type ShutDownCallback = Box<dyn FnOnce(&mut Context)>;
@@ -31,6 +32,7 @@ pub(super) struct LoopSide {
     /// The callbacks that wait for the end of the pool.
     on_shut_down: RefCell<Vec<(Site, ShutDownCallback)>>,
     on_stuck: RefCell<OnStuck>,
+    _tells_when_loop_is_gone: SurvivorEntry,
 }
 
 /// The timer of the earliest deadline.
@@ -47,8 +49,9 @@ impl LoopSide {
         config: IoPoolConfig,
         thread_pool: Arc<ThreadPool>,
         number: u64,
-    ) -> LoopSide {
-        LoopSide {
+    ) -> Rc<LoopSide> {
+        let loop_side = Rc::new_cyclic(|me: &Weak<LoopSide>| LoopSide {
+            _tells_when_loop_is_gone: event_loop.tell_when_gone(me.clone()),
             event_loop,
             config,
             thread_pool,
@@ -59,7 +62,11 @@ impl LoopSide {
             deadline_timer: Cell::new(None),
             on_shut_down: RefCell::default(),
             on_stuck: RefCell::default(),
+        });
+        if loop_side.event_loop.is_gone() {
+            loop_side.on_loop_gone();
         }
+        loop_side
     }
 
     pub(super) fn enqueue(&self, job: QueuedTask) {
@@ -214,6 +221,9 @@ impl LoopSide {
 impl LoopSide {
     pub(super) fn shut_down(&self, site: Site, callback: ShutDownCallback) {
         self.thread_pool.finish();
+        if self.event_loop.is_gone() {
+            return;
+        }
         self.on_shut_down.borrow_mut().push((site, callback));
         if self.awaited.get() == 0 {
             self.answer_shut_down();
@@ -232,5 +242,13 @@ impl LoopSide {
             self.fail(job.task, self.is_shut());
             drop_quietly(job);
         }
+    }
+}
+
+impl Survivor for LoopSide {
+    fn on_loop_gone(&self) {
+        let never_called = self.on_shut_down.take();
+        drop(never_called);
+        self.forget_on_stuck();
     }
 }

@@ -38,6 +38,7 @@ mod tests;
 mod thread_pool;
 mod work;
 
+use std::fmt;
 use std::ops::{ControlFlow, Deref};
 use std::panic::Location;
 use std::rc::Rc;
@@ -85,6 +86,7 @@ pub enum CancelOutcome {
 ///
 /// Dropping it does not wait. Tasks that wait are answered with [`IoError::ShutDown`], running ones when they are done. A
 /// task in parts ends after the part that runs.
+#[must_use = "dropping it ends the threads and gives up the tasks that wait"]
 pub struct IoPool {
     handle: IoHandle,
 }
@@ -109,7 +111,7 @@ impl IoPool {
         let config = config.usable();
         let thread_pool = ThreadPool::start(config, event_loop.remote()).map_err(IoError::Io)?;
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let loop_side = Rc::new(LoopSide::new(event_loop.clone(), config, thread_pool, number));
+        let loop_side = LoopSide::new(event_loop.clone(), config, thread_pool, number);
         let IoPoolConfig { deadline, part_bytes, .. } = config;
         Ok(IoPool { handle: IoHandle { loop_side, lane: Lane::Fast, deadline, part_bytes } })
     }
@@ -125,6 +127,22 @@ impl Deref for IoPool {
 
     fn deref(&self) -> &IoHandle {
         &self.handle
+    }
+}
+
+impl fmt::Debug for IoHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IoHandle { loop_side, lane, deadline, part_bytes } = self;
+        let mut shown = formatter.debug_struct("IoHandle");
+        shown.field("pool", &loop_side.config.name).field("lane", lane);
+        shown.field("deadline", deadline).field("part_bytes", part_bytes);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for IoPool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("IoPool").field(&self.handle).finish()
     }
 }
 
@@ -215,7 +233,8 @@ impl IoHandle {
     /// Accepts no more tasks, lets those that were submitted end, and then calls `done` in the pending phase. Every task
     /// ends by its deadline, so this ends too: it does not wait for a thread that is stuck.
     ///
-    /// If the [`IoPool`] is dropped meanwhile, the tasks that still wait are given up, and `done` is called nevertheless.
+    /// If the [`IoPool`] is dropped meanwhile, the tasks that still wait are given up, and `done` is called nevertheless. If the
+    /// loop is dropped, so is `done`.
     #[track_caller]
     pub fn shutdown(&self, done: impl FnOnce(&mut Context) + 'static) {
         self.loop_side.shut_down(Location::caller(), Box::new(done));
@@ -226,14 +245,19 @@ impl IoHandle {
         self.loop_side.thread_pool.stats(self.loop_side.finished())
     }
 
+    #[cfg(test)]
+    pub(crate) fn lock_for_ever(&self) {
+        self.loop_side.thread_pool.lock_for_ever();
+    }
+
     /// The tasks in which threads are stuck now.
     pub fn stuck(&self) -> Vec<StuckTask> {
         self.loop_side.thread_pool.stuck()
     }
 
-    /// Calls `callback` in the pending phase for every thread that is written off from now on, until the [`IoPool`] is
-    /// dropped. It replaces the callback that was set before. A callback that panics is called again for the next thread.
-    /// If the [`IoPool`] is already dropped, `callback` is dropped at once.
+    /// Calls `callback` in the pending phase for every thread that is written off from now on, until the [`IoPool`]
+    /// or its loop is dropped. It replaces the callback that was set before. A callback that panics is called again for the next
+    /// thread. If the [`IoPool`] or its loop is already dropped, `callback` is dropped at once.
     pub fn set_on_stuck(&self, callback: impl FnMut(&mut Context, StuckTask) + 'static) {
         self.loop_side.set_on_stuck(Box::new(callback));
     }

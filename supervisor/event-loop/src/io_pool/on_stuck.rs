@@ -20,7 +20,8 @@ pub(super) enum OnStuck {
     Waiting(StuckCallback),
     /// It is running, and will be put back unless another one was set meanwhile.
     Running,
-    /// The pool was dropped. No callback is kept: it may own a handle to the pool, and the two would own each other for ever.
+    /// The pool or its loop was dropped. No callback is kept: it may own a handle to the pool, and the two would own each other
+    /// for ever.
     Closed,
 }
 

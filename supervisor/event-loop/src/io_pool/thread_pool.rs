@@ -16,6 +16,7 @@ use super::work::{QueuedTask, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, IoPoolStats, Lane, StuckTask, TaskId};
 use crate::Remote;
 use crate::callback::Site;
+use crate::origin::Origin;
 
 /// Why a task was not queued. It comes back, because only its submitter may drop it.
 pub(super) enum RefusedTask {
@@ -143,6 +144,7 @@ impl PoolState {
 pub(super) struct ThreadPool {
     config: IoPoolConfig,
     remote: Remote,
+    origin: Origin,
     state: Mutex<PoolState>,
     work: Condvar,
 }
@@ -159,8 +161,13 @@ impl ThreadPool {
             sleeping: 0,
             is_calling: false,
         };
-        let thread_pool =
-            Arc::new(ThreadPool { config, remote, state: Mutex::new(state), work: Condvar::new() });
+        let thread_pool = Arc::new(ThreadPool {
+            config,
+            remote,
+            origin: Origin::here(),
+            state: Mutex::new(state),
+            work: Condvar::new(),
+        });
         for _ in 0..config.threads {
             if let Err(error) = thread_pool.add_thread() {
                 thread_pool.close();
@@ -232,8 +239,22 @@ impl ThreadPool {
         }
     }
 
-    /// Lets the threads go when they are done with what they do. What still waited is handed back.
+    /// Whether the threads are those of this process.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    #[cfg(test)]
+    pub(super) fn lock_for_ever(&self) {
+        std::mem::forget(self.lock());
+    }
+
+    /// Lets the threads go when they are done with what they do. What still waited is handed back. A forked child has no such
+    /// threads, and one of them may have had the lock.
     pub(super) fn close(&self) -> Vec<QueuedTask> {
+        if !self.is_of_this_process() {
+            return Vec::new();
+        }
         let mut state = self.lock();
         state.intake = Intake::Closed;
         let left_over = state.lanes.take_all();

@@ -19,7 +19,8 @@
 //!                               +--------------------------------+--leave()--> closed
 //! ```
 //!
-//! A source leaves in one of three ways: [`Source::close`] tells everybody who waits; the loop is dropped, or the last handle
+//! A source that is made when its loop is gone is closed from the start, so nothing can be started on it. Otherwise it leaves in
+//! one of three ways: [`Source::close`] tells everybody who waits; the loop is dropped, or the last handle
 //! is, and nobody is told ([`Source::abandon`], and the [`Drop`] of the base).
 
 use std::cell::{Cell, RefCell};
@@ -217,7 +218,8 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// Enters the source, which is not watched yet, into the loop's table of handles.
+    /// Enters the source, which is not watched yet, into the loop's table of handles. If the loop is gone, the source is closed
+    /// from the start: nobody could take it out again.
     pub(super) fn new<S: Source>(
         event_loop: &LoopHandle,
         site: Site,
@@ -227,12 +229,21 @@ impl Base {
     ) -> Base {
         let source: Weak<S> = source.clone();
         let registration = Registration { kind, source, kept: None, liveness: Liveness::default() };
-        let id = event_loop.shared.handles.borrow_mut().insert(HandleKind::Source(registration), site);
+        let shared = &event_loop.shared;
+        let key = shared.handles.borrow_mut().insert(HandleKind::Source(registration), site).0;
+        let descriptor = match shared.check_not_gone() {
+            Ok(()) => descriptor.map(Rc::new),
+            Err(_) => {
+                let refused = shared.handles.borrow_mut().forget(key);
+                drop(refused);
+                Err(Gone::Closed)
+            }
+        };
         Base {
             event_loop: event_loop.clone(),
             site,
-            key: id.0,
-            descriptor: RefCell::new(descriptor.map(Rc::new)),
+            key,
+            descriptor: RefCell::new(descriptor),
             watched: Cell::new(Interest::NONE),
             liveness: Cell::new(Liveness::default()),
             next_ticket: Cell::new(0),
@@ -351,6 +362,7 @@ impl Base {
 
     pub(super) fn run_in_closing(&self, site: Site, callback: impl FnOnce(&mut Context) + 'static) {
         self.event_loop.shared.closing.push(Callback::new(site, callback));
+        self.event_loop.shared.drop_if_gone();
     }
 
     pub(super) fn ref_(&self) {

@@ -108,6 +108,7 @@ impl Child {
     #[track_caller]
     pub fn spawn(event_loop: &LoopHandle, command: &mut Command) -> Result<Child, SourceError> {
         let site = Location::caller();
+        event_loop.shared.check_not_gone()?;
         executable::check(command)?;
         let mut process = sys::spawn_with_default_signals(command)?;
         match equip(event_loop, site, &mut process) {

@@ -25,7 +25,7 @@ use std::rc::Rc;
 /// assert!(size > 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Descriptor(Rc<OwnedFd>);
 
 impl Descriptor {

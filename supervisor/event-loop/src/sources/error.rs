@@ -11,7 +11,7 @@ use crate::{LoopError, SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// It was closed before, by its handle or with its loop.
+    /// It was closed before, by its handle or with its loop. It cannot be made either if the loop was dropped.
     Closed,
     /// It was closed while this was under way, or the connection that it waited for has failed.
     Cancelled,
@@ -149,7 +149,7 @@ impl From<io::Error> for SourceError {
 impl From<LoopError> for SourceError {
     fn from(error: LoopError) -> SourceError {
         match error {
-            LoopError::AlreadyClosed => SourceError::Closed,
+            LoopError::AlreadyClosed | LoopError::Gone => SourceError::Closed,
             LoopError::Cancelled => SourceError::Cancelled,
             LoopError::NotWatchable => SourceError::NotWatchable,
             LoopError::OutOfDescriptors => SourceError::OutOfDescriptors,

@@ -74,6 +74,7 @@ impl Listener {
     /// file has permissions.
     #[track_caller]
     pub fn unix(event_loop: &LoopHandle, path: impl AsRef<Path>) -> Result<Listener, SourceError> {
+        event_loop.shared.check_not_gone()?;
         Ok(Listener::new(event_loop, Location::caller(), transport::listen_unix(path.as_ref())?))
     }
 

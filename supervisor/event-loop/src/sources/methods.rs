@@ -1,12 +1,20 @@
 //! The methods that every source has, declared once.
 
-/// Recognising a source, closing it, its file descriptor, and whether it keeps the loop alive. What closing means, and when
-/// there is no descriptor, differs between the sources, so that part of the documentation is handed in.
+/// Showing and recognising a source, closing it, its file descriptor, and whether it keeps the loop alive. What closing means,
+/// and when there is no descriptor, differs between the sources, so that part of the documentation is handed in.
 macro_rules! impl_common_methods {
     ($source:ident {
         $(#[$of_descriptor:meta])* descriptor,
         $(#[$of_close:meta])* close,
     }) => {
+        impl std::fmt::Debug for $source {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut shown = formatter.debug_struct(stringify!($source));
+                shown.field("handle_id", &self.handle_id()).field("is_closed", &self.is_closed());
+                shown.finish_non_exhaustive()
+            }
+        }
+
         impl $source {
             /// Its name in the list of [`LoopHandle::handles`](crate::LoopHandle::handles), where all its clones are one
             /// handle. Once it is closed, the name means nothing.

@@ -45,6 +45,8 @@ impl Stream {
     /// at once, are told in the pending phase. Reading may be started and writes may be queued before `done` is called. When
     /// connecting fails, the writes end with [`SourceError::Cancelled`] and the reader with [`SourceError::NotConnected`].
     ///
+    /// If the loop was dropped, `done` is dropped at once, and the stream is closed.
+    ///
     /// [`TcpOptions::connect`] connects with other options, and [`TcpOptions::bind`] from a local address of your choice.
     #[track_caller]
     pub fn connect_tcp(
@@ -63,7 +65,7 @@ impl Stream {
         path: impl AsRef<Path>,
         done: impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static,
     ) -> Stream {
-        let start = transport::connect_unix(path.as_ref());
+        let start = || transport::connect_unix(path.as_ref());
         Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
     }
 
@@ -77,6 +79,7 @@ impl Stream {
     /// [`SourceError::NotWatchable`] for regular files and devices without readiness, [`SourceError::Io`].
     #[track_caller]
     pub fn from_descriptor(event_loop: &LoopHandle, descriptor: OwnedFd) -> Result<Stream, SourceError> {
+        event_loop.shared.check_not_gone()?;
         let transport = Transport::of(descriptor.as_fd())?;
         Ok(Stream::open(event_loop, Location::caller(), descriptor, transport))
     }
@@ -87,6 +90,7 @@ impl Stream {
     /// [`SourceError::OutOfDescriptors`].
     #[track_caller]
     pub fn pipe(event_loop: &LoopHandle) -> Result<(Stream, Stream), SourceError> {
+        event_loop.shared.check_not_gone()?;
         let (reader, writer) = transport::pipe()?;
         let site = Location::caller();
         let stream = |descriptor| Stream::open(event_loop, site, descriptor, Transport::Pipe);
@@ -99,6 +103,7 @@ impl Stream {
     /// [`SourceError::OutOfDescriptors`].
     #[track_caller]
     pub fn pair(event_loop: &LoopHandle) -> Result<(Stream, Stream), SourceError> {
+        event_loop.shared.check_not_gone()?;
         let (one, other) = transport::socket_pair()?;
         let site = Location::caller();
         let stream = |descriptor| Stream::open(event_loop, site, descriptor, Transport::Socket);
@@ -114,13 +119,18 @@ impl Stream {
         Stream { inner: StreamInner::new(event_loop, site, Ok(descriptor), transport, None) }
     }
 
+    /// If the loop is gone, nothing is begun and `done` is dropped.
     pub(super) fn connecting(
         event_loop: &LoopHandle,
         site: Site,
-        start: Result<(OwnedFd, Connecting), SourceError>,
+        start: impl FnOnce() -> Result<(OwnedFd, Connecting), SourceError>,
         done: ConnectCallback,
     ) -> Stream {
-        let (descriptor, known) = match start {
+        if event_loop.is_gone() {
+            let inner = StreamInner::new(event_loop, site, Err(Gone::Closed), Transport::Socket, None);
+            return Stream { inner };
+        }
+        let (descriptor, known) = match start() {
             Ok((descriptor, Connecting::UnderWay)) => (Ok(descriptor), None),
             Ok((descriptor, Connecting::Done)) => (Ok(descriptor), Some(Ok(()))),
             Err(error) => (Err(Gone::NotConnected), Some(Err(error))),

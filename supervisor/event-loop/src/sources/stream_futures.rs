@@ -36,7 +36,12 @@ async fn connected(start: impl FnOnce(ConnectCallback) -> Stream) -> Result<Stre
     let answer = OneShot::new();
     let filled = Rc::clone(&answer);
     let done = move |_: &mut Context, _: &Stream, result| filled.fill(result);
-    let mut stream = GivenUpOnDrop(Some(start(Box::new(done))));
+    let stream = start(Box::new(done));
+    if stream.is_closed() {
+        // The loop is gone, and nobody answers.
+        return Err(SourceError::Closed);
+    }
+    let mut stream = GivenUpOnDrop(Some(stream));
     answer.wait().await?;
     stream.0.take().ok_or(SourceError::Closed)
 }
@@ -65,7 +70,9 @@ impl LoopHandle {
         options: TcpOptions,
     ) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
         let (event_loop, site) = (self.clone(), Location::caller());
-        connected(move |done| Stream::connecting(&event_loop, site, options.start_connecting(address), done))
+        connected(move |done| {
+            Stream::connecting(&event_loop, site, || options.start_connecting(address), done)
+        })
     }
 
     /// Connects to the Unix socket at `path` when it is first polled. Dropping the future gives it up.
@@ -75,7 +82,7 @@ impl LoopHandle {
     #[track_caller]
     pub fn connect_unix(&self, path: &Path) -> impl Future<Output = Result<Stream, SourceError>> + use<> {
         let (event_loop, site, path) = (self.clone(), Location::caller(), path.to_owned());
-        connected(move |done| Stream::connecting(&event_loop, site, transport::connect_unix(&path), done))
+        connected(move |done| Stream::connecting(&event_loop, site, || transport::connect_unix(&path), done))
     }
 }
 

@@ -127,7 +127,7 @@ impl TcpOptions {
         address: SocketAddr,
         done: impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static,
     ) -> Stream {
-        let start = self.start_connecting(address);
+        let start = || self.start_connecting(address);
         Stream::connecting(event_loop, Location::caller(), start, Box::new(done))
     }
 
@@ -171,6 +171,7 @@ impl TcpOptions {
 /// A TCP socket with an address of its own, before it listens or connects. Made by [`TcpOptions::bind`]. Dropping it closes
 /// it.
 #[derive(Debug)]
+#[must_use = "dropping it closes the socket"]
 pub struct BoundTcp {
     socket: OwnedFd,
     backlog: u32,
@@ -191,6 +192,7 @@ impl BoundTcp {
     /// [`SourceError::Io`] if another socket has come to listen at the address meanwhile.
     #[track_caller]
     pub fn listen(self, event_loop: &LoopHandle) -> Result<Listener, SourceError> {
+        event_loop.shared.check_not_gone()?;
         transport::listen(&self.socket, self.backlog)?;
         Ok(Listener::new(event_loop, Location::caller(), self.socket))
     }
@@ -204,7 +206,10 @@ impl BoundTcp {
         done: impl FnOnce(&mut Context, &Stream, Result<(), SourceError>) + 'static,
     ) -> Stream {
         let site: Site = Location::caller();
-        let start = transport::connect(&self.socket, address).map(|connecting| (self.socket, connecting));
+        let start = || {
+            let connecting = transport::connect(&self.socket, address)?;
+            Ok((self.socket, connecting))
+        };
         Stream::connecting(event_loop, site, start, Box::new(done))
     }
 }

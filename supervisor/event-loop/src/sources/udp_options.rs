@@ -109,6 +109,7 @@ impl UdpOptions {
     /// As [`UdpSocket::bind`]; [`SourceError::Io`] for options that the system refuses.
     #[track_caller]
     pub fn bind(&self, event_loop: &LoopHandle, address: SocketAddr) -> Result<UdpSocket, SourceError> {
+        event_loop.shared.check_not_gone()?;
         let socket = rustix::net::socket_with(family_of(address), SocketType::DGRAM, SOCKET_FLAGS, None)?;
         if self.reuse_address {
             sockopt::set_socket_reuseaddr(&socket, true)?;

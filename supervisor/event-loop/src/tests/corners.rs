@@ -111,6 +111,27 @@ fn an_embedding_loop_learns_of_events_that_a_limit_has_left_over() {
     assert!(backend_is_ready(&event_loop) || event_loop.backend_timeout() == Some(Duration::ZERO));
 }
 
+/// The other loop has asked how long it may wait, and completes something meanwhile that a future of this loop awaits.
+#[test]
+fn an_embedding_loop_on_the_same_thread_learns_of_a_future_that_it_has_woken() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let _hold = event_loop.hold();
+    let completed = one_shot::OneShot::new();
+    let (awaited, seen) = (Rc::clone(&completed), log.clone());
+    event_loop.spawn(async move {
+        awaited.wait().await;
+        seen.add("completed");
+    });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(event_loop.backend_timeout().is_none() && !backend_is_ready(&event_loop));
+    completed.fill(());
+    assert!(backend_is_ready(&event_loop));
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    log.expect(&["completed"]);
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert!(event_loop.backend_timeout().is_none() && !backend_is_ready(&event_loop), "it may wait again");
+}
+
 #[test]
 fn a_stop_from_another_thread_does_not_keep_the_backend_descriptor_ready() {
     let mut event_loop = real_loop();
@@ -215,6 +236,74 @@ fn what_is_registered_with_a_loop_that_is_gone_is_dropped_at_once() {
     assert!(!handle.is_alive() && !handle.clear(timer));
     let (_writer, reader) = readable_pair();
     assert!(matches!(handle.watch(reader, Interest::READ, |_, _| ()), Err(LoopError::Gone)));
+}
+
+/// Tries to make a source of each kind.
+fn expect_no_source(handle: &LoopHandle, folder: &std::path::Path) {
+    let (anywhere, path) = ("127.0.0.1:0".parse().unwrap(), folder.join("socket"));
+    let bound = || TcpOptions::new().bind(anywhere).unwrap();
+    let closed =
+        |made: Result<(), SourceError>| assert!(matches!(made, Err(SourceError::Closed)), "{made:?}");
+    closed(Listener::tcp(handle, anywhere).map(drop));
+    closed(Listener::unix(handle, &path).map(drop));
+    closed(bound().listen(handle).map(drop));
+    closed(UdpSocket::bind(handle, anywhere).map(drop));
+    closed(Stream::pair(handle).map(drop));
+    closed(Stream::pipe(handle).map(drop));
+    let (descriptor, _other) = UnixStream::pair().unwrap();
+    let copy = descriptor.try_clone().unwrap();
+    closed(Stream::from_descriptor(handle, descriptor.into()).map(drop));
+    assert!(!rustix::fs::fcntl_getfl(&copy).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    closed(Child::spawn(handle, std::process::Command::new("touch").arg(&path)).map(drop));
+    assert!(!path.exists(), "nothing was begun");
+}
+
+#[test]
+fn no_source_can_be_made_for_a_loop_that_is_gone_and_nothing_waits_there_for_ever() {
+    let (listener, address) = tcp_listener(&real_loop());
+    assert!(listener.is_closed());
+    let handle = real_loop().handle();
+    expect_no_source(&handle, tempfile::tempdir().unwrap().path());
+
+    let witness = Rc::new(());
+    let owned = || (Rc::clone(&witness), handle.clone());
+    let (tcp, unix, from_bound) = (owned(), owned(), owned());
+    let bound = TcpOptions::new().bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    for stream in [
+        Stream::connect_tcp(&handle, address, move |_, _, _| drop(tcp)),
+        Stream::connect_unix(&handle, "missing", move |_, _, _| drop(unix)),
+        bound.connect(&handle, address, move |_, _, _| drop(from_bound)),
+    ] {
+        assert!(stream.is_closed());
+        let read = owned();
+        let refused = stream.read_start(move |_, _, _| drop(read.clone()));
+        assert!(matches!(refused, Err(SourceError::Closed)));
+        let written = owned();
+        assert!(matches!(stream.write("x", move |_, _| drop(written)), Err(SourceError::Closed)));
+        let closed = owned();
+        assert!(matches!(stream.close(move |_| drop(closed)), Err(SourceError::Closed)));
+    }
+    assert_eq!(Rc::strong_count(&witness), 1);
+    assert!(handle.handles().is_empty());
+}
+
+#[test]
+fn no_future_can_wait_for_a_loop_that_is_gone() {
+    fn poll_once<F: Future>(future: F) -> Option<F::Output> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::pin!(future).poll(&mut context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        }
+    }
+    let (handle, address) = (real_loop().handle(), "127.0.0.1:1".parse().unwrap());
+    let (_writer, reader) = readable_pair();
+    assert!(matches!(poll_once(handle.readable(&reader)), Some(Err(LoopError::Gone))));
+    assert!(matches!(poll_once(handle.connect_tcp(address)), Some(Err(SourceError::Closed))));
+    assert!(matches!(poll_once(handle.connect_unix("missing".as_ref())), Some(Err(SourceError::Closed))));
+    let mut turn = std::pin::pin!(handle.next_iteration());
+    assert!(poll_once(turn.as_mut()).is_none());
+    assert!(handle.why_alive().is_empty(), "{:?}", handle.why_alive());
 }
 
 #[test]

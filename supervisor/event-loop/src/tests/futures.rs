@@ -1,5 +1,7 @@
 //! Futures on the loop.
 
+use std::pin::Pin;
+
 use super::*;
 
 #[test]
@@ -34,6 +36,63 @@ fn a_future_reads_when_its_descriptor_is_readable() {
     event_loop.set_timeout(milliseconds(1), move |_| writer.write_all(b"y").unwrap());
     event_loop.run().unwrap();
     assert_eq!(reading.take_result(), Some(Ok(b'y')));
+}
+
+/// Fills the buffers between two sockets, so that the first one is not writable.
+fn fill(socket: &UnixStream) {
+    while { socket }.write(&[0; 65_536]).is_ok() {}
+}
+
+/// How often `task` is polled in 100 iterations of its loop.
+fn polls_of(event_loop: &mut EventLoop, task: impl Future<Output = ()> + 'static) -> u32 {
+    let polls = Rc::new(Cell::new(0));
+    let (count, mut task) = (Rc::clone(&polls), Box::pin(task));
+    let counted = std::future::poll_fn(move |context| {
+        count.set(count.get() + 1);
+        task.as_mut().poll(context)
+    });
+    let join = event_loop.spawn(counted);
+    for _ in 0..100 {
+        event_loop.run_mode(RunMode::NoWait).unwrap();
+    }
+    join.cancel();
+    polls.get()
+}
+
+#[test]
+fn a_future_that_is_ready_and_not_polled_does_not_keep_its_neighbour_busy() {
+    let mut event_loop = real_loop();
+    let (_peer, socket) = readable_pair();
+    fill(&socket);
+    let (handle, socket) = (event_loop.handle(), Rc::new(socket));
+    let polls = polls_of(&mut event_loop, async move {
+        let mut put_aside = handle.readable(&*socket);
+        std::future::poll_fn(|context| {
+            assert!(Pin::new(&mut put_aside).poll(context).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        handle.writable(&*socket).await.unwrap();
+        panic!("nobody has read what fills the buffers");
+    });
+    assert!(polls <= 3, "polled {polls} times");
+}
+
+#[test]
+fn a_future_that_was_closed_and_not_polled_does_not_keep_its_neighbour_busy() {
+    let mut event_loop = real_loop();
+    let (mut peer, socket) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    fill(&socket);
+    let (handle, socket) = (event_loop.handle(), Rc::new(socket));
+    let mut closed = handle.readable(&*socket);
+    let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(Pin::new(&mut closed).poll(&mut nobody).is_pending());
+    event_loop.close(event_loop.handles()[0].id, |_| ()).unwrap();
+    peer.write_all(b"x").unwrap();
+    let same = Rc::clone(&socket);
+    let polls = polls_of(&mut event_loop, async move { handle.writable(&*same).await.unwrap() });
+    assert!(polls <= 2, "polled {polls} times");
 }
 
 #[test]

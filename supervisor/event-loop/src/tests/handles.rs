@@ -54,6 +54,32 @@ fn a_signal_reaches_its_handler() {
     log.expect(&[&format!("signal {usr1}")]);
 }
 
+/// Whether this process does something of its own about a signal.
+fn is_caught(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
+#[test]
+fn signals_that_are_refused_mean_what_they_meant_before() {
+    // No other test catches it.
+    let signal = libc::SIGPWR;
+    let event_loop = real_loop();
+    for unusable in [libc::SIGKILL, 0, -1, 32, 1_000] {
+        let refused = event_loop.on_signal(&[signal, unusable], |_, _| ());
+        let is_named = matches!(refused, Err(LoopError::UnusableSignal { signal }) if signal == unusable);
+        assert!(is_named && !is_caught(signal), "{unusable}");
+    }
+    let gone = real_loop().handle();
+    assert!(matches!(gone.on_signal(&[signal], |_, _| ()), Err(LoopError::Gone)));
+    assert!(!is_caught(signal), "this process still ends by it");
+    assert!(event_loop.handles().is_empty());
+    let id = event_loop.on_signal(&[signal], |_, _| ()).unwrap();
+    assert!(is_caught(signal));
+    event_loop.close(id, |_| ()).unwrap();
+}
+
 #[test]
 fn a_loop_can_be_driven_by_another_one() {
     let (mut outer, inner, log) = (real_loop(), real_loop(), Log::default());

@@ -15,6 +15,25 @@ fn a_loop_cannot_be_run_inside_itself() {
 }
 
 #[test]
+fn what_owns_callbacks_shows_what_it_is() {
+    /// A program's own struct.
+    #[derive(Debug)]
+    struct Server {
+        event_loop: LoopHandle,
+        listener: Listener,
+        _hold: Hold,
+    }
+    let event_loop = real_loop();
+    let (listener, _) = tcp_listener(&event_loop);
+    let server = Server { event_loop: event_loop.handle(), listener, _hold: event_loop.hold() };
+    drop(event_loop);
+    let shown = format!("{server:?}");
+    assert!(shown.contains("LoopHandle { number: ") && shown.contains("is_gone: true, .. }"), "{shown}");
+    assert!(shown.contains("is_closed: true, .. }") && shown.contains("_hold: Hold { .. }"), "{shown}");
+    assert!(server.event_loop.is_gone() && server.listener.is_closed());
+}
+
+#[test]
 fn unreferenced_timers_and_handles_do_not_keep_the_loop_alive() {
     let mut event_loop = virtual_loop();
     let timer = event_loop.set_interval(milliseconds(1), |_| ());

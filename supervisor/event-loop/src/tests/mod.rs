@@ -18,6 +18,7 @@ mod closing;
 mod corners;
 mod datagrams;
 mod exhaustion;
+mod forks;
 mod futures;
 mod handles;
 mod health;

@@ -83,7 +83,7 @@ fn an_echo_comes_back_over_a_unix_socket_whose_file_stays() {
     });
     assert!(!event_loop.run().unwrap());
     log.expect(&["hello", "closed"]);
-    let stale = Listener::unix(&event_loop, &path).err().expect("the file is not removed silently");
+    let stale = Listener::unix(&event_loop, &path).expect_err("the file is not removed silently");
     assert_eq!(stale.kind(), std::io::ErrorKind::AddrInUse);
 }
 

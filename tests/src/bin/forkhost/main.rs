@@ -6,10 +6,18 @@
 
 mod sys;
 
+use offload_supervisor::io_pool::{IoHandle, IoPool, IoPoolConfig};
 use offload_supervisor::{ComputePool, Context, EventLoop, Job, PoolConfig, Program};
 use std::cell::Cell;
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::thread::JoinHandle;
+
+/// How often it forks while its threads are at work. The lock of one of them is hardly ever free at all of these moments.
+const BUSY_FORKS: usize = 20;
+/// How many posts and parts of tasks there are meanwhile: some milliseconds of work.
+const POSTS: usize = 50_000;
 
 /// Has a worker do a job, and returns which process that was.
 fn worker_of_a_job(pool: &ComputePool, event_loop: &mut Context) -> Result<u32, Box<dyn Error>> {
@@ -21,6 +29,28 @@ fn worker_of_a_job(pool: &ComputePool, event_loop: &mut Context) -> Result<u32, 
     });
     event_loop.run()?;
     Ok(worker.get())
+}
+
+/// Threads begin to post to the loop and to take parts of tasks, and have one lock or another nearly all the time.
+fn begin_to_work(event_loop: &EventLoop, threads: &IoHandle) -> JoinHandle<()> {
+    for _ in 0..4 {
+        let mut left = POSTS;
+        let part = move || {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        threads.submit_parts(part, |_, _| ());
+    }
+    let (remote, (say_begun, begun)) = (event_loop.remote(), std::sync::mpsc::channel());
+    let posting = std::thread::spawn(move || {
+        for _ in 0..POSTS {
+            remote.post(|_| ()).expect("the loop of the parent is there");
+            // Whoever waits for the first one hears no other.
+            let _ = say_begun.send(());
+        }
+    });
+    begun.recv().expect("it posts");
+    posting
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -43,5 +73,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         let after = worker_of_a_job(&pool, &mut event_loop)?;
         println!("{}", if after == before { "the same worker" } else { "another worker" });
     }
+    let threads = IoPool::new(&event_loop, IoPoolConfig::default())?;
+    for _ in 0..BUSY_FORKS {
+        let posting = begin_to_work(&event_loop, &threads);
+        if !sys::fork_and_wait()? {
+            drop(threads);
+            drop(event_loop);
+            std::process::exit(0);
+        }
+        posting.join().map_err(|_| "posting has failed")?;
+        event_loop.run()?;
+    }
+    println!("{BUSY_FORKS} children have dropped what was in use");
     Ok(())
 }

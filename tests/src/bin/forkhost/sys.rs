@@ -8,7 +8,8 @@ use nix::unistd::{ForkResult, fork};
 /// What the system says.
 #[expect(unsafe_code, reason = "a fork of a program with threads has no safe form")]
 pub(crate) fn fork_and_wait() -> nix::Result<bool> {
-    // SAFETY: the threads of the pool are idle, so none of them has a lock that the child needs.
+    // SAFETY: the child drops what it has copies of, which takes no lock that another thread may have had, and then exits. The
+    // C library sees to the locks of its allocator.
     match unsafe { fork() }? {
         ForkResult::Child => Ok(false),
         ForkResult::Parent { child } => {

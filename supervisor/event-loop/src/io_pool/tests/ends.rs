@@ -68,6 +68,46 @@ fn the_shutdown_of_an_idle_pool_calls_back_and_never_from_within() {
 }
 
 #[test]
+fn a_loop_that_is_dropped_drops_the_callbacks_that_wait_in_its_pool() {
+    for is_pool_dropped_first in [true, false] {
+        let (event_loop, pool) = pool_with(one_thread());
+        let blocked = block_a_thread(&pool, &Answers::default());
+        blocked.begun.recv().unwrap();
+        let witness = Rc::new(());
+        let owned = (Rc::clone(&witness), pool.handle());
+        pool.shutdown(move |_| drop(owned));
+        let owned = (Rc::clone(&witness), pool.handle());
+        pool.set_on_stuck(move |_, _| drop(owned.clone()));
+        let handle = pool.handle();
+        if is_pool_dropped_first {
+            drop(pool);
+            drop(event_loop);
+        } else {
+            drop(event_loop);
+            assert_eq!(Rc::strong_count(&witness), 1, "with the pool still there");
+            drop(pool);
+        }
+        let owned = (Rc::clone(&witness), handle.clone());
+        handle.shutdown(move |_| drop(owned));
+        let owned = (Rc::clone(&witness), handle.clone());
+        handle.set_on_stuck(move |_, _| drop(owned.clone()));
+        assert_eq!(Rc::strong_count(&witness), 1);
+    }
+}
+
+#[test]
+fn a_pool_of_a_loop_that_is_gone_keeps_no_callback() {
+    let pool = IoPool::new(&EventLoop::new().unwrap().handle(), one_thread()).unwrap();
+    let witness = Rc::new(());
+    let owned = || (Rc::clone(&witness), pool.handle());
+    let (stuck, done, end) = (owned(), owned(), owned());
+    pool.set_on_stuck(move |_, _| drop(stuck.clone()));
+    pool.submit(|| (), move |_, _| drop(done));
+    pool.shutdown(move |_| drop(end));
+    assert_eq!(Rc::strong_count(&witness), 1);
+}
+
+#[test]
 fn dropping_the_pool_while_it_shuts_down_gives_up_what_waits() {
     let (mut event_loop, pool) = pool_with(one_thread());
     let answers = Answers::default();
