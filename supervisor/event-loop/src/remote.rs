@@ -56,8 +56,6 @@ impl Post {
 struct RemoteShared {
     loop_number: u64,
     origin: Origin,
-    /// This process is not the loop's own, and has dropped its copy of the loop.
-    is_copy_dropped: AtomicBool,
     posts: Mailbox<Post>,
     stopping: AtomicBool,
     wakeup: Wakeup,
@@ -74,7 +72,6 @@ impl Remote {
         let shared = RemoteShared {
             loop_number,
             origin: Origin::here(),
-            is_copy_dropped: AtomicBool::new(false),
             posts: Mailbox::new(),
             stopping: AtomicBool::new(false),
             wakeup: Wakeup::new(EventCounter::new()?),
@@ -130,9 +127,6 @@ impl Remote {
 
     /// Gives the post back when the loop is gone.
     pub(super) fn try_push(&self, post: Post) -> Result<(), Post> {
-        if self.shared.is_copy_dropped.load(Ordering::Relaxed) {
-            return Err(post);
-        }
         // A loop that runs on this thread looks at its posts before it waits the next time, so only another one has to be
         // woken: with the two system calls for it, a notifier that notifies itself took three times as long.
         if self.shared.posts.push(post)? == Ring::Needed && !LocalLoops::is_running_here(self.loop_number()) {
@@ -185,7 +179,6 @@ impl Remote {
     /// its parent may have had the lock.
     pub(super) fn close(&self) -> VecDeque<VecDeque<Post>> {
         if !self.is_of_this_process() {
-            self.shared.is_copy_dropped.store(true, Ordering::Relaxed);
             return VecDeque::new();
         }
         self.shared.posts.close()

@@ -184,7 +184,11 @@ impl Shared {
     /// own it for ever.
     pub(super) fn clear(&self) {
         self.is_gone.set(true);
-        LocalLoops::unregister(self.remote.loop_number());
+        // In a forked child it stays registered, so that no future that is woken meanwhile or later takes the way of other threads,
+        // which has a lock.
+        if self.remote.is_of_this_process() {
+            LocalLoops::unregister(self.remote.loop_number());
+        }
         drop(self.remote.close());
         self.tell_survivors();
         self.drop_everything();

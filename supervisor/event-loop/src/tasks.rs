@@ -165,9 +165,9 @@ impl LocalLoops {
         let _ = LOCAL_LOOPS.try_with(|loops| loops.borrow_mut().retain(|(other, _)| *other != number));
     }
 
-    /// False if the loop does not live on this thread.
+    /// False if the loop does not live on this thread, and never did.
     fn push(number: u64, microtask: Microtask) -> bool {
-        let Some(shared) = LocalLoops::find(number) else { return false };
+        let Some(shared) = LocalLoops::find(number) else { return LocalLoops::is_registered(number) };
         shared.microtasks.push(microtask);
         if !shared.is_running.get() {
             ring_for_embedder(&shared);
@@ -178,6 +178,13 @@ impl LocalLoops {
     /// The loop lives on this thread, and this is called by one of its callbacks.
     pub(super) fn is_running_here(number: u64) -> bool {
         LocalLoops::find(number).is_some_and(|shared| shared.is_running.get())
+    }
+
+    fn is_registered(number: u64) -> bool {
+        let is_there = |loops: &RefCell<Vec<(u64, Weak<Shared>)>>| {
+            loops.borrow().iter().any(|(other, _)| *other == number)
+        };
+        LOCAL_LOOPS.try_with(is_there).unwrap_or(false)
     }
 
     fn find(number: u64) -> Option<Rc<Shared>> {

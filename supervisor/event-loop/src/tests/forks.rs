@@ -29,12 +29,14 @@ fn expect_an_end(what: &str, act: impl FnOnce() + Send + 'static) {
 #[test]
 fn a_child_drops_a_loop_to_which_its_parent_was_posting() {
     expect_an_end("an empty loop", || drop(loop_of_the_parent()));
-    expect_an_end("tasks that wait for each other, and a request", || {
-        let event_loop = loop_of_the_parent();
-        let first = event_loop.spawn(std::future::pending::<()>());
-        let second = event_loop.spawn(first);
+    expect_an_end("a task that another one awaits, and a request", || {
+        let mut event_loop = elsewhere::made(real_loop);
+        let awaited = event_loop.spawn(std::future::pending::<()>());
+        event_loop.spawn(awaited);
+        event_loop.run_mode(RunMode::NoWait).unwrap();
         let request = event_loop.request(|_, ()| ());
-        event_loop.set_immediate(move |_| drop((second, request)));
+        event_loop.set_immediate(move |_| drop(request));
+        event_loop.shared.remote.lock_for_ever();
         drop(event_loop);
     });
     expect_an_end("a request, before its loop", || {
