@@ -50,6 +50,7 @@ mod io_tasks;
 mod job;
 pub mod limits;
 mod log;
+mod origin;
 pub mod pauses;
 mod peer;
 mod pool;

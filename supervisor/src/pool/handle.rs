@@ -61,8 +61,9 @@ use std::time::{Duration, Instant};
 /// [reserves](PoolHandle::reserve) one.
 ///
 /// # Forks
-/// A child that was made by `fork`, without `exec`, has no event loop: there, a handle and its jobs must not be used. A pool and its
-/// loop may be dropped there, which changes nothing for the parent. No other pool may be started there.
+/// A child that was made by `fork`, without `exec`, has no event loop: there, a handle and its jobs must not be used. They may be
+/// dropped there, and so may a pool and its loop: that waits for no thread of the parent, wakes nobody and changes nothing for the
+/// parent. No other pool may be started there.
 #[derive(Clone)]
 pub struct PoolHandle {
     owner: Arc<Owner>,
@@ -131,7 +132,7 @@ impl PoolHandle {
         match place {
             Ok(place) => self.send(job, place),
             Err(error) => {
-                let end = Arc::new(JobEnd::new(&job.task, None));
+                let end = Arc::new(JobEnd::new(&job.task, None, self.owner.door.origin()));
                 Teller::of(&end).refuse(error);
                 PendingJob { end, owner: Arc::clone(&self.owner) }
             }
@@ -149,7 +150,7 @@ impl PoolHandle {
     }
 
     fn send(&self, job: Job, place: Place) -> PendingJob {
-        let end = Arc::new(JobEnd::new(&job.task, Some(place)));
+        let end = Arc::new(JobEnd::new(&job.task, Some(place), self.owner.door.origin()));
         let teller = Teller::of(&end);
         self.owner.door.put(Order::Run { job: Box::new(job), teller, submitted: Instant::now() });
         PendingJob { end, owner: Arc::clone(&self.owner) }

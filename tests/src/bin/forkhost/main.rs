@@ -4,6 +4,7 @@
 //! forkhost WORKER...           its workers are this command
 //! ```
 
+mod storm;
 mod sys;
 
 use offload_supervisor::{ComputePool, Context, EventLoop, Job, PoolConfig, Program};
@@ -43,5 +44,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         let after = worker_of_a_job(&pool, &mut event_loop)?;
         println!("{}", if after == before { "the same worker" } else { "another worker" });
     }
-    Ok(())
+    storm::fork_in_a_storm(pool, event_loop)
 }
