@@ -24,7 +24,7 @@ use door::{Door, Order, Place};
 use end::{JobEnd, Teller};
 use loop_side::LoopSide;
 use offload_protocol::limits::NAME_MAX;
-use offload_protocol::nouns::cut;
+use offload_protocol::nouns::{ErrorDetail, cut};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -131,22 +131,27 @@ impl PoolHandle {
         let place = self.owner.door.take_place(&client, job.input.bytes().len() as u64);
         match place {
             Ok(place) => self.send(job, place),
-            Err(error) => {
-                let end = Arc::new(JobEnd::new(&job.task, None, self.owner.door.origin()));
-                Teller::of(&end).refuse(error);
-                PendingJob { end, owner: Arc::clone(&self.owner) }
-            }
+            Err(error) => self.refuse(&job, error),
         }
     }
 
     /// Waits until there is a place for a job, in any runtime. Of those that wait, the client with the fewest jobs is next.
     /// Dropping the future gives up the wait.
+    ///
+    /// How many bytes the job will bring is not known yet. Nobody is given a place while its client has all its share of the
+    /// bytes; but of those that have one at the same time, not all may have room for large inputs: see [`Reserved::submit`].
     pub fn reserve(&self) -> Reservation {
         Reservation { handle: self.clone(), ticket: None }
     }
 
     fn named(&self, job: Job) -> Job {
         if job.client.is_empty() { job.client(&*self.client) } else { job }
+    }
+
+    fn refuse(&self, job: &Job, error: ErrorDetail) -> PendingJob {
+        let end = Arc::new(JobEnd::new(&job.task, None, self.owner.door.origin()));
+        Teller::of(&end).refuse(error);
+        PendingJob { end, owner: Arc::clone(&self.owner) }
     }
 
     fn send(&self, job: Job, place: Place) -> PendingJob {
@@ -196,12 +201,18 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// As [`PoolHandle::submit`], but there is room for the job. The place is that of the handle's client, whatever client the
-    /// job names.
+    /// As [`PoolHandle::submit`], but there is room for one job more. Only if there is no room for the bytes of its input, it ends
+    /// as [`Overloaded`](crate::protocol::nouns::OutcomeCode::Overloaded) or
+    /// [`Quota`](crate::protocol::nouns::OutcomeCode::Quota), and the place is free again. So whoever wants to wait, and never to
+    /// be refused, sets [`HandleLimits::bytes`] to twice what all its jobs may bring. The place is that of the handle's client,
+    /// whatever client the job names.
     pub fn submit(self, job: Job) -> PendingJob {
-        let job = self.handle.named(job);
-        self.place.hold(job.input.bytes().len() as u64);
-        self.handle.send(job, self.place)
+        let Reserved { handle, mut place } = self;
+        let job = handle.named(job);
+        match place.bring(job.input.bytes().len() as u64) {
+            Ok(()) => handle.send(job, place),
+            Err(error) => handle.refuse(&job, error),
+        }
     }
 }
 

@@ -188,6 +188,21 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The job of a place that was reserved has an input of this many bytes.
+    ///
+    /// # Errors
+    /// There is no room for them, or nobody would take the job.
+    pub(super) fn bring(&mut self, bytes: u64) -> Result<(), ErrorDetail> {
+        let mut state = self.door.state();
+        if state.stage == Stage::Gone {
+            return Err(gone());
+        }
+        state.places.bring(&self.client, bytes).map_err(no_room)?;
+        drop(state);
+        *self.bytes.get_mut() += bytes;
+        Ok(())
+    }
+
     fn new(door: &Arc<Door>, client: &Arc<str>, bytes: u64) -> Place {
         Place { door: Arc::clone(door), client: Arc::clone(client), bytes: AtomicU64::new(bytes) }
     }
