@@ -45,6 +45,7 @@ impl Pause {
 /// A clock that stands still while this process does not run, for limits on what others do. It looks at the time once a
 /// second while somebody holds a [`Running`]; each second in which the loop runs counts, so a limit is reached however
 /// often the process pauses. Cheap to clone: all clones are the same clock.
+#[must_use = "the clock notices pauses only while this is held"]
 #[derive(Clone)]
 pub struct RunningClock(Rc<Ticking>);
 

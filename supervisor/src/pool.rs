@@ -36,6 +36,7 @@ use std::time::Duration;
 ///
 /// A pool must be created and used on the event loop's thread; other threads have a [handle](ComputePool::handle). The event loop stays alive while a job is awaited; idle
 /// workers do not keep it alive.
+#[must_use = "dropping the last clone kills the workers"]
 #[derive(Clone)]
 pub struct ComputePool {
     hub: HubRef,
@@ -185,6 +186,7 @@ fn open_files_max() -> usize {
 }
 
 /// A future that ends when its job does. See [`ComputePool::call`].
+#[must_use = "dropping it cancels the job"]
 pub struct Call {
     pool: ComputePool,
     claim: Option<Claim>,

@@ -22,6 +22,7 @@ use std::time::Instant;
 pub type TellLost = Box<dyn Fn(u64) -> String + Send>;
 
 /// A writer of lines with a thread. See the module's documentation.
+#[must_use = "dropping it ends the thread that writes"]
 pub struct Printer {
     queue: Arc<PrinterQueue>,
 }

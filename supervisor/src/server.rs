@@ -89,6 +89,7 @@ pub struct Ready {
 }
 
 /// The main process. It keeps the event loop alive until it has drained or stopped.
+#[must_use = "dropping it closes the socket"]
 pub struct Server {
     front: FrontRef,
 }

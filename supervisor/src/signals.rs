@@ -37,6 +37,7 @@ const NAMED: [i32; 13] = [
 ];
 
 /// The caught signals. The descriptor is readable when a signal has arrived. Dropping this value stops catching them.
+#[must_use = "dropping it stops catching the signals"]
 pub struct EndingSignals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
 }

@@ -126,6 +126,7 @@ impl fmt::Display for AcceptError {
 impl std::error::Error for AcceptError {}
 
 /// The socket that clients connect to. Dropping it removes the socket and then releases the lock.
+#[must_use = "dropping it removes the socket"]
 #[derive(Debug)]
 pub struct Listener {
     path: PathBuf,

@@ -45,6 +45,7 @@ pub(super) enum LiveParts {
 pub(crate) type OnNews = Box<dyn Fn(&mut Context)>;
 
 /// The reader of a stream. Dropping it gives the stream up.
+#[must_use = "dropping it gives the stream up"]
 pub(crate) struct StreamReader(Rc<Stream>);
 
 /// What a reader takes from its stream.

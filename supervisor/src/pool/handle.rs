@@ -195,6 +195,7 @@ impl Drop for Reservation {
 }
 
 /// A place for one job. Dropping it gives the place to others.
+#[must_use = "dropping it gives the place to others"]
 pub struct Reserved {
     handle: PoolHandle,
     place: Place,

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 /// Whoever takes a part slowly stops the task, and nothing else: at most
 /// [`PARTS_CREDIT`](offload_protocol::limits::PARTS_CREDIT) bytes wait here. The run timeout goes on meanwhile. Dropping the
 /// stream before its end cancels the job.
+#[must_use = "dropping it cancels the job"]
 pub struct OutputStream {
     pool: ComputePool,
     state: State,

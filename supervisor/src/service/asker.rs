@@ -48,6 +48,7 @@ impl Asker {
 }
 
 /// A job that was submitted with [`Service::run`] and has not ended. Dropping it cancels the job, even if it runs.
+#[must_use = "dropping it cancels the job"]
 pub struct RunningJob {
     service: Service,
     job: JobId,

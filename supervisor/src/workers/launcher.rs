@@ -44,6 +44,7 @@ pub(crate) type ProgramVersion = (usize, u64);
 
 /// Starts and ends worker processes on other threads; see the module's documentation. No method waits. Dropping the
 /// launcher waits for at most two seconds until its requests are done, except launches that were given up or hang.
+#[must_use = "dropping it ends the threads that start workers"]
 #[derive(Debug)]
 pub struct Launcher {
     origin: Origin,

@@ -87,6 +87,7 @@ impl SpawnError {
 /// One worker process. Dropping it kills the process with its group and waits for its end, for at most one second. A
 /// hub, which must not wait, drops it only after [`Process::try_wait`] has returned the exit.
 /// [`Process::kill_and_reap_all`] drops many at once. A forked child of this process neither signals nor waits for it.
+#[must_use = "dropping it kills the process"]
 #[derive(Debug)]
 pub struct Process {
     origin: Origin,
