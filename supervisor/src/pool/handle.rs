@@ -15,6 +15,7 @@ mod places;
 
 pub use places::HandleLimits;
 
+pub(super) use door::gone;
 pub(super) use loop_side::Doors;
 
 use super::ComputePool;

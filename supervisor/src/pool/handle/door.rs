@@ -227,7 +227,7 @@ impl Drop for Place {
     }
 }
 
-pub(super) fn gone() -> ErrorDetail {
+pub(in super::super) fn gone() -> ErrorDetail {
     ErrorDetail::new(OutcomeCode::Unavailable, "the pool or its event loop has ended")
 }
 
