@@ -217,3 +217,13 @@ fn a_job_that_is_awaited_again_after_its_end_is_a_panic_and_no_hang() {
     drop(job);
     running.ends_by_itself();
 }
+
+#[test]
+fn a_wait_after_the_end_was_taken_is_a_panic_and_no_hang() {
+    let running = Running::with_workers(1);
+    let mut job = running.handle.submit(echo("once"));
+    assert_eq!(super::runtimes::block_on(&mut job).output, "once");
+    let waited = catch_unwind(AssertUnwindSafe(|| job.wait(Duration::from_millis(10)).is_ok()));
+    assert!(waited.is_err(), "{waited:?}");
+    running.ends_by_itself();
+}

@@ -243,7 +243,7 @@ impl std::error::Error for PoolEnded {}
 /// key](Job::idempotency_key) goes on, for whoever submits it again.
 ///
 /// # Panics
-/// When it is awaited again after its end.
+/// When it is awaited, or waited for, again after its end.
 #[must_use = "dropping it cancels the job"]
 pub struct PendingJob {
     end: Arc<JobEnd>,
@@ -256,10 +256,14 @@ impl PendingJob {
     ///
     /// # Errors
     /// [`WaitError`], with the job, which goes on: to drop the error is to drop the job, which cancels it if it has no key.
+    ///
+    /// # Panics
+    /// If it was awaited to its end before.
     pub fn wait(self, longest: Duration) -> Result<Finished, WaitError> {
         if let Some(finished) = self.end.take() {
             return Ok(finished);
         }
+        self.end.must_be_wanted();
         if std::thread::current().id() == self.owner.loop_thread {
             return Err(WaitError::OnLoopThread(self));
         }

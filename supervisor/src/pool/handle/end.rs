@@ -99,10 +99,16 @@ impl JobEnd {
         match self.take() {
             Some(finished) => Poll::Ready(finished),
             None => {
-                assert!(self.is_wanted(), "a job was awaited again after its end");
+                self.must_be_wanted();
                 Poll::Pending
             }
         }
+    }
+
+    /// # Panics
+    /// The end was taken, so nobody will ever be told again.
+    pub(super) fn must_be_wanted(&self) {
+        assert!(self.is_wanted(), "a job was awaited again after its end");
     }
 
     /// The end, if it has come.
