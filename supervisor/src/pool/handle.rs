@@ -155,7 +155,9 @@ impl PoolHandle {
         PendingJob { end, owner: Arc::clone(&self.owner) }
     }
 
-    fn send(&self, job: Job, place: Place) -> PendingJob {
+    fn send(&self, mut job: Job, place: Place) -> PendingJob {
+        // Here, because the loop has no time for it.
+        job.digest_input();
         let end = Arc::new(JobEnd::new(&job.task, Some(place), self.owner.door.origin()));
         let teller = Teller::of(&end);
         self.owner.door.put(Order::Run { job: Box::new(job), teller, submitted: Instant::now() });
