@@ -27,6 +27,7 @@ use handle::Doors;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle};
 use rustix::process::{Resource, getrlimit};
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -44,6 +45,12 @@ pub struct ComputePool {
     doors: Rc<Doors>,
     callers: Rc<Callers>,
     origin: Origin,
+}
+
+impl fmt::Debug for ComputePool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ComputePool").finish_non_exhaustive()
+    }
 }
 
 impl ComputePool {

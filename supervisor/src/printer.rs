@@ -108,6 +108,12 @@ impl PrinterHandle {
     }
 }
 
+impl fmt::Debug for PrinterHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PrinterHandle").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Printer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Printer").finish_non_exhaustive()

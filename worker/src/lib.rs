@@ -59,6 +59,8 @@
 //! | `foreign.rs` | the process of either, which ends with its adapter |
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
 
+#![warn(missing_debug_implementations)]
+
 mod batch;
 mod behind;
 #[cfg(feature = "builtin")]

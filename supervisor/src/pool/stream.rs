@@ -7,6 +7,7 @@ use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use std::cell::RefCell;
+use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -111,6 +112,12 @@ impl OutputStream {
             State::Ended(finished) => Finished { output: output.into(), ..*finished },
             State::Reading { .. } | State::Over => unreachable!("there is no next part only at the end"),
         }
+    }
+}
+
+impl fmt::Debug for OutputStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OutputStream").field("task", &self.task).finish_non_exhaustive()
     }
 }
 

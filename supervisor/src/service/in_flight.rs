@@ -32,7 +32,7 @@ impl Requests {
 }
 
 /// A request that is being answered, until this is dropped. The default is one that nothing waits for.
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[must_use = "dropping it says that the request is answered"]
 pub struct InFlight {
     /// None if the end had begun before it.
