@@ -85,6 +85,7 @@ impl Future for ServiceCall {
 
 /// Why a [`PoolService`] has no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ServiceError {
     /// The job did not end well, or was refused: its report says why.
     Job(Box<Finished>),
