@@ -24,6 +24,8 @@ pub struct Job {
     pub(crate) input: Input,
     pub(crate) media_type: MediaType,
     pub(crate) options: SubmitOptions,
+    /// Becomes the key of the options, with a digest, when the input is known for certain.
+    pub(crate) key: Option<String>,
     pub(crate) client: Arc<str>,
     /// The process that submitted the job. Clients without a name are told apart by it.
     pub(crate) peer: Option<Peer>,
@@ -108,7 +110,7 @@ impl Job {
 
     /// Whether it has an idempotency key.
     pub fn has_key(&self) -> bool {
-        self.options.idempotency.is_some()
+        self.key.is_some() || self.options.idempotency.is_some()
     }
 
     /// The name of its task.
@@ -123,7 +125,7 @@ impl Job {
 
     /// Sets all options at once, as a client sent them.
     pub fn options(self, options: SubmitOptions) -> Job {
-        Job { options, ..self }
+        Job { options, key: None, ..self }
     }
 
     /// Sets the time limit for one attempt, rounded up to a millisecond. The default is the pool's,
@@ -192,15 +194,24 @@ impl Job {
     /// refused as a `conflict`. The key is known while the job lives and for an hour after its end, unless configured
     /// otherwise. If there is no room for the key, the job is refused. Keys belong to the client of that name; all
     /// clients without a name share theirs. Who gives the job up leaves only: the job goes on, whoever else waits for it.
-    /// This reads the whole input once to compute a digest, so set the key after the input.
+    /// Whoever submits the job reads the whole input once, to compute a digest.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Job {
-        let digest = input_digest(&self.media_type, self.input.bytes());
-        self.options.idempotency = Some(IdempotencyKey { key: key.into(), digest });
-        self
+        self.options.idempotency = None;
+        Job { key: Some(key.into()), ..self }
+    }
+
+    /// Computes the digest of the input if there is a key without one. That takes its time for a large input, so it is done on the
+    /// thread of whoever submits the job.
+    pub(crate) fn digest_input(&mut self) {
+        if let Some(key) = self.key.take() {
+            let digest = input_digest(&self.media_type, self.input.bytes());
+            self.options.idempotency = Some(IdempotencyKey { key, digest });
+        }
     }
 
     /// The job as the core sees it: the core knows each client by one name. The name of the task is taken out.
     pub(crate) fn take_request(&mut self, keeps_output: bool) -> JobRequest {
+        self.digest_input();
         let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
         let client = &self.client;
         let key = self.options.idempotency.as_ref();
@@ -287,5 +298,31 @@ mod tests {
             assert_eq!(limits(Duration::from_nanos(nanos)), (Some(expected), Some(expected)), "{nanos} ns");
         }
         assert_eq!(limits(Duration::MAX), (Some(u64::MAX), Some(u64::MAX)));
+    }
+
+    #[test]
+    fn a_key_tells_inputs_apart_in_whatever_order_a_job_is_made_and_one_with_a_digest_keeps_it() {
+        let digest = |mut job: Job| job.take_request(false).key.expect("it has a key").digest;
+        let json = input_digest(&MediaType::JSON, b"input");
+        assert_eq!(
+            digest(Job::new("t").idempotency_key("k").input("input").media_type(MediaType::JSON)),
+            json
+        );
+        assert_eq!(
+            digest(Job::new("t").input("input").idempotency_key("k").media_type(MediaType::JSON)),
+            json
+        );
+        assert_eq!(
+            digest(Job::new("t").media_type(MediaType::JSON).input("input").idempotency_key("k")),
+            json
+        );
+        let options = || SubmitOptions {
+            idempotency: Some(IdempotencyKey { key: "k".into(), digest: 7 }),
+            ..Default::default()
+        };
+        assert_eq!(digest(Job::new("t").options(options()).input("input")), 7);
+        assert_eq!(digest(Job::new("t").idempotency_key("other").options(options()).input("input")), 7);
+        let mut renamed = Job::new("t").options(options()).idempotency_key("other");
+        assert_eq!(renamed.take_request(false).key.map(|key| key.name).as_deref(), Some("other"));
     }
 }

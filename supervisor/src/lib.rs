@@ -31,6 +31,8 @@
 //! | [`limits`] | every bound in one table |
 //! | [`views`] | the documents behind `status`, `workers`, `jobs`, `tasks` |
 
+#![warn(missing_debug_implementations)]
+
 /// The programs in the README are compiled as tests, and one of them is run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -50,6 +52,7 @@ mod io_tasks;
 mod job;
 pub mod limits;
 mod log;
+mod origin;
 pub mod pauses;
 mod peer;
 mod pool;

@@ -17,6 +17,7 @@
 use crate::limits::{CLOCK_LOOK, GAP_MIN, LATE_MIN};
 use offload_event_loop::{LoopHandle, TimerId};
 use std::cell::Cell;
+use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,7 @@ impl Pause {
 /// A clock that stands still while this process does not run, for limits on what others do. It looks at the time once a
 /// second while somebody holds a [`Running`]; each second in which the loop runs counts, so a limit is reached however
 /// often the process pauses. Cheap to clone: all clones are the same clock.
+#[must_use = "the clock notices pauses only while this is held"]
 #[derive(Clone)]
 pub struct RunningClock(Rc<Ticking>);
 
@@ -58,6 +60,12 @@ struct Ticking {
 
 /// While this is held, the clock notices pauses.
 pub struct Running(Rc<Ticking>);
+
+impl fmt::Debug for RunningClock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RunningClock").field("now", &self.0.time.get().last).finish_non_exhaustive()
+    }
+}
 
 impl RunningClock {
     /// A clock of this loop.
@@ -123,6 +131,12 @@ impl Ticking {
         self.now();
         let due = Some(self.handle.now() + CLOCK_LOOK);
         self.time.set(RunningTime { due, ..self.time.get() });
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Running").finish_non_exhaustive()
     }
 }
 

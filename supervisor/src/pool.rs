@@ -1,6 +1,7 @@
 //! The pool of worker processes for programs that embed this library.
 
 mod auto;
+mod call;
 mod claim;
 mod handle;
 mod stream;
@@ -8,6 +9,7 @@ mod stream;
 mod tower;
 
 pub use auto::{Place, Policy, TaskPolicy};
+pub use call::Call;
 pub use handle::{HandleLimits, PendingJob, PoolEnded, PoolHandle, Reservation, Reserved, WaitError};
 pub use stream::OutputStream;
 #[cfg(feature = "tower")]
@@ -16,18 +18,17 @@ pub use tower::{PoolService, ServiceCall, ServiceError};
 use crate::hub::{Hub, HubRef, OutputCharge, PoolConfig, StartError, Subscriber, Then};
 use crate::job::{Finished, Job};
 use crate::log::Log;
+use crate::origin::Origin;
 use crate::views::{IoPoolView, Status, TaskView, WorkerView};
 use crate::workers::orphans::new_generation;
+use call::CallTeller;
 use claim::{Callers, Claim};
 use handle::Doors;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
 use offload_event_loop::{Context, LoopHandle};
 use rustix::process::{Resource, getrlimit};
-use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
+use std::fmt;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// A bounded set of worker processes that run jobs, supervised on an event loop. Cheap to clone. Dropping the last
@@ -36,12 +37,20 @@ use std::time::Duration;
 ///
 /// A pool must be created and used on the event loop's thread; other threads have a [handle](ComputePool::handle). The event loop stays alive while a job is awaited; idle
 /// workers do not keep it alive.
+#[must_use = "dropping the last clone kills the workers"]
 #[derive(Clone)]
 pub struct ComputePool {
     hub: HubRef,
     handle: LoopHandle,
     doors: Rc<Doors>,
     callers: Rc<Callers>,
+    origin: Origin,
+}
+
+impl fmt::Debug for ComputePool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ComputePool").finish_non_exhaustive()
+    }
 }
 
 impl ComputePool {
@@ -61,7 +70,7 @@ impl ComputePool {
         let doors = Rc::new(Doors::default());
         let all = Rc::clone(&doors);
         hub.borrow_mut().when_over(Box::new(move |_| all.close()));
-        Ok(ComputePool { hub, handle: handle.clone(), doors, callers: Rc::default() })
+        Ok(ComputePool { hub, handle: handle.clone(), doors, callers: Rc::default(), origin: Origin::here() })
     }
 
     /// Submits a job, and never blocks. `done` is called on the event loop, later, exactly once: with the result, with what went
@@ -74,20 +83,14 @@ impl ComputePool {
 
     /// Submits a job and awaits its end, on the event loop. The job is submitted now, not when the future is polled first. Dropping
     /// the future cancels the job, queued or running; but a job with an [idempotency key](Job::idempotency_key) goes on, for
-    /// whoever submits it again. A refusal is an end as any other: see [`Finished::into_output`].
+    /// whoever submits it again. A refusal is an end as any other: see [`Finished::into_output`]. So is the end of the loop, if that
+    /// is dropped first: then the job ends as [`Unavailable`](crate::protocol::nouns::OutcomeCode::Unavailable).
     #[track_caller]
     pub fn call(&self, job: Job) -> Call {
-        let state = Rc::new(RefCell::new(CallState::default()));
-        let caller = Rc::clone(&state);
-        let subscriber = Subscriber::new(move |finished, _cx| {
-            let mut state = caller.borrow_mut();
-            state.finished = Some(finished);
-            let waker = state.waker.take();
-            drop(state);
-            waker.into_iter().for_each(Waker::wake);
-        });
-        let claim = self.start_job(job, subscriber);
-        Call { pool: self.clone(), claim, state }
+        let teller = CallTeller::new(&job.task, self.origin);
+        let mut call = Call::waiting(self, &teller);
+        call.claim = self.start_job(job, Subscriber::new(move |finished, _| teller.tell(finished)));
+        call
     }
 
     /// Returns what the caller gives up if it leaves before the end. A job that was refused leaves nothing to give up.
@@ -182,44 +185,4 @@ impl ComputePool {
 fn open_files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
-}
-
-/// A future that ends when its job does. See [`ComputePool::call`].
-pub struct Call {
-    pool: ComputePool,
-    claim: Option<Claim>,
-    state: Rc<RefCell<CallState>>,
-}
-
-#[derive(Default)]
-struct CallState {
-    finished: Option<Finished>,
-    waker: Option<Waker>,
-}
-
-impl Future for Call {
-    type Output = Finished;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Finished> {
-        let this = self.get_mut();
-        let mut state = this.state.borrow_mut();
-        match state.finished.take() {
-            Some(finished) => {
-                this.claim = None;
-                Poll::Ready(finished)
-            }
-            None => {
-                state.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        if let Some(claim) = self.claim {
-            self.pool.give_up(claim);
-        }
-    }
 }

@@ -22,6 +22,7 @@ use std::time::Instant;
 pub type TellLost = Box<dyn Fn(u64) -> String + Send>;
 
 /// A writer of lines with a thread. See the module's documentation.
+#[must_use = "dropping it ends the thread that writes"]
 pub struct Printer {
     queue: Arc<PrinterQueue>,
 }
@@ -104,6 +105,12 @@ impl PrinterHandle {
     pub fn continue_in(&self, stream: OwnedFd) {
         let before = self.queue.state().next_stream.replace(stream);
         drop(before);
+    }
+}
+
+impl fmt::Debug for PrinterHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PrinterHandle").finish_non_exhaustive()
     }
 }
 

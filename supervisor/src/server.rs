@@ -77,6 +77,16 @@ pub struct ServerConfig {
     pub fail_fast: bool,
 }
 
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServerConfig { pool, socket, io_threads, reload: _, fixed, other_connections, fail_fast } = self;
+        let mut config = formatter.debug_struct("ServerConfig");
+        config.field("pool", pool).field("socket", socket).field("io_threads", io_threads);
+        config.field("fixed", fixed).field("other_connections", other_connections);
+        config.field("fail_fast", fail_fast).finish_non_exhaustive()
+    }
+}
+
 /// What [`Server::start`] reports when the first worker is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
@@ -89,6 +99,7 @@ pub struct Ready {
 }
 
 /// The main process. It keeps the event loop alive until it has drained or stopped.
+#[must_use = "dropping it closes the socket"]
 pub struct Server {
     front: FrontRef,
 }
@@ -306,6 +317,12 @@ impl Front {
         if let Some(signals) = self.signals.take() {
             let _ = self.handle.close(signals, |_| ());
         }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").finish_non_exhaustive()
     }
 }
 

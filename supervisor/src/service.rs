@@ -71,6 +71,7 @@
 
 mod account;
 mod asker;
+mod debug;
 mod descriptors;
 mod ended;
 mod error;

@@ -14,6 +14,7 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,8 +38,15 @@ const NAMED: [i32; 13] = [
 ];
 
 /// The caught signals. The descriptor is readable when a signal has arrived. Dropping this value stops catching them.
+#[must_use = "dropping it stops catching the signals"]
 pub struct EndingSignals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
+}
+
+impl fmt::Debug for EndingSignals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("EndingSignals").finish_non_exhaustive()
+    }
 }
 
 impl EndingSignals {

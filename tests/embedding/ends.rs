@@ -4,8 +4,12 @@ use super::runtimes::block_on;
 use super::{Running, config, echo, end_of, endless, outcome_of};
 use offload_supervisor::event_loop::LoopHandle;
 use offload_supervisor::protocol::nouns::OutcomeCode;
-use offload_supervisor::{ComputePool, EventLoop, HandleLimits, PoolEnded, PoolHandle};
-use std::sync::mpsc;
+use offload_supervisor::{Call, ComputePool, EventLoop, HandleLimits, PoolEnded, PoolHandle};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use tests::harness::PATIENCE;
 
@@ -131,6 +135,65 @@ fn a_drain_finishes_what_was_accepted_and_refuses_what_comes_later() {
     }
     thread.join().expect("the loop has ended, and a handle is left");
     nothing_is_taken_any_more(&handle);
+}
+
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn unavailable(call: &mut Call, context: &mut Context<'_>) -> bool {
+    match Pin::new(call).poll(context) {
+        Poll::Ready(finished) => finished.report.outcome == OutcomeCode::Unavailable,
+        Poll::Pending => false,
+    }
+}
+
+/// Somebody else polls them, who is woken for each.
+#[test]
+fn calls_and_streams_end_with_the_loop_and_are_refused_after_it() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let pool = ComputePool::start(config(1), &event_loop).unwrap();
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    let context = &mut Context::from_waker(&waker);
+    let (mut call, mut stream) = (pool.call(endless()), pool.stream(endless()));
+    let mut keyed = pool.call(endless().client("me").idempotency_key("key"));
+    let (accepted, loop_handle) = (pool.clone(), (*event_loop).clone());
+    drop(event_loop.spawn(async move {
+        until_accepted(&accepted, 3, &loop_handle).await;
+        loop_handle.stop();
+    }));
+    event_loop.run().unwrap();
+    assert!(
+        Pin::new(&mut call).poll(context).is_pending() && Pin::new(&mut keyed).poll(context).is_pending()
+    );
+    assert!(stream.poll_next(context).is_pending());
+    drop(event_loop);
+    assert_eq!(count.0.load(Ordering::Relaxed), 3, "each is woken");
+    assert!(unavailable(&mut call, context) && unavailable(&mut keyed, context));
+    let (mut late_call, mut late_stream) = (pool.call(endless()), pool.stream(endless()));
+    assert!(unavailable(&mut late_call, context));
+    for stream in [&mut stream, &mut late_stream] {
+        assert_eq!(stream.poll_next(context), Poll::Ready(None));
+        let finished = stream.finished().expect("it has ended");
+        assert_eq!(finished.report.outcome, OutcomeCode::Unavailable);
+    }
+    assert_eq!(block_on(stream.collect()).report.outcome, OutcomeCode::Unavailable);
+}
+
+#[test]
+fn a_call_that_is_awaited_again_after_its_end_is_a_panic_and_no_hang() {
+    let event_loop = EventLoop::new().unwrap();
+    let pool = ComputePool::start(config(1), &event_loop).unwrap();
+    drop(event_loop);
+    let mut call = pool.call(endless());
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(unavailable(&mut call, context));
+    assert!(catch_unwind(AssertUnwindSafe(|| unavailable(&mut call, context))).is_err());
 }
 
 /// Until there is no pool any more. Says when it has had an answer.

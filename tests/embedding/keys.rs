@@ -3,7 +3,7 @@
 use super::runtimes::block_on;
 use super::{Running, config, end_of, endless, outcome_of};
 use offload_supervisor::limits::SUBSCRIBERS_MAX;
-use offload_supervisor::protocol::nouns::OutcomeCode;
+use offload_supervisor::protocol::nouns::{MediaType, OutcomeCode};
 use offload_supervisor::{ComputePool, EventLoop, HandleLimits, Job, Level, PoolConfig};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -82,5 +82,20 @@ fn a_pending_job_that_is_dropped_leaves_the_job_of_its_key_to_the_others_and_its
     assert_eq!((second.report.outcome, &*second.output), (OutcomeCode::Ok, &b"the same"[..]));
     assert_eq!(third, second, "a key gives the same job and the same result");
     drop(handle);
+    running.ends_by_itself();
+}
+
+/// The other setters may come in any order, too.
+#[test]
+fn a_key_before_the_input_tells_inputs_apart_and_is_the_same_as_one_behind_it() {
+    let running = Running::with_workers(1);
+    let submit = |job: Job| end_of(running.handle.submit(job.client("me")));
+    let before = |input: &str| Job::new("echo").idempotency_key("key").input(input.to_owned());
+    let first = submit(before("one"));
+    assert_eq!(first.output, "one");
+    assert_eq!(submit(before("two")).report.outcome, OutcomeCode::Conflict);
+    assert_eq!(submit(Job::new("echo").input("one").idempotency_key("key")), first);
+    let other_type = before("one").media_type(MediaType::JSON);
+    assert_eq!(submit(other_type).report.outcome, OutcomeCode::Conflict);
     running.ends_by_itself();
 }

@@ -6,6 +6,7 @@ mod drains;
 mod ends;
 mod keys;
 mod lives;
+mod must_use;
 mod own_program;
 mod readiness;
 mod runtimes;

@@ -2,7 +2,7 @@
 
 use super::{Running, echo, end_of, endless, fault, outcome_of};
 use offload_supervisor::protocol::nouns::OutcomeCode;
-use offload_supervisor::{EventLoop, Finished, Job, PoolHandle, ServiceError};
+use offload_supervisor::{EventLoop, Finished, HandleLimits, Job, PoolHandle, ServiceError};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -145,6 +145,28 @@ fn a_service_is_ready_only_when_there_is_room_for_its_next_call() {
         }
     });
     drop((services, clone));
+    running.ends_by_itself();
+}
+
+#[test]
+fn a_call_of_a_ready_service_whose_input_has_no_room_says_so() {
+    let limits = HandleLimits { jobs: 10, bytes: 1 << 20 };
+    let running = Running::with(super::config(1), Some(limits));
+    let mut services = [(); 3].map(|()| running.handle.service());
+    assert_eq!(services.each_mut().map(is_ready), [true, true, true]);
+    // Its output has the same size, and keeps the room until it is taken.
+    let large = || Job::new("echo").input(vec![7; 1 << 20]);
+    let [first, second, third] = &mut services;
+    let first = first.call(large());
+    assert!(is_ready(&mut running.handle.client("other").service()), "a place needs no bytes");
+    let error = block_on(second.call(large())).unwrap_err();
+    assert!(
+        matches!(&error, ServiceError::Job(refused) if refused.report.outcome == OutcomeCode::Overloaded),
+        "{error}"
+    );
+    assert!(block_on(first).is_ok());
+    assert!(block_on(third.call(large())).is_ok(), "there is room again");
+    drop(services);
     running.ends_by_itself();
 }
 

@@ -200,7 +200,9 @@ fn handlers_and_callbacks_answer_at_once_and_later_and_a_failing_one_costs_its_o
     let ok = |text: &str| (200, text.to_owned());
     assert_eq!(served.get("/hello/world"), ok("hello world"));
     assert_eq!(served.ask("POST", "/once", "", "first"), ok("first"));
-    assert_eq!(served.ask("POST", "/once", "", "again"), ok("first"), "it is the same job");
+    assert_eq!(served.ask("POST", "/once", "", "first"), ok("first"), "it is the same job");
+    let (status, other) = served.ask("POST", "/once", "", "other");
+    assert!(status == 409 && other.contains("\"code\":\"conflict\""), "{status} {other}");
     assert_eq!(served.ask("POST", "/whole", "", "not in parts"), ok("not in parts"));
     assert_eq!(served.get("/later"), ok("later"));
     assert_eq!(served.get("/callback"), ok("called back"));

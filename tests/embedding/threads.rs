@@ -144,6 +144,36 @@ fn an_output_that_nobody_takes_keeps_its_room() {
     running.ends_by_itself();
 }
 
+/// Nobody runs the loop here, so nothing is taken. Each had its place before anybody had brought an input.
+#[test]
+fn whoever_has_reserved_a_place_is_refused_if_there_is_no_room_for_its_input() {
+    let event_loop = EventLoop::new().unwrap();
+    let pool = ComputePool::start(config(1), &event_loop).unwrap();
+    let handle = pool.handle_with(HandleLimits { jobs: 200, bytes: 1 << 20 });
+    drop(pool);
+    let reserve =
+        |handle: &PoolHandle| super::runtimes::block_on(handle.reserve()).expect("the pool is there");
+    let places: Vec<_> = (0..50).map(|_| reserve(&handle)).collect();
+    let others: Vec<_> = (0..2).map(|_| reserve(&handle.client("other"))).collect();
+    let jobs = places.into_iter().map(|place| place.submit(Job::new("echo").input(vec![7; 128 << 10])));
+    let (mut accepted, mut refused) = (Vec::new(), Vec::new());
+    for job in jobs {
+        match job.wait(Duration::ZERO) {
+            Ok(finished) => refused.push(finished.report.outcome),
+            Err(error) => accepted.push(error.into_job()),
+        }
+    }
+    assert_eq!(accepted.len(), 4, "a client has as many bytes as it leaves free");
+    assert!(refused.iter().all(|outcome| *outcome == OutcomeCode::Quota), "{refused:?}");
+    // A refused job has left its place, and what others have reserved is still theirs.
+    let more: Vec<_> = (0..46).map(|_| reserve(&handle)).collect();
+    accepted.extend(others.into_iter().map(|place| place.submit(echo("a little"))));
+    drop((event_loop, more));
+    for job in accepted {
+        assert_eq!(outcome_of(job), OutcomeCode::Unavailable);
+    }
+}
+
 #[test]
 fn a_deadline_counts_from_the_submission_also_while_the_loop_is_busy() {
     let mut event_loop = EventLoop::new().unwrap();
@@ -185,5 +215,15 @@ fn a_job_that_is_awaited_again_after_its_end_is_a_panic_and_no_hang() {
     assert_eq!(super::runtimes::block_on(&mut job).output, "once");
     assert!(catch_unwind(AssertUnwindSafe(|| super::runtimes::block_on(&mut job))).is_err());
     drop(job);
+    running.ends_by_itself();
+}
+
+#[test]
+fn a_wait_after_the_end_was_taken_is_a_panic_and_no_hang() {
+    let running = Running::with_workers(1);
+    let mut job = running.handle.submit(echo("once"));
+    assert_eq!(super::runtimes::block_on(&mut job).output, "once");
+    let waited = catch_unwind(AssertUnwindSafe(|| job.wait(Duration::from_millis(10)).is_ok()));
+    assert!(waited.is_err(), "{waited:?}");
     running.ends_by_itself();
 }

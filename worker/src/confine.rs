@@ -96,7 +96,14 @@ impl fmt::Display for ConfineError {
     }
 }
 
-impl std::error::Error for ConfineError {}
+impl std::error::Error for ConfineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ConfineError::NotTheParent { .. } => None,
+            ConfineError::System { error, .. } => Some(error),
+        }
+    }
+}
 
 /// How much a worker may have of what can be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,6 +278,18 @@ fn cannot(what: &'static str) -> impl FnOnce(Errno) -> ConfineError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SessionError;
+    use std::error::Error;
+
+    #[test]
+    fn the_source_of_an_error_is_that_of_the_system() {
+        let system = ConfineError::System { what: "wait", error: io::Error::from_raw_os_error(1) };
+        let session = SessionError::Io(io::Error::from_raw_os_error(1));
+        for error in [&system as &dyn Error, &session] {
+            let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+            assert_eq!(source.and_then(io::Error::raw_os_error), Some(1), "{error}");
+        }
+    }
 
     fn limits(variables: &[(&str, &str)]) -> Limits {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);

@@ -10,6 +10,7 @@ use offload_protocol::messages::FromWorker;
 use offload_protocol::nouns::Metadata;
 #[cfg(feature = "exec")]
 use offload_protocol::nouns::Usage;
+use std::fmt;
 use std::io;
 #[cfg(feature = "exec")]
 use std::os::fd::BorrowedFd;
@@ -32,6 +33,12 @@ pub(crate) struct Attempt {
 pub struct TaskContext<'a> {
     attempt: &'a mut Attempt,
     link: &'a mut Link,
+}
+
+impl fmt::Debug for TaskContext<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TaskContext").field("job", &self.attempt.job).finish_non_exhaustive()
+    }
 }
 
 impl<'a> TaskContext<'a> {

@@ -9,8 +9,9 @@
 
 use crate::file::{FileInput, Source};
 use crate::limits::{LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_JOBS_MAX};
-use crate::link::{SessionError, Stop};
+use crate::link::Stop;
 use crate::segments::Segments;
+use crate::session_error::SessionError;
 use crate::task::Input;
 use bytes::Bytes;
 use offload_protocol::codec;

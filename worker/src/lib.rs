@@ -45,6 +45,7 @@
 //! | `worker.rs` | the builder, and the names it takes: [`Worker`] |
 //! | `session.rs` | **start here**: one job after another, from Hello to the end |
 //! | `session/stepping.rs` | what happens between two steps of a job |
+//! | `session_error.rs` | why a session ended early: [`SessionError`] |
 //! | `link.rs` | the socket to the supervisor: jobs in, answers out |
 //! | `parts.rs` | outputs that are sent before the task returns: [`TaskContext::send_part`] |
 //! | `progress.rs` | when a job says how far it is |
@@ -58,6 +59,8 @@
 //! | `http_app.rs`, `http_app/` | tasks of an HTTP application; only with the feature `http-app` |
 //! | `foreign.rs` | the process of either, which ends with its adapter |
 //! | `builtin/` | the built-in tasks, one family a file; only with the feature `builtin` |
+
+#![warn(missing_debug_implementations)]
 
 mod batch;
 mod behind;
@@ -84,6 +87,7 @@ mod process;
 mod progress;
 mod segments;
 mod session;
+mod session_error;
 mod stepped;
 #[cfg(any(feature = "exec", feature = "http-app", feature = "jsonl"))]
 mod strays;
@@ -98,9 +102,9 @@ mod worker;
 pub use batch::Member;
 pub use bytes::Bytes;
 pub use context::TaskContext;
-pub use link::SessionError;
 pub use offload_protocol::nouns::{Lane, MediaType, Metadata};
 pub use parts::PartError;
+pub use session_error::SessionError;
 pub use stepped::Stepped;
 pub use task::{Input, Output, Task, TaskError};
 pub use worker::Worker;

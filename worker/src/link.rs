@@ -12,6 +12,7 @@ use crate::inbox::{Inbox, Job, Turn};
 use crate::limits::{DESCRIPTORS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
 use crate::linger::Linger;
 use crate::parts::PartError;
+use crate::session_error::SessionError;
 use crate::tray::{Tray, receive_with_descriptor};
 use bytes::Bytes;
 use nix::errno::Errno;
@@ -20,12 +21,9 @@ use nix::sys::socket::{MsgFlags, recv};
 use offload_protocol::codec::DecodeError;
 use offload_protocol::frame::{FrameDecoder, FrameError};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, LINGER, PART_MAX, PAYLOAD_MAX_CEILING};
-use offload_protocol::messages::{
-    FILES, FromWorker, LINGERING, PROGRAMS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR,
-};
+use offload_protocol::messages::{FILES, FromWorker, LINGERING, PROGRAMS, SEGMENTS};
 use offload_protocol::outbox::Outbox;
 use rustix::net::RecvFlags;
-use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 #[cfg(feature = "exec")]
@@ -37,57 +35,6 @@ use std::time::{Duration, Instant};
 /// While jobs wait here, the socket is looked at after a job only if the last look is older than this. A look is a system
 /// call, and without this bound every tiny job would make one: it saved 0.5 us of 1.8 us a job.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
-
-/// Why a session ended early: the supervisor broke the protocol, or the socket failed.
-#[derive(Debug)]
-pub enum SessionError {
-    /// The bytes that arrived are no valid frame.
-    Frame(FrameError),
-    /// A frame has no valid message for a worker.
-    Decode(DecodeError),
-    /// The supervisor speaks another version of the protocol.
-    Version {
-        /// Its major version.
-        major: u16,
-        /// Its minor version.
-        minor: u16,
-    },
-    /// A job for a task that this worker does not offer.
-    UnknownTask(String),
-    /// An input in a segment that this worker does not have, or outside of it.
-    Segment(u32),
-    /// A batch of so many jobs, which cannot be, or one within another.
-    Batch(u32),
-    /// The socket failed.
-    Io(io::Error),
-}
-
-impl fmt::Display for SessionError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("offload worker: ")?;
-        match self {
-            SessionError::Frame(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
-            SessionError::Decode(error) => write!(formatter, "the supervisor broke the protocol: {error}"),
-            SessionError::Version { major, minor } => write!(
-                formatter,
-                "the supervisor speaks protocol {major}.{minor}, this worker {VERSION_MAJOR}.{VERSION_MINOR}: build both from \
-                 the same release"
-            ),
-            SessionError::UnknownTask(name) => {
-                write!(formatter, "the supervisor asked for task {name:?}, which is not offered")
-            }
-            SessionError::Segment(segment) => {
-                write!(formatter, "the supervisor put an input into segment {segment}, where it cannot be")
-            }
-            SessionError::Batch(jobs) => {
-                write!(formatter, "the supervisor sent a batch of {jobs} jobs where it cannot be")
-            }
-            SessionError::Io(error) => write!(formatter, "the socket to the supervisor failed: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for SessionError {}
 
 /// Why there is no next job.
 #[derive(Debug)]

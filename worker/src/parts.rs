@@ -12,6 +12,7 @@ use std::fmt;
 
 /// Why a part was not sent. A task usually returns it as its own error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PartError {
     /// Nobody wants the output any more: the job was cancelled, or the supervisor is gone.
     Cancelled,

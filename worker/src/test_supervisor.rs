@@ -2,7 +2,7 @@
 //! Whatever it waits for has to come within a deadline.
 
 use crate::builtin;
-use crate::link::SessionError;
+use crate::session_error::SessionError;
 use crate::worker::Worker;
 use bytes::Bytes;
 use offload_protocol::codec;

@@ -2,9 +2,9 @@
 
 use crate::behind::Behind;
 use crate::context::TaskContext;
-use crate::link::SessionError;
 use crate::process::{self, EXIT_BROKEN};
 use crate::session;
+use crate::session_error::SessionError;
 use crate::stepped::Stepped;
 use crate::task::{Input, Output, Task, TaskError};
 use offload_protocol::limits::{PAYLOAD_MAX_DEFAULT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};

@@ -74,6 +74,7 @@ pub type FindRoom<'a> = dyn FnMut(&str, usize) -> Room + 'a;
 
 /// Why a connection ends. The connection is already closing when this is returned.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ConnectionError {
     /// The peer speaks HTTP: it has the wrong address, or an attacker tricks a browser into talking to us.
     Http,
@@ -102,7 +103,14 @@ impl fmt::Display for ConnectionError {
     }
 }
 
-impl std::error::Error for ConnectionError {}
+impl std::error::Error for ConnectionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ConnectionError::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// One client's connection; see the module's documentation.
 #[derive(Debug)]

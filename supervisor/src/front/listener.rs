@@ -31,6 +31,7 @@ use std::rc::Rc;
 
 /// Why the socket cannot be created.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum BindError {
     /// Another supervisor owns the socket. That supervisor is not disturbed.
     AlreadyRunning {
@@ -93,10 +94,18 @@ impl fmt::Display for BindError {
     }
 }
 
-impl std::error::Error for BindError {}
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            BindError::AlreadyRunning { .. } | BindError::Unsuitable { .. } => None,
+            BindError::Io { error, .. } => Some(error),
+        }
+    }
+}
 
 /// Why no connection was accepted.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum AcceptError {
     /// Descriptors or memory are used up. The connection still waits, so the socket stays readable: pause before
     /// accepting again, or the event loop spins.
@@ -123,9 +132,16 @@ impl fmt::Display for AcceptError {
     }
 }
 
-impl std::error::Error for AcceptError {}
+impl std::error::Error for AcceptError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AcceptError::Exhausted(error) | AcceptError::Io(error) => Some(error),
+        }
+    }
+}
 
 /// The socket that clients connect to. Dropping it removes the socket and then releases the lock.
+#[must_use = "dropping it removes the socket"]
 #[derive(Debug)]
 pub struct Listener {
     path: PathBuf,

@@ -8,6 +8,7 @@ use offload_core::config::CoreConfig;
 use offload_event_loop::LoopError;
 use offload_event_loop::io_pool::{IoError, IoPool};
 use std::collections::hash_map::RandomState;
+use std::error::Error;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
@@ -182,7 +183,17 @@ impl fmt::Debug for StartError {
     }
 }
 
-impl std::error::Error for StartError {}
+impl Error for StartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            StartError::Config(_) | StartError::IsWorker(_) => None,
+            // Its sentence is that of this one.
+            StartError::Loop(error) => error.source(),
+            StartError::Launcher(error) => Some(error),
+            StartError::Threads(error) => Some(error),
+        }
+    }
+}
 
 impl From<LoopError> for StartError {
     fn from(error: LoopError) -> StartError {

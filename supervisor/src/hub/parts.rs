@@ -17,6 +17,7 @@ use super::live_jobs::{LiveJob, Subscriber};
 use super::{Hub, Payload, RefusedJob};
 use crate::job::{Finished, Job};
 use crate::limits::PARTS_APART_MAX;
+use crate::origin::Origin;
 use bytes::{Bytes, BytesMut};
 use offload_core::action::{Accepted, Ended};
 use offload_core::event::Event;
@@ -41,10 +42,12 @@ pub(super) enum LiveParts {
     },
 }
 
-/// Called when there is something to take from a stream that was empty.
-pub(crate) type OnNews = Box<dyn Fn(&mut Context)>;
+/// Called on the event loop when there is something to take from a stream that was empty. A reader that is part of this program is
+/// also called, at once, when the loop has ended before the job: then nothing more will come.
+pub(crate) type OnNews = Box<dyn Fn()>;
 
 /// The reader of a stream. Dropping it gives the stream up.
+#[must_use = "dropping it gives the stream up"]
 pub(crate) struct StreamReader(Rc<Stream>);
 
 /// What a reader takes from its stream.
@@ -63,6 +66,8 @@ pub(super) struct Stream {
     job: Cell<Option<JobId>>,
     queue: RefCell<Queue>,
     on_news: OnNews,
+    /// The reader is part of this program.
+    own: Option<Origin>,
     site: &'static Location<'static>,
 }
 
@@ -106,18 +111,40 @@ impl Queue {
     }
 }
 
+/// Part of what calls the reader of a stream, or its subscriber. If that is dropped with the loop, the reader is called.
+struct LostStream {
+    reader: Weak<Stream>,
+    handle: LoopHandle,
+    origin: Origin,
+}
+
+impl Drop for LostStream {
+    fn drop(&mut self) {
+        // The reader of the parent of a forked child waits there.
+        if self.handle.is_gone() && self.origin.is_here() {
+            self.reader.upgrade().into_iter().for_each(|stream| (stream.on_news)());
+        }
+    }
+}
+
 impl Stream {
     /// Has the event loop call the reader, if it was not called before.
     fn tell(self: &Rc<Stream>, handle: &LoopHandle) {
         if std::mem::replace(&mut self.queue.borrow_mut().is_told, true) {
             return;
         }
-        let reader = Rc::downgrade(self);
-        handle.set_pending_at(self.site, move |cx| {
+        let (reader, lost) = (Rc::downgrade(self), self.lost(handle));
+        handle.set_pending_at(self.site, move |_| {
             if let Some(stream) = reader.upgrade() {
-                (stream.on_news)(cx);
+                (stream.on_news)();
             }
+            drop(lost);
         });
+    }
+
+    fn lost(self: &Rc<Stream>, handle: &LoopHandle) -> Option<LostStream> {
+        let (reader, handle) = (Rc::downgrade(self), handle.clone());
+        self.own.map(|origin| LostStream { reader, handle, origin })
     }
 }
 
@@ -136,7 +163,8 @@ impl Hub {
     ) -> Result<(Accepted, StreamReader), RefusedJob> {
         job.options.stream = true;
         let (job_of, site) = (Cell::new(None), Location::caller());
-        let stream = Rc::new(Stream { job: job_of, queue: RefCell::default(), on_news, site });
+        let own = connection.is_none().then(Origin::here);
+        let stream = Rc::new(Stream { job: job_of, queue: RefCell::default(), on_news, own, site });
         let subscriber = self.end_of(&stream, connection);
         let accepted = self.admit(job, false, Some(subscriber))?;
         stream.job.set(Some(accepted.job));
@@ -151,11 +179,13 @@ impl Hub {
     #[track_caller]
     fn end_of(&self, stream: &Rc<Stream>, connection: Option<u64>) -> Subscriber {
         let (reader, handle) = (Rc::downgrade(stream), self.handle.clone());
+        let lost = stream.lost(&self.handle);
         let end = move |finished: Box<Finished>, held, _cx: &mut Context| {
             if let Some(stream) = reader.upgrade() {
                 stream.queue.borrow_mut().end = Some((finished, held));
                 stream.tell(&handle);
             }
+            drop(lost);
         };
         match connection {
             Some(id) => Subscriber::of_connection(id, end),

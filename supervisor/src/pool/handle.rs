@@ -15,6 +15,7 @@ mod places;
 
 pub use places::HandleLimits;
 
+pub(super) use door::gone;
 pub(super) use loop_side::Doors;
 
 use super::ComputePool;
@@ -24,7 +25,7 @@ use door::{Door, Order, Place};
 use end::{JobEnd, Teller};
 use loop_side::LoopSide;
 use offload_protocol::limits::NAME_MAX;
-use offload_protocol::nouns::cut;
+use offload_protocol::nouns::{ErrorDetail, cut};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -61,8 +62,9 @@ use std::time::{Duration, Instant};
 /// [reserves](PoolHandle::reserve) one.
 ///
 /// # Forks
-/// A child that was made by `fork`, without `exec`, has no event loop: there, a handle and its jobs must not be used. A pool and its
-/// loop may be dropped there, which changes nothing for the parent. No other pool may be started there.
+/// A child that was made by `fork`, without `exec`, has no event loop: there, a handle and its jobs must not be used. They may be
+/// dropped there, and so may a pool and its loop: that waits for no thread of the parent, wakes nobody and changes nothing for the
+/// parent. No other pool may be started there.
 #[derive(Clone)]
 pub struct PoolHandle {
     owner: Arc<Owner>,
@@ -130,16 +132,15 @@ impl PoolHandle {
         let place = self.owner.door.take_place(&client, job.input.bytes().len() as u64);
         match place {
             Ok(place) => self.send(job, place),
-            Err(error) => {
-                let end = Arc::new(JobEnd::new(&job.task, None));
-                Teller::of(&end).refuse(error);
-                PendingJob { end, owner: Arc::clone(&self.owner) }
-            }
+            Err(error) => self.refuse(&job, error),
         }
     }
 
     /// Waits until there is a place for a job, in any runtime. Of those that wait, the client with the fewest jobs is next.
     /// Dropping the future gives up the wait.
+    ///
+    /// How many bytes the job will bring is not known yet. Nobody is given a place while its client has all its share of the
+    /// bytes; but of those that have one at the same time, not all may have room for large inputs: see [`Reserved::submit`].
     pub fn reserve(&self) -> Reservation {
         Reservation { handle: self.clone(), ticket: None }
     }
@@ -148,8 +149,16 @@ impl PoolHandle {
         if job.client.is_empty() { job.client(&*self.client) } else { job }
     }
 
-    fn send(&self, job: Job, place: Place) -> PendingJob {
-        let end = Arc::new(JobEnd::new(&job.task, Some(place)));
+    fn refuse(&self, job: &Job, error: ErrorDetail) -> PendingJob {
+        let end = Arc::new(JobEnd::new(&job.task, None, self.owner.door.origin()));
+        Teller::of(&end).refuse(error);
+        PendingJob { end, owner: Arc::clone(&self.owner) }
+    }
+
+    fn send(&self, mut job: Job, place: Place) -> PendingJob {
+        // Here, because the loop has no time for it.
+        job.digest_input();
+        let end = Arc::new(JobEnd::new(&job.task, Some(place), self.owner.door.origin()));
         let teller = Teller::of(&end);
         self.owner.door.put(Order::Run { job: Box::new(job), teller, submitted: Instant::now() });
         PendingJob { end, owner: Arc::clone(&self.owner) }
@@ -189,18 +198,25 @@ impl Drop for Reservation {
 }
 
 /// A place for one job. Dropping it gives the place to others.
+#[must_use = "dropping it gives the place to others"]
 pub struct Reserved {
     handle: PoolHandle,
     place: Place,
 }
 
 impl Reserved {
-    /// As [`PoolHandle::submit`], but there is room for the job. The place is that of the handle's client, whatever client the
-    /// job names.
+    /// As [`PoolHandle::submit`], but there is room for one job more. Only if there is no room for the bytes of its input, it ends
+    /// as [`Overloaded`](crate::protocol::nouns::OutcomeCode::Overloaded) or
+    /// [`Quota`](crate::protocol::nouns::OutcomeCode::Quota), and the place is free again. So whoever wants to wait, and never to
+    /// be refused, sets [`HandleLimits::bytes`] to twice what all its jobs may bring. The place is that of the handle's client,
+    /// whatever client the job names.
     pub fn submit(self, job: Job) -> PendingJob {
-        let job = self.handle.named(job);
-        self.place.hold(job.input.bytes().len() as u64);
-        self.handle.send(job, self.place)
+        let Reserved { handle, mut place } = self;
+        let job = handle.named(job);
+        match place.bring(job.input.bytes().len() as u64) {
+            Ok(()) => handle.send(job, place),
+            Err(error) => handle.refuse(&job, error),
+        }
     }
 }
 
@@ -229,7 +245,7 @@ impl std::error::Error for PoolEnded {}
 /// key](Job::idempotency_key) goes on, for whoever submits it again.
 ///
 /// # Panics
-/// When it is awaited again after its end.
+/// When it is awaited, or waited for, again after its end.
 #[must_use = "dropping it cancels the job"]
 pub struct PendingJob {
     end: Arc<JobEnd>,
@@ -242,10 +258,14 @@ impl PendingJob {
     ///
     /// # Errors
     /// [`WaitError`], with the job, which goes on: to drop the error is to drop the job, which cancels it if it has no key.
+    ///
+    /// # Panics
+    /// If it was awaited to its end before.
     pub fn wait(self, longest: Duration) -> Result<Finished, WaitError> {
         if let Some(finished) = self.end.take() {
             return Ok(finished);
         }
+        self.end.must_be_wanted();
         if std::thread::current().id() == self.owner.loop_thread {
             return Err(WaitError::OnLoopThread(self));
         }

@@ -1,11 +1,13 @@
 //! A job whose output is read in parts, as a program that embeds the pool sees it.
 
 use super::ComputePool;
+use super::handle::gone;
 use crate::hub::{Hub, StreamItem, StreamReader};
 use crate::job::{Finished, Job};
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use std::cell::RefCell;
+use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -14,15 +16,18 @@ use std::task::{Context, Poll, Waker};
 ///
 /// Whoever takes a part slowly stops the task, and nothing else: at most
 /// [`PARTS_CREDIT`](offload_protocol::limits::PARTS_CREDIT) bytes wait here. The run timeout goes on meanwhile. Dropping the
-/// stream before its end cancels the job.
+/// stream before its end cancels the job. If the loop is dropped before that, the stream ends as
+/// [`Unavailable`](crate::protocol::nouns::OutcomeCode::Unavailable).
+#[must_use = "dropping it cancels the job"]
 pub struct OutputStream {
     pool: ComputePool,
+    task: String,
     state: State,
     waker: Rc<RefCell<Option<Waker>>>,
 }
 
 /// ```text
-///   Reading ---- the end was taken ----> Ended ---- collect ----> Over
+///   Reading ---- the end was taken, or there is no loop any more ----> Ended ---- collect ----> Over
 ///      '-------- dropped: the job is cancelled
 /// ```
 enum State {
@@ -40,17 +45,22 @@ impl ComputePool {
     pub fn stream(&self, job: Job) -> OutputStream {
         let waker: Rc<RefCell<Option<Waker>>> = Rc::default();
         let sleeper = Rc::clone(&waker);
-        let on_news = Box::new(move |_: &mut offload_event_loop::Context| {
+        let on_news = Box::new(move || {
             let waker = sleeper.borrow_mut().take();
             waker.into_iter().for_each(Waker::wake);
         });
         let task = job.task.clone();
-        let submitted = self.hub.borrow_mut().submit_stream(job, None, on_news);
-        let state = match submitted {
-            Ok((accepted, reader)) => State::Reading { reader, job: accepted.job },
-            Err(refused) => State::Ended(Box::new(Hub::refusal(&task, refused.error))),
+        let refused = |error| State::Ended(Box::new(Hub::refusal(&task, error)));
+        let state = if self.handle.is_gone() {
+            refused(gone())
+        } else {
+            let submitted = self.hub.borrow_mut().submit_stream(job, None, on_news);
+            match submitted {
+                Ok((accepted, reader)) => State::Reading { reader, job: accepted.job },
+                Err(why) => refused(why.error),
+            }
         };
-        OutputStream { pool: self.clone(), state, waker }
+        OutputStream { pool: self.clone(), task, state, waker }
     }
 }
 
@@ -67,6 +77,10 @@ impl OutputStream {
         *self.waker.borrow_mut() = Some(cx.waker().clone());
         let item = self.pool.hub.borrow_mut().next_part(reader);
         match item {
+            StreamItem::Nothing if self.pool.handle.is_gone() => {
+                self.state = State::Ended(Box::new(Hub::refusal(&self.task, gone())));
+                Poll::Ready(None)
+            }
             StreamItem::Nothing => Poll::Pending,
             StreamItem::Part(part, _) => Poll::Ready(Some(part)),
             StreamItem::End(mut finished, _) => {
@@ -98,6 +112,12 @@ impl OutputStream {
             State::Ended(finished) => Finished { output: output.into(), ..*finished },
             State::Reading { .. } | State::Over => unreachable!("there is no next part only at the end"),
         }
+    }
+}
+
+impl fmt::Debug for OutputStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OutputStream").field("task", &self.task).finish_non_exhaustive()
     }
 }
 

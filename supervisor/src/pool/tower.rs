@@ -11,8 +11,9 @@ use tower_service::Service;
 /// A [`PoolHandle`] as a service of tower: [`PoolHandle::service`] makes one.
 ///
 /// It is ready when its client has a [place](PoolHandle::reserve) for a job, which the next call then takes. So whoever is not
-/// ready waits until other jobs of the handle have ended. A call that was not ready before is a
-/// [`submit`](PoolHandle::submit), which may be refused.
+/// ready waits until other jobs of the handle have ended. The input of the call is not known before, so a call for whose bytes there
+/// is no room is [refused](Reserved::submit), as `overloaded` or `quota`: a web service has 503 for that. A call that was not ready
+/// before is a [`submit`](PoolHandle::submit), which may be refused for want of a place, too.
 #[derive(Debug)]
 pub struct PoolService {
     handle: PoolHandle,
@@ -84,6 +85,7 @@ impl Future for ServiceCall {
 
 /// Why a [`PoolService`] has no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ServiceError {
     /// The job did not end well, or was refused: its report says why.
     Job(Box<Finished>),

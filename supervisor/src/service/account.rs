@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 /// The memory held for one client. A front reports the current total; the difference is computed here. Dropping the
 /// account releases what is still held, so no release can be forgotten.
+#[must_use = "dropping it releases what is charged"]
 pub struct Account {
     hub: HubRef,
     /// Set once the client has stated its name.

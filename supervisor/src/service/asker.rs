@@ -48,6 +48,8 @@ impl Asker {
 }
 
 /// A job that was submitted with [`Service::run`] and has not ended. Dropping it cancels the job, even if it runs.
+#[must_use = "dropping it cancels the job"]
+#[derive(Debug)]
 pub struct RunningJob {
     service: Service,
     job: JobId,

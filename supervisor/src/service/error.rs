@@ -2,6 +2,7 @@
 
 use crate::hub::StartError;
 use offload_event_loop::io_pool::IoError;
+use std::error::Error;
 use std::fmt;
 
 /// Why a service did not start. Its `Debug` is the sentence, too: that is what Rust prints of an error that `main` returns.
@@ -31,10 +32,37 @@ impl fmt::Debug for ServiceStartError {
     }
 }
 
-impl std::error::Error for ServiceStartError {}
+impl Error for ServiceStartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // Its sentence is that of this one.
+            ServiceStartError::Pool(error) => error.source(),
+            ServiceStartError::Descriptors(_) => None,
+            ServiceStartError::Threads(error) => Some(error),
+        }
+    }
+}
 
 impl From<StartError> for ServiceStartError {
     fn from(error: StartError) -> ServiceStartError {
         ServiceStartError::Pool(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use offload_event_loop::LoopError;
+    use std::io;
+
+    #[test]
+    fn the_source_of_an_error_is_the_one_that_it_adds_words_to() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        for error in [StartError::Launcher(denied()), StartError::Loop(LoopError::Io(denied()))] {
+            let error = ServiceStartError::from(error);
+            let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+            assert_eq!(source.map(io::Error::kind), Some(denied().kind()), "{error}");
+        }
+        assert!(ServiceStartError::Descriptors("ulimit -n 100".to_owned()).source().is_none());
     }
 }

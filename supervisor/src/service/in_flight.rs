@@ -32,8 +32,8 @@ impl Requests {
 }
 
 /// A request that is being answered, until this is dropped. The default is one that nothing waits for.
-#[derive(Default)]
-#[must_use]
+#[derive(Debug, Default)]
+#[must_use = "dropping it says that the request is answered"]
 pub struct InFlight {
     /// None if the end had begun before it.
     service: Option<Service>,

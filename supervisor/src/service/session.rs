@@ -47,6 +47,7 @@ pub struct Submission {
 }
 
 /// A session. See the module's documentation.
+#[must_use = "dropping it closes the session, which gives up what waits"]
 pub struct Session {
     open: Rc<OpenSession>,
 }

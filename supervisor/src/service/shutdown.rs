@@ -62,7 +62,7 @@ pub(super) struct Shutdown {
 /// A front with last answers to write holds this value until they are written. The event loop stops when no front
 /// holds one any more, or when the time to drain is over, but not before a second has passed. After a stop it is a second; after a drain
 /// without a limit it is the configured time to drain.
-#[must_use]
+#[must_use = "dropping it says that the last answers are written"]
 pub struct LastAnswers(#[expect(dead_code, reason = "it is there to be dropped")] Rc<LoopStop>);
 
 struct LoopStop(Weak<Inner>);

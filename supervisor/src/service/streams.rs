@@ -34,7 +34,7 @@ impl OpenSession {
             return bad("the ticket is that of another stream, which has not ended");
         }
         let me = Rc::downgrade(self);
-        let on_news = Box::new(move |_: &mut offload_event_loop::Context| {
+        let on_news = Box::new(move || {
             if let Some(open) = me.upgrade() {
                 open.reply(ticket, Reply::News);
             }

@@ -22,12 +22,12 @@ use super::all_launchers::CountedLauncher;
 use super::cleanup_thread::{CleanupRequest, CleanupThread};
 use super::launch_thread::{self, LaunchRequest, LaunchThread};
 use super::marks::Marks;
-use super::origin::Origin;
 use super::orphans::GENERATION_VARIABLE;
 use super::process::{Process, SpawnError};
 use super::program::Program;
 use super::sweep::SweepResult;
 use crate::limits::LAST_ORDERS_TIMEOUT;
+use crate::origin::Origin;
 use offload_protocol::limits::MARK_VARIABLE;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
@@ -44,6 +44,7 @@ pub(crate) type ProgramVersion = (usize, u64);
 
 /// Starts and ends worker processes on other threads; see the module's documentation. No method waits. Dropping the
 /// launcher waits for at most two seconds until its requests are done, except launches that were given up or hang.
+#[must_use = "dropping it ends the threads that start workers"]
 #[derive(Debug)]
 pub struct Launcher {
     origin: Origin,

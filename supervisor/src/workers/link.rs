@@ -41,6 +41,7 @@ pub enum Received {
 
 /// Why the link to a worker is broken.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum LinkError {
     /// The worker sent bytes that are not a frame.
     Frame(FrameError),
@@ -66,7 +67,16 @@ impl fmt::Display for LinkError {
     }
 }
 
-impl std::error::Error for LinkError {}
+impl std::error::Error for LinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LinkError::Frame(error) => Some(error),
+            LinkError::Decode(error) => Some(error),
+            LinkError::Io(error) => Some(error),
+            LinkError::Foreign(_) | LinkError::Segment(_) => None,
+        }
+    }
+}
 
 /// What a header that is no message is: the hello of another version, or nothing at all.
 fn refusal(header: &[u8], error: DecodeError) -> LinkError {
@@ -428,6 +438,15 @@ mod tests {
             other => panic!("{other:?}"),
         });
         (received, arrived)
+    }
+
+    #[test]
+    fn the_source_of_an_error_is_the_one_that_it_adds_words_to() {
+        use std::error::Error;
+        let failed = LinkError::Io(io::ErrorKind::ConnectionReset.into());
+        assert!(failed.source().is_some_and(|source| source.is::<io::Error>()));
+        assert!(LinkError::Frame(FrameError::HeaderLength { length: 0 }).source().is_some());
+        assert!(LinkError::Segment("of another".to_owned()).source().is_none());
     }
 
     #[test]

@@ -45,7 +45,6 @@ mod launch_thread;
 mod launcher;
 mod link;
 pub mod marks;
-mod origin;
 pub mod orphans;
 mod process;
 mod program;

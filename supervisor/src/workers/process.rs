@@ -22,11 +22,11 @@ use super::children::{Known, Start};
 use super::confinement::Confinement;
 use super::executable::{is_pointless, why_not_executed};
 use super::link::Link;
-use super::origin::Origin;
 use super::program::Program;
 use super::usage::{self, ProcessUsage};
 use super::wait::wait_for;
 use crate::limits::KILLED_WORKER_TIMEOUT;
+use crate::origin::Origin;
 use crate::sys::{self, CpuTime};
 use crate::wire::Flushed;
 use bytes::Bytes;
@@ -87,6 +87,7 @@ impl SpawnError {
 /// One worker process. Dropping it kills the process with its group and waits for its end, for at most one second. A
 /// hub, which must not wait, drops it only after [`Process::try_wait`] has returned the exit.
 /// [`Process::kill_and_reap_all`] drops many at once. A forked child of this process neither signals nor waits for it.
+#[must_use = "dropping it kills the process"]
 #[derive(Debug)]
 pub struct Process {
     origin: Origin,

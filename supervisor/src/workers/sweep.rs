@@ -75,6 +75,15 @@ pub enum SweepTarget<'a> {
     All,
 }
 
+impl std::fmt::Debug for SweepTarget<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            SweepTarget::LeftBehind(_) => "LeftBehind(..)",
+            SweepTarget::All => "All",
+        })
+    }
+}
+
 /// Kills and collects strangers. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Sweeper {

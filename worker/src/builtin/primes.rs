@@ -12,6 +12,7 @@ use crate::limits::PRIMES_N_MAX;
 use crate::stepped::Stepped;
 use crate::task::{Task, TaskError};
 use serde::{Deserialize, Serialize, Serializer};
+use std::fmt;
 use std::ops::ControlFlow::{self, Break, Continue};
 
 /// Positions in a segment, one byte each.
@@ -73,6 +74,16 @@ pub struct Count {
     primes: Primes,
     sieve: Sieve,
     segment: Vec<u8>,
+}
+
+impl fmt::Debug for Count {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Count")
+            .field("n", &self.n)
+            .field("start", &self.start)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Count {

@@ -3,7 +3,8 @@
 use super::{Ended, Session};
 use crate::batch::{self, Member, MemberResult};
 use crate::inbox::Job;
-use crate::link::{SessionError, Stop};
+use crate::link::Stop;
+use crate::session_error::SessionError;
 use crate::usage::{Meter, Spent};
 use bytes::Bytes;
 use offload_protocol::messages::FromWorker;

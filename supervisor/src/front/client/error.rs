@@ -65,10 +65,18 @@ impl fmt::Display for ConnectError {
     }
 }
 
-impl std::error::Error for ConnectError {}
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ConnectError::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Why a request could not be sent or an answer could not be received.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ClientError {
     /// The connection has ended. The outcome of jobs without an answer is unknown.
     Closed {
@@ -119,4 +127,12 @@ impl fmt::Display for ClientError {
     }
 }
 
-impl std::error::Error for ClientError {}
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ClientError::Encode(error) => Some(error),
+            ClientError::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}

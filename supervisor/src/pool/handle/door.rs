@@ -1,11 +1,15 @@
 //! What the threads that have a handle share with the loop: the places, and what the loop has to do next. Wakers are called,
 //! and jobs dropped, when nothing is locked any more, because both may come back here.
+//!
+//! A forked child may drop whatever it has of this, but it has none of the threads. One of them may have had the lock, so the
+//! child does not take it; and it leaves alone who waits, because that waits in the parent.
 
 use super::super::claim::Claim;
 use super::end::Teller;
 use super::places::{Full, HandleLimits, Places, Woken};
 use crate::job::Job;
 use crate::limits::HANDLE_ORDERS_PER_TURN;
+use crate::origin::Origin;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +18,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 /// See the module's documentation.
-pub(super) struct Door(Mutex<DoorState>);
+pub(super) struct Door {
+    origin: Origin,
+    state: Mutex<DoorState>,
+}
 
 struct DoorState {
     places: Places,
@@ -43,12 +50,26 @@ pub(super) enum Order {
 impl Door {
     pub(super) fn new(limits: HandleLimits) -> Door {
         let places = Places::new(limits);
-        Door(Mutex::new(DoorState { places, orders: VecDeque::new(), waker: None, stage: Stage::Open }))
+        let state = DoorState { places, orders: VecDeque::new(), waker: None, stage: Stage::Open };
+        Door { origin: Origin::here(), state: Mutex::new(state) }
     }
 
     /// A panic under this lock would be a mistake of ours, and each job has its end all the same.
     fn state(&self) -> MutexGuard<'_, DoorState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Door::state`], for whatever is being dropped. In a forked child there is none: nothing here is ever dropped there.
+    fn state_to_leave(self: &Arc<Door>) -> Option<MutexGuard<'_, DoorState>> {
+        if self.origin.is_here() {
+            return Some(self.state());
+        }
+        std::mem::forget(Arc::clone(self));
+        None
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Takes a place for a job.
@@ -97,8 +118,10 @@ impl Door {
         Poll::Ready(Some(Place::new(self, client, 0)))
     }
 
-    pub(super) fn drop_ticket(&self, client: &str, ticket: u64) {
-        let woken = self.state().places.drop_ticket(client, ticket);
+    pub(super) fn drop_ticket(self: &Arc<Door>, client: &str, ticket: u64) {
+        let Some(mut state) = self.state_to_leave() else { return };
+        let woken = state.places.drop_ticket(client, ticket);
+        drop(state);
         wake(woken);
     }
 
@@ -130,8 +153,8 @@ impl Door {
     }
 
     /// No handle and no job of one is left.
-    pub(super) fn leave(&self) {
-        let mut state = self.state();
+    pub(super) fn leave(self: &Arc<Door>) {
+        let Some(mut state) = self.state_to_leave() else { return };
         if state.stage == Stage::Open {
             state.stage = Stage::Left;
         }
@@ -141,8 +164,8 @@ impl Door {
     }
 
     /// From here on nobody takes what comes. What is there ends, and whoever waits for a place is told.
-    pub(super) fn close(&self) {
-        let mut state = self.state();
+    pub(super) fn close(self: &Arc<Door>) {
+        let Some(mut state) = self.state_to_leave() else { return };
         state.stage = Stage::Gone;
         let orders = std::mem::take(&mut state.orders);
         let mut woken = state.places.take_waiting();
@@ -165,6 +188,21 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The job of a place that was reserved has an input of this many bytes.
+    ///
+    /// # Errors
+    /// There is no room for them, or nobody would take the job.
+    pub(super) fn bring(&mut self, bytes: u64) -> Result<(), ErrorDetail> {
+        let mut state = self.door.state();
+        if state.stage == Stage::Gone {
+            return Err(gone());
+        }
+        state.places.bring(&self.client, bytes).map_err(no_room)?;
+        drop(state);
+        *self.bytes.get_mut() += bytes;
+        Ok(())
+    }
+
     fn new(door: &Arc<Door>, client: &Arc<str>, bytes: u64) -> Place {
         Place { door: Arc::clone(door), client: Arc::clone(client), bytes: AtomicU64::new(bytes) }
     }
@@ -182,12 +220,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let woken = self.door.state().places.release(&self.client, *self.bytes.get_mut());
+        let Some(mut state) = self.door.state_to_leave() else { return };
+        let woken = state.places.release(&self.client, *self.bytes.get_mut());
+        drop(state);
         wake(woken);
     }
 }
 
-pub(super) fn gone() -> ErrorDetail {
+pub(in super::super) fn gone() -> ErrorDetail {
     ErrorDetail::new(OutcomeCode::Unavailable, "the pool or its event loop has ended")
 }
 
@@ -204,6 +244,7 @@ fn no_room(full: Full) -> ErrorDetail {
 
 #[cfg(test)]
 mod tests {
+    use super::super::end::JobEnd;
     use super::*;
     use offload_core::ids::JobId;
     use std::sync::atomic::AtomicUsize;
@@ -244,11 +285,38 @@ mod tests {
 
     #[test]
     fn what_was_put_before_the_last_handle_was_dropped_is_still_done() {
-        let door = Door::new(HandleLimits { jobs: 10, bytes: 10 });
+        let door = Arc::new(Door::new(HandleLimits { jobs: 10, bytes: 10 }));
         let context = Context::from_waker(Waker::noop());
         door.put(give_up(1));
         door.leave();
         assert!(matches!(door.poll_orders(&context), Poll::Ready(Some(_))));
         assert!(matches!(door.poll_orders(&context), Poll::Ready(None)));
+    }
+
+    /// The test has the lock all the time, as a thread of the parent may have it for ever.
+    #[test]
+    fn a_forked_child_leaves_everything_without_the_lock_and_wakes_nobody() {
+        let mut door = Door::new(HandleLimits { jobs: 2, bytes: 10 });
+        door.origin = Origin::elsewhere();
+        let (door, client) = (Arc::new(door), Arc::from("client"));
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let place = door.take_place(&client, 0).expect("there is room");
+        let mut ticket = None;
+        assert!(door.poll_place(&client, &mut ticket, &Context::from_waker(&waker)).is_pending());
+        assert!(door.poll_orders(&Context::from_waker(&waker)).is_pending());
+        let end = Arc::new(JobEnd::new("any", Some(place), door.origin()));
+        assert!(end.poll(&Context::from_waker(&waker)).is_pending());
+        let locked = door.state();
+        door.drop_ticket(&client, ticket.expect("it waits"));
+        drop(Teller::of(&end));
+        assert!(end.give_up().is_none());
+        drop(end);
+        door.leave();
+        door.close();
+        drop(locked);
+        drop((door, waker));
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        assert_eq!(Arc::strong_count(&count), 4, "what waits is neither woken nor dropped");
     }
 }

@@ -12,6 +12,7 @@ use super::super::claim::Claim;
 use super::door::{Place, gone};
 use crate::hub::Hub;
 use crate::job::Finished;
+use crate::origin::Origin;
 use offload_protocol::nouns::ErrorDetail;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -19,6 +20,8 @@ use std::time::Instant;
 
 /// See the module's documentation. The place is free when neither side needs this any more.
 pub(super) struct JobEnd {
+    /// As of the door: a forked child neither locks this nor drops what waits here.
+    origin: Origin,
     state: Mutex<EndState>,
     told: Condvar,
     pub(super) task: String,
@@ -39,13 +42,22 @@ enum Stage {
 }
 
 impl JobEnd {
-    pub(super) fn new(task: &str, place: Option<Place>) -> JobEnd {
-        let state = EndState { stage: Stage::Waiting, waker: None };
-        JobEnd { state: Mutex::new(state), told: Condvar::new(), task: task.to_owned(), place }
+    pub(super) fn new(task: &str, place: Option<Place>, origin: Origin) -> JobEnd {
+        let state = Mutex::new(EndState { stage: Stage::Waiting, waker: None });
+        JobEnd { origin, state, told: Condvar::new(), task: task.to_owned(), place }
     }
 
     fn state(&self) -> MutexGuard<'_, EndState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For whatever is being dropped: none in a forked child, where nothing of this is ever dropped.
+    fn state_to_leave(self: &Arc<JobEnd>) -> Option<MutexGuard<'_, EndState>> {
+        if self.origin.is_here() {
+            return Some(self.state());
+        }
+        std::mem::forget(Arc::clone(self));
+        None
     }
 
     /// The pool has the job. False if nobody wants it any more.
@@ -87,10 +99,16 @@ impl JobEnd {
         match self.take() {
             Some(finished) => Poll::Ready(finished),
             None => {
-                assert!(self.is_wanted(), "a job was awaited again after its end");
+                self.must_be_wanted();
                 Poll::Pending
             }
         }
+    }
+
+    /// # Panics
+    /// The end was taken, so nobody will ever be told again.
+    pub(super) fn must_be_wanted(&self) {
+        assert!(self.is_wanted(), "a job was awaited again after its end");
     }
 
     /// The end, if it has come.
@@ -120,8 +138,10 @@ impl JobEnd {
     }
 
     /// Nobody wants the end any more. Returns what the pool is to be told.
-    pub(super) fn give_up(&self) -> Option<Claim> {
-        let stage = std::mem::replace(&mut self.state().stage, Stage::Over);
+    pub(super) fn give_up(self: &Arc<JobEnd>) -> Option<Claim> {
+        let mut state = self.state_to_leave()?;
+        let stage = std::mem::replace(&mut state.stage, Stage::Over);
+        drop(state);
         match stage {
             Stage::Submitted(claim) => claim,
             Stage::Waiting | Stage::Ended(_) | Stage::Over => None,
@@ -152,7 +172,9 @@ impl Teller {
 
 impl Drop for Teller {
     fn drop(&mut self) {
-        let is_told = matches!(self.0.state().stage, Stage::Ended(_) | Stage::Over);
+        let Some(state) = self.0.state_to_leave() else { return };
+        let is_told = matches!(state.stage, Stage::Ended(_) | Stage::Over);
+        drop(state);
         if !is_told {
             self.0.tell(Hub::refusal(&self.0.task, gone()));
         }

@@ -6,6 +6,8 @@
 //!      '---- reserve: waits, with a ticket ----> granted ---'
 //! ```
 //!
+//! A place that was reserved has no bytes before its job brings them, which may then be more than there is room for.
+//!
 //! One client may have as many places, and as many bytes, as it leaves free. So nobody needs to know how many clients there
 //! are, and there is always room for another one.
 
@@ -75,12 +77,29 @@ impl Places {
         Ok(())
     }
 
+    /// The job of a place that was reserved brings an input of this many bytes. By then others may have brought theirs.
+    pub(super) fn bring(&mut self, client: &str, bytes: u64) -> Result<(), Full> {
+        let fits = bytes == 0 || self.clients.get(client).is_none_or(|share| self.fits(share, bytes));
+        if !fits {
+            let is_full = self.bytes >= self.limits.bytes;
+            return Err(if is_full { Full::Everything } else { Full::ShareOfClient });
+        }
+        if let Some(share) = self.clients.get_mut(client) {
+            share.bytes += bytes;
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
+
     fn has_room(&self, share: &Share, bytes: u64) -> bool {
+        self.fits(share, bytes) && share.jobs < self.limits.jobs.saturating_sub(self.jobs)
+    }
+
+    fn fits(&self, share: &Share, bytes: u64) -> bool {
         let own = share.bytes.saturating_add(bytes);
-        let fits = own <= self.limits.bytes.saturating_sub(self.bytes)
+        own <= self.limits.bytes.saturating_sub(self.bytes)
             || own <= little(self.limits.bytes)
-            || self.bytes <= self.limits.bytes / IDLE_SHARE;
-        fits && share.jobs < self.limits.jobs.saturating_sub(self.jobs)
+            || self.bytes <= self.limits.bytes / IDLE_SHARE
     }
 
     fn add(&mut self, client: &Arc<str>, bytes: u64) {
@@ -246,6 +265,20 @@ mod tests {
     }
 
     #[test]
+    fn an_input_that_has_no_room_any_more_is_refused_although_its_place_was_reserved() {
+        let mut places = places(200, 1 << 20);
+        assert!((0..100).all(|_| reserve(&mut places, "greedy").is_none()));
+        assert_eq!(reserve(&mut places, "polite"), None);
+        assert_eq!(places.bring("greedy", 1 << 20), Ok(()), "one of any size, while next to nothing is held");
+        assert_eq!(places.bring("greedy", 1 << 20), Err(Full::Everything));
+        assert_eq!(places.bring("greedy", 0), Ok(()));
+        assert_eq!(places.bring("polite", 256), Ok(()));
+        places.release("greedy", 1 << 20);
+        assert_eq!((0..99).filter(|_| places.bring("greedy", 64 << 10).is_ok()).count(), 8);
+        assert_eq!(places.bring("greedy", 64 << 10), Err(Full::ShareOfClient));
+    }
+
+    #[test]
     fn whoever_has_least_is_next_and_of_equals_whoever_has_waited_for_longest() {
         let mut places = places(4, 1000);
         assert_eq!(take_all(&mut places, "z", 0), 2);
@@ -275,7 +308,7 @@ mod tests {
     proptest! {
         /// Whatever they do: no place is lost, none is given twice, and nobody waits while there is room for him.
         #[test]
-        fn places_are_kept_account_of(steps in prop::collection::vec((0..3_usize, 0..5_usize, 0..600_u64), 1..200)) {
+        fn places_are_kept_account_of(steps in prop::collection::vec((0..3_usize, 0..6_usize, 0..600_u64), 1..200)) {
             let mut places = places(8, 1000);
             let names = ["a", "b", "c"];
             let mut taken: Vec<(usize, u64)> = Vec::new();
@@ -294,6 +327,11 @@ mod tests {
                     3 if !tickets.is_empty() => {
                         let (client, ticket) = tickets.swap_remove(client % tickets.len());
                         places.drop_ticket(names[client], ticket);
+                    }
+                    4 if !taken.is_empty() => {
+                        let held = taken.len();
+                        let (client, before) = &mut taken[client % held];
+                        *before += places.bring(names[*client], bytes).map_or(0, |()| bytes);
                     }
                     _ if !taken.is_empty() => {
                         let held = taken.len();

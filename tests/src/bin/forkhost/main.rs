@@ -4,6 +4,7 @@
 //! forkhost WORKER...           its workers are this command
 //! ```
 
+mod storm;
 mod sys;
 
 use offload_supervisor::io_pool::{IoHandle, IoPool, IoPoolConfig};
@@ -85,5 +86,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         event_loop.run()?;
     }
     println!("{BUSY_FORKS} children have dropped what was in use");
-    Ok(())
+    storm::fork_in_a_storm(pool, event_loop)
 }

@@ -2,22 +2,22 @@
 
 /// The process that has started something.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin(u32);
+pub(crate) struct Origin(u32);
 
 impl Origin {
     /// This process.
-    pub(super) fn here() -> Origin {
+    pub(crate) fn here() -> Origin {
         Origin(std::process::id())
     }
 
     /// Whether it was this process, and not one that has forked this one.
-    pub(super) fn is_here(self) -> bool {
+    pub(crate) fn is_here(self) -> bool {
         self.0 == std::process::id()
     }
 
     /// As a forked child sees what its parent has started.
     #[cfg(test)]
-    pub(super) fn elsewhere() -> Origin {
+    pub(crate) fn elsewhere() -> Origin {
         Origin(0)
     }
 }
