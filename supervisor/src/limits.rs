@@ -71,7 +71,8 @@ pub const TIME_BOUNDS: [Duration; 14] = [
 ];
 
 /// Maximum number of subscribers of one job. Each session counts once, however often it waits: a connection to the local socket is
-/// one session, and over HTTP each request that waits is one.
+/// one session, and over HTTP each request that waits is one. One client may have as many as it leaves free, so half of all if it is
+/// the only one.
 pub const SUBSCRIBERS_MAX: usize = 2048;
 
 /// Longest path of a socket, in bytes: the kernel's `sun_path` holds 108 with the NUL that ends it.

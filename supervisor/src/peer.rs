@@ -2,6 +2,7 @@
 
 use offload_protocol::limits::NAME_MAX;
 use std::fmt;
+use std::net::IpAddr;
 
 /// The peer of a connection, whatever name it claims: a process, however many connections it has. A process in another
 /// pid namespace cannot be seen from here and is known by its connection only.
@@ -15,13 +16,22 @@ pub enum Peer {
 
 const PROCESS: &str = "process ";
 const CONNECTION: &str = "connection ";
+/// Before the address of a client over HTTP that has shown no token.
+const ANONYMOUS: &str = "anonymous ";
 
 impl Peer {
     /// Whether this is a name that a client without a name is shown under. No client may choose such a name.
     pub fn may_be_called(name: &str) -> bool {
         let number = name.strip_prefix(PROCESS).or_else(|| name.strip_prefix(CONNECTION));
+        let address = name.strip_prefix(ANONYMOUS);
         number.is_some_and(|number| number.parse::<u64>().is_ok())
+            || address.is_some_and(|address| address.parse::<IpAddr>().is_ok())
     }
+}
+
+/// The name of whoever has shown no token, by its address.
+pub(crate) fn anonymous(address: IpAddr) -> String {
+    format!("{ANONYMOUS}{address}")
 }
 
 impl fmt::Display for Peer {

@@ -229,10 +229,11 @@ impl Service {
         self.hub().borrow_mut().when_ready(Box::new(then));
     }
 
-    /// How a job ended, with its output. A refusal if the job has not ended.
-    pub fn result(&self, name: &str) -> Reply {
+    /// How a job ended, with its output, which is charged to this client until the report is dropped. A refusal if the job has not
+    /// ended.
+    pub fn result(&self, name: &str, account: &Account) -> Reply {
         match self.find(name) {
-            Ok(Found::Ended(job)) => self.result_of(job),
+            Ok(Found::Ended(job)) => self.result_of(job, account),
             Ok(Found::Live(_)) => Reply::refusal(
                 OutcomeCode::Unavailable,
                 format!("the job has not ended; `offload wait {name}` waits for it"),

@@ -10,6 +10,7 @@ use offload_supervisor::service::{Service, ServiceConfig};
 use offload_supervisor::{EventLoop, Job};
 use rustix::process::{Signal, getpid, kill_process};
 use std::cell::RefCell;
+use std::future::{IntoFuture, poll_fn};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
@@ -232,6 +233,50 @@ fn handlers_and_callbacks_answer_at_once_and_later_and_a_failing_one_costs_its_o
     // Its connection was accepted before those that came later, and its callback is a tick.
     assert_eq!(served.get("/callback/all"), ok("all of them"));
     assert_eq!(answer(waiting), ok("at last"));
+    served.remote.stop();
+    served.thread.join().expect("the loop ends");
+}
+
+/// However the handler says that the job has a key.
+#[test]
+fn a_job_with_a_key_goes_on_for_others_when_one_of_its_clients_is_gone() {
+    let (send, receive) = mpsc::channel();
+    let (begun, has_begun) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let mut event_loop = EventLoop::new().unwrap();
+        let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
+        let server = Server::new(&service, &event_loop);
+        server.post("/slow", move |request, cx| {
+            let begun = begun.clone();
+            async move {
+                let key = request.query("key").unwrap_or_default();
+                let job = cx.offload("sleep", request.body());
+                let mut job = match &*key {
+                    "with" => job.with(|job| job.idempotency_key("with")),
+                    _ => job.key(key),
+                }
+                .into_future();
+                poll_fn(|cx| {
+                    // From the first time on that it waits.
+                    let polled = job.as_mut().poll(cx);
+                    begun.send(()).unwrap();
+                    polled
+                })
+                .await
+            }
+        });
+        let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        send.send((address.to_string(), event_loop.remote())).unwrap();
+        event_loop.run().unwrap();
+    });
+    let (address, remote) = receive.recv_timeout(PATIENCE).expect("it listens");
+    let served = Served { address, remote, thread };
+    for path in ["/slow?key=with", "/slow?key=key"] {
+        let first = served.send("POST", path, "", "300");
+        has_begun.recv_timeout(PATIENCE).expect("it is called");
+        drop(first);
+        assert_eq!(served.ask("POST", path, "", "300"), (200, "null".to_owned()), "{path}");
+    }
     served.remote.stop();
     served.thread.join().expect("the loop ends");
 }

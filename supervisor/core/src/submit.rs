@@ -393,7 +393,9 @@ fn check_sense(request: &JobRequest) -> Result<(), ErrorDetail> {
     }
     match request.key.as_ref().map(|key| key.name.len()) {
         Some(0) => bad("an idempotency key has at least one byte".to_owned()),
-        Some(length) if length > NAME_MAX => bad(format!("an idempotency key of {length} bytes is too long")),
+        Some(length) if length > NAME_MAX => {
+            bad(format!("an idempotency key of {length} bytes is too long: it may have {NAME_MAX}"))
+        }
         _ => Ok(()),
     }
 }

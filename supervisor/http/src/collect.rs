@@ -67,7 +67,7 @@ pub(crate) async fn collect(
             (_, false) => all.extend_from_slice(&bytes),
         }
         if announced.is_none() {
-            room(context, account, STEP, GROWTH_PATIENCE).await?;
+            room(context, account, STEP.min(allowed.left(length)), GROWTH_PATIENCE).await?;
         }
     }
     Ok(if all.is_empty() { first } else { all.freeze() })

@@ -121,6 +121,9 @@ pub(crate) const CHUNK_COST: usize = 4 << 10;
 /// bytes.
 pub(crate) const FRAME_COST: usize = 1 << 10;
 
+/// Requests whose bodies wait for memory and that are told in one turn of the loop that some was released.
+pub(crate) const WAKES_PER_TURN: usize = 16;
+
 /// Chunks that are looked at together.
 pub(crate) const CHUNKS_AT_ONCE: usize = 32;
 

@@ -107,7 +107,7 @@ impl RequestContext {
     pub fn offload(&self, task: impl Into<String>, input: impl Into<Input>) -> Offload {
         let is_cancelled = self.cancels_on_disconnect;
         let (job, input) = (Job::new(task), input.into());
-        Offload { context: self.clone(), job, input, key: None, is_cancelled, is_the_answer: false }
+        Offload { context: self.clone(), job, input, is_cancelled, is_the_answer: false }
     }
 
     /// The loop on which the handler runs, for timers and other futures.
@@ -129,7 +129,7 @@ impl RequestContext {
         &self,
         write: impl FnOnce() -> Result<Response, Failure>,
     ) -> Result<Response, Failure> {
-        let place = Rc::new(Place::default());
+        let place = Place::of(self.asker.account());
         poll_fn(|context| self.poll_turn(&place, context)).await;
         let mut written = self.write_document(write);
         if let Ok(response) = &mut written {
@@ -183,7 +183,6 @@ pub struct Offload {
     pub(crate) context: RequestContext,
     pub(crate) job: Job,
     pub(crate) input: Input,
-    pub(crate) key: Option<String>,
     /// If the client goes away.
     pub(crate) is_cancelled: bool,
     /// Its output is the answer to the client as it is: if the job goes on without its client, the output stays until the client has
@@ -210,7 +209,7 @@ impl Offload {
 
     /// Sets a key of 1 to 64 bytes under which the client submits the job at most once: see [`Job::idempotency_key`].
     pub fn key(self, key: impl Into<String>) -> Offload {
-        Offload { key: Some(key.into()), ..self }
+        self.with(|job| job.idempotency_key(key))
     }
 
     /// Sets whether the job is cancelled if the client goes away before its end. If not, it goes on like a detached one. The default
@@ -224,7 +223,7 @@ impl Offload {
     /// # Errors
     /// The job was refused, or its input did not arrive.
     pub(crate) fn submit(self, detach: bool) -> impl Future<Output = Result<Accepted, Failure>> {
-        let Offload { context, job, input, key, .. } = self;
+        let Offload { context, job, input, .. } = self;
         let job = job.within(context.pass);
         async move {
             let (session, answers) = context.open();
@@ -232,7 +231,7 @@ impl Offload {
                 Input::Bytes(bytes, media_type) => (bytes, media_type, false),
                 Input::Body(body) => {
                     let media_type = body.media_type().clone();
-                    let keyless = key.is_none().then_some(&job);
+                    let keyless = (!job.has_key()).then_some(&job);
                     let collected = Box::pin(collect(&context, session.account(), keyless, *body)).await?;
                     (collected, media_type, true)
                 }
@@ -240,8 +239,7 @@ impl Offload {
             // From here on the input is the job's.
             session.account().set_arriving(0);
             let job = job.input(input).media_type(media_type);
-            let cancels = (!detach && key.is_none()).then(|| context.service.clone());
-            let job = if let Some(key) = key { job.idempotency_key(key) } else { job };
+            let cancels = (!detach && !job.has_key()).then(|| context.service.clone());
             match session.submit(TICKET, Submission { job, detach, is_let_in }) {
                 Reply::Accepted { job } => Ok(Accepted { job, session, answers, cancels }),
                 other => Err(Failure::unexpected(&other)),

@@ -59,7 +59,7 @@ impl Future for Run {
 /// # Errors
 /// The job was refused.
 fn begin(offload: Box<Offload>, cx: &mut Context<'_>) -> Result<Stage, Failure> {
-    if offload.key.is_some() || offload.job.has_key() {
+    if offload.job.has_key() {
         return Ok(Stage::Boxed(Box::pin(offload.run_under_its_key())));
     }
     if !offload.is_cancelled {

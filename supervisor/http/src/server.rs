@@ -152,7 +152,7 @@ impl Server {
             last_asker: LastAsker::default(),
             edge: RefCell::default(),
             tls: RefCell::default(),
-            rooms: Rc::default(),
+            rooms: Rooms::new(handle),
             documents: Turns::new(handle, DOCUMENTS),
             done: RefCell::default(),
         }));

@@ -4,15 +4,17 @@
 //! ```text
 //!   a step of such work ----- nobody waits, and there is time left ---> it is computed, and what it took is spent
 //!      |                                                                     |
-//!      '--- otherwise ---> waits, first come, first served <-----------------' the next one, while there is time left
+//!      '--- otherwise ---> waits; clients take turns, and each has its own   <' the next one, while there is time left
+//!                          in the order of asking
 //!                             ^
 //!                             '--- the next turn of the loop: nothing is spent yet
 //! ```
 
 use offload_event_loop::LoopHandle;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -30,18 +32,56 @@ pub(crate) struct Turns {
     /// In this turn of the loop.
     steps: Cell<usize>,
     time: Cell<Duration>,
-    /// At most one place for each connection (handshakes) or each request (documents), and some of those that are gone.
-    waiting: RefCell<VecDeque<Weak<Place>>>,
+    waiting: RefCell<Waiting>,
     is_renewed_later: Cell<bool>,
+}
+
+/// At most one place for each connection (handshakes) or each request (documents), and some of those that are gone.
+#[derive(Default)]
+struct Waiting {
+    /// None of these is empty.
+    of_each: BTreeMap<Arc<str>, VecDeque<Weak<Place>>>,
+    /// The clients that have a place, in the order of their turns.
+    clients: VecDeque<Arc<str>>,
+}
+
+impl Waiting {
+    fn push(&mut self, place: &Rc<Place>) {
+        let of_client = self.of_each.entry(Arc::clone(&place.client)).or_default();
+        if of_client.is_empty() {
+            self.clients.push_back(Arc::clone(&place.client));
+        }
+        of_client.push_back(Rc::downgrade(place));
+    }
+
+    /// The first of the client whose turn it is. The client's next one comes after those of all others.
+    fn pop(&mut self) -> Option<Weak<Place>> {
+        let client = self.clients.pop_front()?;
+        let of_client = self.of_each.get_mut(&client)?;
+        let first = of_client.pop_front();
+        match of_client.is_empty() {
+            true => drop(self.of_each.remove(&client)),
+            false => self.clients.push_back(client),
+        }
+        first
+    }
 }
 
 /// Of one connection, or request, among those that wait.
 #[derive(Default)]
 pub(crate) struct Place {
+    /// Whose it is. Handshakes are all of one client, because nothing is known of those that ask for them.
+    client: Arc<str>,
     /// While it waits.
     waker: RefCell<Option<Waker>>,
     /// It need not wait any longer.
     is_called: Cell<bool>,
+}
+
+impl Place {
+    pub(crate) fn of(client: &Arc<str>) -> Rc<Place> {
+        Rc::new(Place { client: Arc::clone(client), ..Place::default() })
+    }
 }
 
 impl Turns {
@@ -66,11 +106,11 @@ impl Turns {
         if is_waiting {
             return Poll::Pending;
         }
-        if self.waiting.borrow().is_empty() && self.has_time() {
+        if self.waiting.borrow().clients.is_empty() && self.has_time() {
             place.waker.take();
             return Poll::Ready(());
         }
-        self.waiting.borrow_mut().push_back(Rc::downgrade(place));
+        self.waiting.borrow_mut().push(place);
         self.renew_later();
         Poll::Pending
     }
@@ -89,11 +129,11 @@ impl Turns {
         self.steps.get() < self.most.steps && self.time.get() < self.most.time
     }
 
-    /// Calls the connection that has waited longest.
+    /// Calls the one whose turn it is.
     fn call_next(&self) {
         let next = {
             let mut waiting = self.waiting.borrow_mut();
-            std::iter::from_fn(|| waiting.pop_front()).find_map(|place| place.upgrade())
+            std::iter::from_fn(|| waiting.pop()).find_map(|place| place.upgrade())
         };
         if let Some(place) = next {
             place.is_called.set(true);
@@ -113,7 +153,7 @@ impl Turns {
             turns.steps.set(0);
             turns.time.set(Duration::ZERO);
             turns.call_next();
-            if !turns.waiting.borrow().is_empty() {
+            if !turns.waiting.borrow().clients.is_empty() {
                 turns.renew_later();
             }
         });
@@ -164,6 +204,28 @@ mod tests {
         assert_eq!(most_in_one_turn(&turns_of(100, Duration::ZERO, |_| false)), MOST.steps);
         assert_eq!(most_in_one_turn(&turns_of(20, MOST.time, |_| false)), 1);
         assert_eq!(most_in_one_turn(&turns_of(20, MOST.time / 2, |_| false)), 2);
+    }
+
+    /// However many one client asks for, others wait for as many as there are clients.
+    #[test]
+    fn clients_take_turns() {
+        let mut event_loop = EventLoop::new().unwrap();
+        let turns = Turns::new(&event_loop, Most { steps: 1, ..MOST });
+        let order = Rc::new(RefCell::new(Vec::new()));
+        for client in ["many"; 50].into_iter().chain(["one", "another", "one"]) {
+            let (turns, order) = (Rc::clone(&turns), Rc::clone(&order));
+            drop(event_loop.spawn(async move {
+                let place = Place::of(&client.into());
+                poll_fn(|context| turns.poll(&place, context)).await;
+                order.borrow_mut().push(client);
+                turns.spend(Duration::ZERO);
+            }));
+        }
+        event_loop.run().unwrap();
+        let order = order.take();
+        // The first asked before anybody else was there.
+        assert_eq!(order[..8], ["many", "many", "one", "another", "many", "one", "many", "many"]);
+        assert_eq!(order.len(), 53);
     }
 
     #[test]

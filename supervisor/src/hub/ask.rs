@@ -33,6 +33,11 @@ impl Hub {
         self.records.live(job).is_some()
     }
 
+    /// How many subscribers a job has that has not ended.
+    pub(crate) fn subscribers(&self, job: JobId) -> usize {
+        self.records.live(job).map_or(0, |live_job| live_job.subscribers.len())
+    }
+
     /// Adds a subscriber to a job. If the job has ended and its output is remembered, the subscriber is called soon. If
     /// the subscriber's connection has subscribed to the job already, the new subscriber is dropped, because the
     /// connection is told once.

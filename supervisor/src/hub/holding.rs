@@ -32,6 +32,10 @@ impl OutputCharge {
         OutputCharge::None
     }
 
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, OutputCharge::None)
+    }
+
     /// So many bytes more are charged, of an output that has one receiver.
     pub(super) fn grow(&mut self, more: u64) {
         if let OutputCharge::Of(charged) = self {
@@ -231,6 +235,12 @@ impl Hub {
                 });
             });
         }
+    }
+
+    /// Charges an output until what is returned is dropped.
+    pub(crate) fn hold_output(&mut self, client: &Arc<str>, bytes: u64) -> OutputCharge {
+        self.hold(client, Holding::Outgoing, bytes);
+        self.records.charge_output(client, bytes)
     }
 
     pub(super) fn release_ended_charges(&mut self) {

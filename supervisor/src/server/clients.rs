@@ -112,7 +112,7 @@ impl Front {
                 Some(session.submit(ticket, Submission { job, detach, is_let_in }))
             }
             Request::Wait { job, .. } => session.wait(ticket, &job),
-            Request::Result { job, .. } => Some(self.service.result(&job)),
+            Request::Result { job, .. } => Some(self.service.result(&job, client.session.account())),
             Request::Cancel { job, .. } => Some(self.service.cancel(&job)),
             Request::Show { view, .. } => return self.show(id, ticket, view),
             Request::Page { view, after, limit, label, .. } => {

@@ -13,7 +13,7 @@
 //! ```
 
 use super::Asker;
-use crate::hub::HubRef;
+use crate::hub::{HubRef, OutputCharge};
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::cell::{Cell, OnceCell};
@@ -44,6 +44,11 @@ impl Account {
     /// [`Session::introduce`](super::Session::introduce).
     pub fn name(&self) -> &str {
         self.name.get().map_or("", |name| name)
+    }
+
+    /// The same.
+    pub(super) fn shared_name(&self) -> Arc<str> {
+        self.name.get().map_or_else(Arc::default, Arc::clone)
     }
 
     /// Whether a body of this many bytes, or this many more bytes of the body that is arriving, may be read now.
@@ -79,6 +84,14 @@ impl Account {
     /// The bytes of request bodies in memory, as last reported.
     pub fn arriving(&self) -> u64 {
         self.arriving.get()
+    }
+
+    /// Charges an output that is kept, and now is also on its way to the client, until what is returned is dropped.
+    pub(super) fn hold_output(&self, bytes: usize) -> OutputCharge {
+        match self.name.get() {
+            Some(name) => self.hub.borrow_mut().hold_output(name, bytes as u64),
+            None => OutputCharge::none(),
+        }
     }
 
     fn set(&self, held: &Cell<u64>, what: Holding, now: u64) {

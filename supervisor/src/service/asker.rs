@@ -9,9 +9,10 @@
 use super::{Account, Reply, Report, Service};
 use crate::hub::Subscriber;
 use crate::job::{Job, account_name};
-use crate::peer::{Peer, is_client_name};
+use crate::peer::{Peer, anonymous, is_client_name};
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Whom jobs and bytes are charged to. Cheap to clone, and worth keeping for the next request.
@@ -37,7 +38,8 @@ impl Asker {
         &self.name
     }
 
-    pub(super) fn account(&self) -> &Arc<str> {
+    /// The name that is charged: its own, or that of its process or connection.
+    pub fn account(&self) -> &Arc<str> {
         &self.account
     }
 
@@ -78,6 +80,13 @@ impl Service {
         let peer = process
             .map_or_else(|| Peer::Connection(self.0.sessions.borrow_mut().next_number()), Peer::Process);
         Asker::new(name, peer)
+    }
+
+    /// One that has shown nothing but its address. No other client may have its name.
+    pub fn anonymous(&self, address: IpAddr) -> Asker {
+        let name: Arc<str> = anonymous(address).into();
+        let peer = Peer::Connection(self.0.sessions.borrow_mut().next_number());
+        Asker { account: Arc::clone(&name), name, peer }
     }
 
     /// An account of the bytes that are held for one request of this asker.

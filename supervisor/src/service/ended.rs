@@ -1,6 +1,6 @@
 //! What is kept of jobs that have ended.
 
-use super::{Collection, Found, Reply, Service};
+use super::{Account, Collection, Found, Reply, Service};
 use crate::hub::Hub;
 use bytes::Bytes;
 use offload_core::ids::JobId;
@@ -23,11 +23,17 @@ impl Service {
         self.cancel(name)
     }
 
-    pub(super) fn result_of(&self, job: JobId) -> Reply {
+    pub(super) fn result_of(&self, job: JobId, account: &Account) -> Reply {
         let hub = self.hub_without_old_outputs();
         let found = hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()));
         match found {
-            Some(Ok(finished)) => Reply::report(finished, Some(Collection::new(self.clone(), job))),
+            Some(Ok(finished)) => {
+                drop(hub);
+                // What is kept may be forgotten while it is on its way to this client.
+                let held = account.hold_output(finished.output.len());
+                let collection = Collection::new(self.clone(), job);
+                Reply::report(Box::new(finished), Some(collection), held)
+            }
             Some(Err(why)) => Reply::refusal(OutcomeCode::NoSuchJob, why),
             None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(&hub.name(job))),
         }

@@ -159,12 +159,7 @@ impl fmt::Debug for Collection {
 }
 
 impl Reply {
-    /// A report whose output is charged to nobody.
-    pub(super) fn report(finished: Finished, collection: Option<Collection>) -> Reply {
-        Reply::held_report(Box::new(finished), collection, OutputCharge::none())
-    }
-
-    pub(super) fn held_report(
+    pub(super) fn report(
         finished: Box<Finished>,
         collection: Option<Collection>,
         held: OutputCharge,

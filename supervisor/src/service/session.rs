@@ -58,7 +58,7 @@ pub(super) struct OpenSession {
     pub(super) id: u64,
     peer: Peer,
     asker: OnceCell<Asker>,
-    account: Account,
+    pub(super) account: Account,
     on_reply: OnReply,
     pub(super) waits: RefCell<Waits>,
     pub(super) streams: RefCell<Streams>,
@@ -299,6 +299,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         let service = &self.open.service;
         service.0.sessions.borrow_mut().open.remove(&self.open.id);
-        service.leave_all(self.open.id, self.open.waits.take());
+        service.leave_all(self.open.id, self.open.account.shared_name(), self.open.waits.take());
     }
 }

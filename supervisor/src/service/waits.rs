@@ -17,20 +17,19 @@ use super::session::OpenSession;
 use super::{Found, Service};
 use crate::hub::{OutputCharge, Subscriber};
 use crate::job::{Finished, Job};
-use crate::limits::{LEAVES_PER_TURN, REPEATED_WAITS_MAX, WAITS_IN_ANY_CASE, WAITS_MAX};
+use crate::limits::{LEAVES_PER_TURN, REPEATED_WAITS_MAX, SUBSCRIBERS_MAX, WAITS_IN_ANY_CASE, WAITS_MAX};
 use bytes::Bytes;
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
-use std::collections::btree_map::IntoKeys;
+use std::collections::btree_map::IntoIter;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The waits of one session.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     tickets: BTreeMap<JobId, Vec<JobWait>>,
-    /// How many of them count against the limits.
-    counted: usize,
 }
 
 /// One wait of a session for the end of a job.
@@ -65,7 +64,6 @@ impl Waits {
 
     fn add(&mut self, job: JobId, wait: JobWait) {
         self.tickets.entry(job).or_default().push(wait);
-        self.counted += usize::from(wait.counts);
     }
 
     /// Takes out the waits for this job that are of this kind.
@@ -75,7 +73,6 @@ impl Waits {
         if !others.is_empty() {
             self.tickets.insert(job, others);
         }
-        self.counted -= taken.iter().filter(|wait| wait.counts).count();
         taken
     }
 }
@@ -84,16 +81,29 @@ impl Waits {
 #[derive(Default)]
 pub(super) struct AllWaits {
     counted: usize,
+    /// Of each client that has any: over HTTP each of its requests is a session.
+    of_clients: BTreeMap<Arc<str>, WaitsOfClient>,
     /// Dropped sessions that have not left all their jobs.
     leaving: VecDeque<Leaving>,
     /// Whether the next jobs will be left at the end of this turn.
     will_leave: bool,
 }
 
+/// Those that count.
+#[derive(Debug, Default)]
+struct WaitsOfClient {
+    in_all: usize,
+    jobs: BTreeMap<JobId, usize>,
+}
+
 struct Leaving {
     session: u64,
-    jobs: IntoKeys<JobId, Vec<JobWait>>,
-    counted: usize,
+    client: Arc<str>,
+    jobs: IntoIter<JobId, Vec<JobWait>>,
+}
+
+fn counted(waits: &[JobWait]) -> usize {
+    waits.iter().filter(|wait| wait.counts).count()
 }
 
 impl OpenSession {
@@ -116,7 +126,7 @@ impl OpenSession {
     pub(super) fn wait(self: &Rc<OpenSession>, ticket: u64, name: &str) -> Option<Reply> {
         let job = match self.service.find(name) {
             Ok(Found::Live(job)) => job,
-            Ok(Found::Ended(_)) => return Some(self.service.result(name)),
+            Ok(Found::Ended(_)) => return Some(self.service.result(name, &self.account)),
             Err(error) => return Some(Reply::Refusal(error)),
         };
         let answer = match self.service.hub().borrow().is_streamed(job) {
@@ -150,15 +160,18 @@ impl OpenSession {
     fn report(&self, finished: Box<Finished>, held: &mut OutputCharge) {
         let Some(job) = self.service.hub().borrow().find(&finished.report.job) else { return };
         let waits = self.waits.borrow_mut().take(job, |wait| wait.answer != WaitAnswer::EndOfStream);
-        let counted = waits.iter().filter(|wait| wait.counts).count();
-        self.service.0.sessions.borrow_mut().waits.counted -= counted;
+        self.service.0.sessions.borrow_mut().waits.remove(&self.account.shared_name(), job, counted(&waits));
         let is_kept = self.service.hub().borrow().keeps_result_of(job);
+        if held.is_none() {
+            // It had ended before.
+            *held = self.account.hold_output(finished.output.len());
+        }
         let mut reply = |wait: &JobWait, mut finished: Box<Finished>| {
             let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
             if wait.answer == WaitAnswer::Outcome {
                 finished.output = Bytes::new();
             }
-            self.reply(wait.ticket, Reply::held_report(finished, collection, held.share()));
+            self.reply(wait.ticket, Reply::report(finished, collection, held.share()));
         };
         // The last one takes it as it is; nearly always there is one.
         if let Some((last, others)) = waits.split_last() {
@@ -193,36 +206,45 @@ impl OpenSession {
 
     fn add(&self, job: JobId, wait: JobWait) {
         self.waits.borrow_mut().add(job, wait);
-        self.service.0.sessions.borrow_mut().waits.counted += usize::from(wait.counts);
+        if wait.counts {
+            self.service.0.sessions.borrow_mut().waits.add(&self.account.shared_name(), job);
+        }
     }
 
     /// Checks whether the session may wait once more, for this job.
     fn may_wait(&self, job: JobId) -> Result<(), ErrorDetail> {
-        let waits = self.waits.borrow();
         let overloaded = |message: &str| Err(ErrorDetail::new(OutcomeCode::Overloaded, message));
-        if waits.of(job) >= REPEATED_WAITS_MAX {
+        if self.waits.borrow().of(job) >= REPEATED_WAITS_MAX {
             return overloaded(&format!("this client waits for this job {REPEATED_WAITS_MAX} times already"));
         }
-        let own = waits.counted;
-        let free = WAITS_MAX.saturating_sub(self.service.0.sessions.borrow().waits.counted);
-        if own >= WAITS_IN_ANY_CASE.max(free) {
-            return overloaded(&format!(
-                "this client waits for {own} jobs, and {WAITS_MAX} is the limit for all together: one may have as \
-                 many as are left free"
-            ));
+        let sessions = self.service.0.sessions.borrow();
+        let (own, own_for_job) = sessions.waits.of(&self.account.shared_name(), job);
+        let beyond = |own: usize, taken: usize, most: usize| {
+            (own >= WAITS_IN_ANY_CASE.max(most.saturating_sub(taken))).then(|| {
+                format!("{most} is the limit for all clients together: one may have as many as are left free")
+            })
+        };
+        if let Some(limit) = beyond(own, sessions.waits.counted, WAITS_MAX) {
+            return overloaded(&format!("this client waits {own} times for jobs, and {limit}"));
         }
-        Ok(())
+        let subscribers = self.service.hub().borrow().subscribers(job);
+        match beyond(own_for_job, subscribers, SUBSCRIBERS_MAX) {
+            Some(limit) => {
+                overloaded(&format!("this client waits {own_for_job} times for this job, and {limit}"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
 impl Service {
     /// A session is dropped: it leaves all jobs that it waited for, some in each turn.
-    pub(super) fn leave_all(&self, session: u64, waits: Waits) {
+    pub(super) fn leave_all(&self, session: u64, client: Arc<str>, waits: Waits) {
         if waits.is_empty() {
             return;
         }
-        let (jobs, counted) = (waits.tickets.into_keys(), waits.counted);
-        self.0.sessions.borrow_mut().waits.leaving.push_back(Leaving { session, jobs, counted });
+        let jobs = waits.tickets.into_iter();
+        self.0.sessions.borrow_mut().waits.leaving.push_back(Leaving { session, client, jobs });
         self.leave_at_the_end_of_the_turn();
     }
 
@@ -253,11 +275,40 @@ impl AllWaits {
     /// job; the outer one if all sessions have.
     fn next_to_leave(&mut self) -> Option<Option<(JobId, u64)>> {
         let leaving = self.leaving.front_mut()?;
-        let next = leaving.jobs.next().map(|job| (job, leaving.session));
-        if next.is_none() {
-            self.counted -= leaving.counted;
+        let Some((job, waits)) = leaving.jobs.next() else {
             self.leaving.pop_front();
+            return Some(None);
+        };
+        let (session, client) = (leaving.session, Arc::clone(&leaving.client));
+        self.remove(&client, job, counted(&waits));
+        Some(Some((job, session)))
+    }
+
+    /// How often this client waits for jobs, and for this one.
+    fn of(&self, client: &Arc<str>, job: JobId) -> (usize, usize) {
+        let its = self.of_clients.get(client);
+        its.map_or((0, 0), |its| (its.in_all, its.jobs.get(&job).copied().unwrap_or(0)))
+    }
+
+    fn add(&mut self, client: &Arc<str>, job: JobId) {
+        self.counted += 1;
+        let its = self.of_clients.entry(Arc::clone(client)).or_default();
+        its.in_all += 1;
+        *its.jobs.entry(job).or_default() += 1;
+    }
+
+    fn remove(&mut self, client: &Arc<str>, job: JobId, count: usize) {
+        let Some(its) = self.of_clients.get_mut(client).filter(|_| count > 0) else { return };
+        self.counted -= count;
+        its.in_all -= count;
+        if let Some(for_job) = its.jobs.get_mut(&job) {
+            *for_job -= count;
+            if *for_job == 0 {
+                its.jobs.remove(&job);
+            }
         }
-        Some(next)
+        if its.in_all == 0 {
+            self.of_clients.remove(client);
+        }
     }
 }

@@ -75,9 +75,9 @@ fn dead_letters_are_guarded_like_everything_else() {
     assert_eq!(http.ask("GET", &one, &[], b"").status, 200, "it is still there");
 }
 
-fn watch(http: &HttpDaemon) -> (u16, HttpConnection) {
+fn watch(http: &HttpDaemon, client: &str) -> (u16, HttpConnection) {
     let mut connection = http.connect();
-    connection.send("GET", "/v1/events", &[], b"");
+    connection.send("GET", "/v1/events", &[("offload-client", client)], b"");
     let (status, fields) = connection.head_of_answer().expect("a head");
     if status == 200 {
         assert!(fields.contains(&("content-type".to_owned(), "text/event-stream".to_owned())), "{fields:?}");
@@ -97,7 +97,7 @@ fn next_event(connection: &mut HttpConnection) -> Value {
 #[test]
 fn whoever_watches_is_told_what_waits_and_runs_in_which_slot() {
     let http = HttpDaemon::start(&["--workers", "1"]);
-    let (_, mut watcher) = watch(&http);
+    let (_, mut watcher) = watch(&http, "a client");
     assert_eq!(next_event(&mut watcher)["status"]["workers"]["busy"], 0);
     for _ in 0..3 {
         let answer = http.call("sleep", &[("Prefer", "respond-async")], "3600000");
@@ -115,14 +115,18 @@ fn whoever_watches_is_told_what_waits_and_runs_in_which_slot() {
     assert!(later["at_us"].as_f64() > now["at_us"].as_f64(), "they go on");
 }
 
+/// A client may have as many places as it leaves to others.
 #[test]
 fn so_many_may_watch_and_who_leaves_makes_room() {
     let http = HttpDaemon::start(&["--workers", "1"]);
-    let mut watchers: Vec<_> = (0..offload_http::limits::WATCHERS_MAX).map(|_| watch(&http)).collect();
+    let mut watchers: Vec<_> =
+        (0..offload_http::limits::WATCHERS_MAX / 2).map(|_| watch(&http, "greedy")).collect();
+    assert_eq!(watch(&http, "greedy").0, 503);
+    watchers.extend((0..watchers.len()).map(|client| watch(&http, &client.to_string())));
     assert!(watchers.iter().all(|(status, _)| *status == 200));
-    assert_eq!(watch(&http).0, 503);
+    assert_eq!(watch(&http, "newcomer").0, 503);
     let same: Vec<Value> = watchers.iter_mut().map(|(_, watcher)| next_event(watcher)).collect();
     assert!(same.iter().all(|now| now["status"]["pid"] == same[0]["status"]["pid"]));
     drop(watchers.pop());
-    until("there is room again", || (watch(&http).0 == 200).then_some(()));
+    until("there is room again", || (watch(&http, "newcomer").0 == 200).then_some(()));
 }

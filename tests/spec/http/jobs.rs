@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tests::harness::until;
-use tests::http::{Answer, HttpDaemon};
+use tests::http::{Answer, HttpConnection, HttpDaemon};
 
 fn accepted(answer: &Answer) -> String {
     assert_eq!(answer.status, 202, "{answer:?}");
@@ -234,7 +234,10 @@ fn what_is_kept_exceeds_its_limit_at_most_by_the_outputs_of_jobs_that_ran_when_i
         let fields = [("Prefer", "respond-async"), ("Offload-Client", client)];
         accepted(&http.call("echo", &fields, &body))
     };
+    // None of them ends before all were accepted.
+    http.daemon.run(&["pause", "echo"]).ok();
     let places: Vec<String> = ["ann", "bob", "cat", "dan", "eve"].map(submit).into();
+    http.daemon.run(&["resume", "echo"]).ok();
     let kept = || http.daemon.status()["kept"].clone();
     let full = until("no more of them start", || Some(kept()).filter(|kept| kept["held"] == 3));
     let bytes = full["bytes"].as_u64().expect("a number");
@@ -252,4 +255,30 @@ fn what_is_kept_exceeds_its_limit_at_most_by_the_outputs_of_jobs_that_ran_when_i
         assert_eq!(http.ask("DELETE", place, &[], b"").status, 200);
     }
     assert_eq!(kept()["jobs"], 0);
+}
+
+/// What is kept may be given up while somebody reads it.
+#[test]
+fn a_kept_output_on_its_way_to_a_client_is_charged_until_that_has_read_it() {
+    const LENGTH: usize = 12 << 20;
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let submitted = http.call("echo", &[("prefer", "respond-async")], vec![b'x'; LENGTH]).json();
+    let path = format!("/v1/jobs/{}", submitted["job"].as_str().expect("its id"));
+    assert_eq!(http.ask("GET", &format!("{path}?wait=60"), &[], b"").json()["outcome"], "ok");
+    let held = || http.daemon.status()["queue"]["bytes"].as_u64().expect("a number");
+    let is_held = |bytes: usize| until("it is held", || (held() == bytes as u64).then_some(()));
+    is_held(0);
+    let reading: Vec<HttpConnection> = (1..=2)
+        .map(|count| {
+            let mut reading = http.connect();
+            reading.send("GET", &format!("{path}/output"), &[], b"");
+            is_held(count * LENGTH);
+            reading
+        })
+        .collect();
+    assert_eq!(http.ask("DELETE", &path, &[], b"").status, 200);
+    assert_eq!(http.daemon.status()["kept"]["bytes"], 0);
+    is_held(2 * LENGTH);
+    drop(reading);
+    is_held(0);
 }

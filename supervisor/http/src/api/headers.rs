@@ -127,11 +127,11 @@ pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
 }
 
 /// The key of the job: a structured string, as the draft of the IETF wants it, or the bare word.
-pub(super) fn key(request: &Request) -> Result<Option<String>, Problem> {
+fn key(request: &Request) -> Result<Option<String>, Problem> {
     let Some(value) = field(request, &IDEMPOTENCY_KEY)? else { return Ok(None) };
     let key = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
     match key.is_empty() || key.contains('"') {
-        true => Err(bad("Idempotency-Key is one visible word".to_owned())),
+        true => Err(bad("Idempotency-Key is 1 to 64 characters, of which none is a quote".to_owned())),
         false => Ok(Some(key.to_owned())),
     }
 }
@@ -156,6 +156,9 @@ pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> 
         let attempts =
             text.parse().map_err(|_| bad(format!("Offload-Attempts is 1 to 100, not {}", quoted(text))))?;
         job = job.attempts(attempts);
+    }
+    if let Some(key) = key(request)? {
+        job = job.idempotency_key(key);
     }
     Ok(job.metadata(metadata(request)?).labels(labels(request)?))
 }

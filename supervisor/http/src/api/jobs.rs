@@ -141,7 +141,8 @@ impl KeptOutput {
 /// The output of a job that has ended, or why there is none. Looking at it changes nothing: it is kept as long as it would be.
 fn output(request: &Request, context: &RequestContext) -> Result<Response, Failure> {
     let id = id(request);
-    match context.service().result(&id) {
+    let service = context.service();
+    match service.result(&id, &service.account(&context.asker)) {
         Reply::Report(mut report) => {
             report.collection = None;
             Ok(finished(*report)?.into_response())

@@ -19,10 +19,12 @@ use offload_supervisor::limits::{PAGE_ROWS_MAX, TIME_BOUNDS};
 use offload_supervisor::service::{Document, Reply, Service, Stage};
 use offload_supervisor::views::{Meters, Row, TaskLoad, TaskMeter};
 use serde_json::{Value, json};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -37,7 +39,8 @@ pub(super) fn mount(server: &Server) {
 /// What all subscribers share.
 #[derive(Default)]
 struct Shared {
-    watchers: Cell<usize>,
+    /// Of each client that has any.
+    watchers: RefCell<BTreeMap<Arc<str>, usize>>,
     latest: RefCell<Option<(Instant, Bytes)>>,
 }
 
@@ -57,30 +60,45 @@ impl Shared {
 }
 
 /// A place among the subscribers.
-struct Place(Rc<Shared>);
+struct Place {
+    shared: Rc<Shared>,
+    client: Arc<str>,
+}
 
 impl Place {
-    fn take(shared: Rc<Shared>) -> Option<Place> {
-        let watchers = shared.watchers.get();
-        (watchers < WATCHERS_MAX).then(|| {
-            shared.watchers.set(watchers + 1);
-            Place(shared)
-        })
+    /// A client may have as many as it leaves to others.
+    fn take(shared: Rc<Shared>, client: &Arc<str>) -> Option<Place> {
+        {
+            let mut watchers = shared.watchers.borrow_mut();
+            let free = WATCHERS_MAX.saturating_sub(watchers.values().sum());
+            let own = watchers.get(client).copied().unwrap_or(0);
+            if own >= free {
+                return None;
+            }
+            watchers.insert(Arc::clone(client), own + 1);
+        }
+        Some(Place { shared, client: Arc::clone(client) })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.watchers.set(self.0.watchers.get() - 1);
-        if self.0.watchers.get() == 0 {
-            self.0.latest.take();
+        let mut watchers = self.shared.watchers.borrow_mut();
+        if let Some(own) = watchers.get_mut(&self.client) {
+            *own -= 1;
+        }
+        watchers.retain(|_, own| *own > 0);
+        if watchers.is_empty() {
+            self.shared.latest.take();
         }
     }
 }
 
 fn watch(shared: Rc<Shared>, context: RequestContext) -> Result<Response, Failure> {
-    let Some(place) = Place::take(shared) else {
-        let detail = format!("{WATCHERS_MAX} clients watch already, which is the limit");
+    let Some(place) = Place::take(shared, context.asker.account()) else {
+        let detail = format!(
+            "at most {WATCHERS_MAX} watch, and a client may have as many places as it leaves to others"
+        );
         return Err(Failure::from(Problem::new(OutcomeCode::Overloaded, detail)));
     };
     let next = Box::pin(context.event_loop().sleep(Duration::ZERO));
@@ -101,7 +119,7 @@ impl Produce for Watching {
             return Poll::Ready(None);
         }
         self.next = Box::pin(self.context.event_loop().sleep(WATCH_EVERY));
-        Poll::Ready(Some(Ok(self.place.0.now(&self.context))))
+        Poll::Ready(Some(Ok(self.place.shared.now(&self.context))))
     }
 }
 
@@ -173,11 +191,14 @@ mod tests {
     #[test]
     fn there_are_places_for_so_many_and_a_place_that_is_left_can_be_taken() {
         let shared = Rc::new(Shared::default());
-        let mut places: Vec<_> = (0..WATCHERS_MAX).map_while(|_| Place::take(Rc::clone(&shared))).collect();
+        let take = |client: &str| Place::take(Rc::clone(&shared), &client.into());
+        let mut places: Vec<_> = std::iter::from_fn(|| take("greedy")).collect();
+        assert_eq!(places.len(), WATCHERS_MAX / 2);
+        places.extend((0..WATCHERS_MAX).map_while(|client| take(&client.to_string())));
         assert_eq!(places.len(), WATCHERS_MAX);
-        assert!(Place::take(Rc::clone(&shared)).is_none());
+        assert!(take("newcomer").is_none() && take("greedy").is_none());
         drop(places.pop());
-        assert!(Place::take(shared).is_some());
+        assert!(take("greedy").is_none() && take("newcomer").is_some());
     }
 
     #[test]

@@ -78,11 +78,10 @@ pub(super) fn accepted(request: &Request) -> Result<Option<Form>, Problem> {
 pub(super) async fn stream(
     form: Form,
     job: Job,
-    key: Option<String>,
     request: Request,
     context: RequestContext,
 ) -> Result<Response, Failure> {
-    if key.is_some() {
+    if job.has_key() {
         let detail = "nothing of a stream is kept, so it cannot have an idempotency key";
         return Err(Failure::from(Problem::new(OutcomeCode::BadRequest, detail)));
     }

@@ -4,7 +4,7 @@
 //!   routes of the server ---- none fits ----> the table: its route says what is run, and how
 //! ```
 
-use super::headers::{Preference, describe, key, metadata, preference};
+use super::headers::{Preference, describe, metadata, preference};
 use super::parts;
 use super::tasks::{Answer, Order, carry_out, trace_of, traced};
 use crate::offload::RequestContext;
@@ -99,8 +99,7 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         (RouteMode::Sync, false) => (Preference::default(), parts::wanted(request)?),
         (RouteMode::Async, _) => (Preference { is_async: true, wait: None }, None),
     };
-    let key = if is_trusted { key(request)? } else { None };
-    Ok(Order { job, key, preference, stream, is_cancelled: route.cancel_on_disconnect })
+    Ok(Order { job, preference, stream, is_cancelled: route.cancel_on_disconnect })
 }
 
 fn with_parameters(own: &Metadata, route: &Route, request: &Request) -> Result<Metadata, Problem> {

@@ -7,7 +7,7 @@
 //!     '-- Accept: text/event-stream, or Offload-Stream: true: the parts of the output as they come (`parts.rs`)
 //! ```
 
-use super::headers::{Preference, describe, key, preference, says_anything};
+use super::headers::{Preference, describe, preference, says_anything};
 use super::parts;
 use crate::ended::{Failure, header};
 use crate::offload::{Accepted, Input, JOB, Offload, RequestContext};
@@ -63,7 +63,6 @@ pub(super) fn traced(trace: Option<HeaderValue>, answer: Result<Response, Failur
 /// What a request asks for.
 pub(super) struct Order {
     pub(super) job: Job,
-    pub(super) key: Option<String>,
     pub(super) preference: Preference,
     /// The output is sent in parts, in this form.
     pub(super) stream: Option<parts::Form>,
@@ -74,7 +73,7 @@ pub(super) struct Order {
 impl Order {
     /// Nothing is said of how the job is to be done.
     fn of(job: Job) -> Order {
-        Order { job, key: None, preference: Preference::default(), stream: None, is_cancelled: None }
+        Order { job, preference: Preference::default(), stream: None, is_cancelled: None }
     }
 }
 
@@ -120,7 +119,6 @@ fn order(request: &Request, job: Job) -> Result<Order, Problem> {
     Ok(Order {
         preference: preference(request)?,
         job: describe(request, job)?,
-        key: key(request)?,
         stream: parts::wanted(request)?,
         is_cancelled: None,
     })
@@ -128,19 +126,19 @@ fn order(request: &Request, job: Job) -> Result<Order, Problem> {
 
 /// Runs the job on the body of the request.
 pub(super) fn carry_out(order: Order, request: Request, context: RequestContext) -> Answer {
-    let Order { job, key, preference, stream, is_cancelled } = order;
+    let Order { job, preference, stream, is_cancelled } = order;
     if let Some(form) = stream {
-        return Answer::of(parts::stream(form, job, key, request, context));
+        return Answer::of(parts::stream(form, job, request, context));
     }
     let is_cancelled = is_cancelled.unwrap_or(context.cancels_on_disconnect);
     let input = Input::from(request.body());
     match preference {
         Preference { is_async: false, wait: None } => {
-            Answer::Run(Run::new(Offload { context, job, input, key, is_cancelled, is_the_answer: true }))
+            Answer::Run(Run::new(Offload { context, job, input, is_cancelled, is_the_answer: true }))
         }
         Preference { wait, .. } => {
             let its = context.clone();
-            let offload = Offload { context, job, input, key, is_cancelled, is_the_answer: false };
+            let offload = Offload { context, job, input, is_cancelled, is_the_answer: false };
             Answer::of(later(offload, wait.unwrap_or_default(), its))
         }
     }

@@ -94,6 +94,7 @@ impl Answer for Inner {
     }
 
     fn refused(&self, status: u16, remote: Remote) {
+        self.traffic.answer(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST));
         let edge = Rc::clone(&self.edge.borrow());
         if let Some(log) = &edge.access_log {
             let address = if let Remote::Address(peer) = remote { Some(peer.ip()) } else { None };

@@ -8,8 +8,8 @@ use crate::request::{Remote, one, quoted};
 use http::header::HeaderName;
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::service::{Asker, is_client_name};
-use std::cell::RefCell;
+use offload_supervisor::service::{Asker, Peer, Service, is_client_name};
+use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -17,7 +17,11 @@ static OFFLOAD_CLIENT: HeaderName = HeaderName::from_static("offload-client");
 
 /// Who asked last, and what it was recognized by.
 #[derive(Default)]
-pub(super) struct LastAsker(RefCell<Option<(Sign, Rc<Asker>)>>);
+pub(super) struct LastAsker {
+    last: RefCell<Option<(Sign, Rc<Asker>)>>,
+    /// All processes that cannot be seen from here, such as those of a container at a Unix socket.
+    unseen: OnceCell<Rc<Asker>>,
+}
 
 /// By what a client is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,26 +48,29 @@ impl Inner {
             false => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
         };
         let asker = |name: &str| Rc::new(self.service.asker(remote.process(), name));
-        match (name, client) {
-            (Some(name), _) if is_client_name(name) => Ok(asker(name)),
+        let is_name = |name: &str| is_client_name(name) && !Peer::may_be_called(name);
+        match (name.filter(|name| !name.is_empty()), client) {
+            (Some(name), _) if is_name(name) => Ok(asker(name)),
             (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {}", quoted(name)))),
-            (None, Some(address)) => Ok(self.last_asker.of(Sign { address, is_anonymous }, asker)),
-            (None, None) => Ok(asker("")),
+            (None, Some(address)) => Ok(self.last_asker.of(Sign { address, is_anonymous }, &self.service)),
+            (None, None) if remote.process().is_some() => Ok(asker("")),
+            // Each connection, and each request, would be a client of its own.
+            (None, None) => Ok(Rc::clone(self.last_asker.unseen.get_or_init(|| asker("")))),
         }
     }
 }
 
 impl LastAsker {
-    fn of(&self, sign: Sign, asker: impl Fn(&str) -> Rc<Asker>) -> Rc<Asker> {
-        let mut last = self.0.borrow_mut();
+    fn of(&self, sign: Sign, service: &Service) -> Rc<Asker> {
+        let mut last = self.last.borrow_mut();
         if let Some((_, asker)) = last.as_ref().filter(|(known, _)| *known == sign) {
             return Rc::clone(asker);
         }
         let Sign { address, is_anonymous } = sign;
-        let asker = match is_anonymous {
-            true => asker(&format!("anonymous {address}")),
-            false => asker(&address.to_string()),
-        };
+        let asker = Rc::new(match is_anonymous {
+            true => service.anonymous(address),
+            false => service.asker(None, &address.to_string()),
+        });
         *last = Some((sign, Rc::clone(&asker)));
         asker
     }
