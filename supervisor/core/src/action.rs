@@ -247,7 +247,8 @@ pub struct Ended {
     pub outcome: OutcomeCode,
     /// What went wrong; `None` if the outcome is `ok`.
     pub error: Option<ErrorDetail>,
-    /// How often it was started.
+    /// How often it was started, without the attempts that were lost together with other jobs: these cost none. At least 1 if it
+    /// was started.
     pub attempts: u32,
     /// From acceptance to the last start, or to the end if the job never started. Time in earlier attempts that were
     /// given back is not counted.

@@ -252,7 +252,7 @@ impl Hub {
             task: self.core.task_name(job).to_string(),
             client: self.core.account_of(job).to_string(),
             state: self.state_word(job).to_owned(),
-            attempts: job.attempts,
+            attempts: job.attempts_had(),
             age_us: micros(self.now() - job.accepted_at),
             slot: worker.and_then(|worker| self.core.home_of(worker)),
             batch: worker.and_then(|worker| several(self.core.batch_of(worker))),
