@@ -313,8 +313,8 @@ pub enum Notice {
         how: String,
         /// Why it had to, in words for people, if it had to and that is news.
         why: Option<String>,
-        /// The job that it was running.
-        job: Option<JobId>,
+        /// The job that it was running, or those that ran together.
+        jobs: Vec<JobId>,
     },
     /// A worker ended without having been told to.
     WorkerDied {
@@ -324,8 +324,8 @@ pub enum Notice {
         slot: SlotIndex,
         /// How it ended, in words for people.
         how: String,
-        /// The job that it was running.
-        job: Option<JobId>,
+        /// The job that it was running, or those that ran together.
+        jobs: Vec<JobId>,
     },
     /// A worker is being ended.
     WorkerKilled {

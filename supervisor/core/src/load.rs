@@ -165,6 +165,11 @@ impl Load {
         self.running.map(|running| running.job)
     }
 
+    /// The job that runs, or those that run together.
+    pub(super) fn running_jobs(&self) -> Vec<JobId> {
+        self.running.iter().chain(&self.together).map(|running| running.job).collect()
+    }
+
     /// All jobs, started or not.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
         let started = self.running.iter().chain(&self.together).chain(&self.suspended);
