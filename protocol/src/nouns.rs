@@ -250,7 +250,8 @@ pub struct Report {
     pub outcome: OutcomeCode,
     /// What went wrong, unless `outcome` is `ok`.
     pub error: Option<ErrorDetail>,
-    /// How many attempts were started.
+    /// How many attempts were started, without those that were lost together with other jobs: these cost none. At least 1 if one
+    /// was started.
     pub attempts: u32,
     /// Its times, and where it ran.
     pub receipt: Receipt,

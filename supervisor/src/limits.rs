@@ -390,6 +390,9 @@ pub const LOG_LINES_AT_ONCE: u32 = 20;
 /// Lines of one kind per second after that.
 pub const LOG_LINES_PER_SECOND: u32 = 1;
 
+/// Of jobs that ran together when their worker ended, this many are named in the log.
+pub(crate) const JOBS_NAMED_MAX: usize = 3;
+
 /// Minimum time between two lines about failed starts of one program.
 pub(crate) const START_FAILED_EVERY: Duration = Duration::from_secs(1);
 

@@ -294,7 +294,7 @@ pub struct JobView {
     pub client: String,
     /// `queued`, `paused`, `running`, or the outcome.
     pub state: String,
-    /// Number of attempts that were started.
+    /// Number of attempts that were started, without those that were lost together with other jobs: these cost none.
     pub attempts: u32,
     /// Microseconds since the job was accepted, or, once it has ended, from acceptance to the end.
     pub age_us: u64,
@@ -367,7 +367,8 @@ pub struct Candidates {
 /// One lost attempt of a job: it ended its worker, or was lost with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptView {
-    /// The number of the attempt; 0 if the job was given to the worker and had not been started.
+    /// The number of the start, as its worker was told it; 0 if the job was given to the worker and had not been started. Starts that
+    /// were lost together with other jobs are numbered, too, although they cost no attempt.
     pub attempt: u32,
     /// Process id of the worker; 0 if it is not known any more.
     pub worker_pid: u32,

@@ -50,6 +50,13 @@ fn of_jobs_that_run_together_only_the_guilty_ones_fail_each_in_its_own_way() {
     let jobs = together(&daemon, &["--attempts", "1"], &inputs);
     let expected = ["ok", "worker_crashed", "ok", "panic", "app_error", "app_error", "ok", "ok"];
     assert_eq!(outcomes(&jobs), expected, "{jobs:?}");
+    assert!(
+        jobs.iter().all(|job| job["attempts"] == 1),
+        "to be with a guilty one costs no attempt: {jobs:?}"
+    );
+    let accused =
+        |line: &str| line.contains("while it ran 8 jobs together: ") && line.ends_with(", and others");
+    assert!(daemon.stderr.find(accused, Duration::from_secs(10)).is_some(), "{:#?}", daemon.stderr.all());
     daemon.wait_until_whole();
     let status = daemon.status();
     assert_eq!(status["workers"]["halved_batches"], 3, "{status}");
@@ -65,6 +72,12 @@ fn two_guilty_jobs_of_many_are_found_and_become_dead_letters() {
     let guilty = |(index, job): (usize, &Value)| (job["outcome"] == "poison").then_some(index);
     assert_eq!(jobs.iter().enumerate().filter_map(guilty).collect::<Vec<_>>(), [3, 17], "{jobs:?}");
     assert_eq!(outcomes(&jobs).iter().filter(|outcome| **outcome == "ok").count(), 22);
+    for job in &jobs {
+        let is_guilty = job["outcome"] == "poison";
+        assert_eq!(job["attempts"], if is_guilty { 3 } else { 1 }, "{job}");
+        let message = job["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(message.contains("in attempt 3 of 3"), is_guilty, "{job}");
+    }
     let letters = daemon.run(&["dead", "list", "--json"]).ok().json();
     assert_eq!(letters.as_array().map(Vec::len), Some(2), "{letters}");
 }
@@ -76,6 +89,29 @@ fn a_time_limit_that_only_several_jobs_exceed_together_hurts_none_of_them() {
     assert_eq!(outcomes(&jobs), ["ok"; 4], "{jobs:?}");
     let jobs = together(&daemon, &["--timeout", "1s"], &["x", "hang"]);
     assert_eq!(outcomes(&jobs), ["ok", "timeout"], "{jobs:?}");
+}
+
+/// Without the grace, the others would wait for the time limit of a run: five minutes.
+#[test]
+fn a_job_that_hangs_and_is_cancelled_does_not_hold_up_those_that_run_with_it() {
+    let daemon = start(&[]);
+    let submit = |task: &str, input: &str| {
+        let words = ["submit", "--detach", "--client", "one", task, input];
+        daemon.run(&words).ok().text().trim().to_owned()
+    };
+    let busy = submit("lone", "3600000");
+    daemon.worker_running("lone");
+    let [first, hangs, second, third] = ["x", "hang", "x", "x"].map(|input| submit("tile", input));
+    daemon.run(&["cancel", &busy]).ok();
+    let worker = daemon.worker_running("tile");
+    assert_eq!(worker["batch"], 4, "{worker}");
+    daemon.run(&["cancel", &hangs]).ok();
+    for innocent in [first, second, third] {
+        let job = daemon.run(&["wait", "--json", &innocent]).ok().json();
+        assert_eq!((&job["outcome"], &job["attempts"]), (&json!("ok"), &json!(1)), "{job}");
+        assert!(["1", "2"].contains(&job["output"].as_str().unwrap_or_default()), "in halves: {job}");
+    }
+    assert_eq!(daemon.status()["workers"]["halved_batches"], 1);
 }
 
 #[test]

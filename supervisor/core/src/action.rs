@@ -247,7 +247,8 @@ pub struct Ended {
     pub outcome: OutcomeCode,
     /// What went wrong; `None` if the outcome is `ok`.
     pub error: Option<ErrorDetail>,
-    /// How often it was started.
+    /// How often it was started, without the attempts that were lost together with other jobs: these cost none. At least 1 if it
+    /// was started.
     pub attempts: u32,
     /// From acceptance to the last start, or to the end if the job never started. Time in earlier attempts that were
     /// given back is not counted.
@@ -312,8 +313,8 @@ pub enum Notice {
         how: String,
         /// Why it had to, in words for people, if it had to and that is news.
         why: Option<String>,
-        /// The job that it was running.
-        job: Option<JobId>,
+        /// The job that it was running, or those that ran together.
+        jobs: Vec<JobId>,
     },
     /// A worker ended without having been told to.
     WorkerDied {
@@ -323,8 +324,8 @@ pub enum Notice {
         slot: SlotIndex,
         /// How it ended, in words for people.
         how: String,
-        /// The job that it was running.
-        job: Option<JobId>,
+        /// The job that it was running, or those that ran together.
+        jobs: Vec<JobId>,
     },
     /// A worker is being ended.
     WorkerKilled {

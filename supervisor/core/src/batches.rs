@@ -8,6 +8,8 @@
 //!                                        others can come
 //! ```
 //!
+//! A job with a deadline waits for others at most for half of the time that it has, without what such a job takes on average.
+//!
 //! While all workers are busy, jobs wait anyway, so `wait` costs nothing then. Jobs in a batch are picked in the order of the
 //! queue, each client being charged for each of its jobs: shares, priorities and age count as they do without batches. The
 //! first job that may not go with those before it ends the batch, so none is overtaken.
@@ -28,8 +30,16 @@
 //! go together only with others of which the same is true. All of that takes tasks that may be run twice, and only these have
 //! batches. Too long a run of a batch is the same as its worker's end.
 //!
-//! A job that is cancelled, or whose deadline passes, leaves its batch: its answer is thrown away, and the others go on. The worker of a
-//! batch of which nobody wants anything any more is ended like that of any other job.
+//! A job that is cancelled, or whose deadline passes, has ended, and its answer is thrown away. As alone, its worker has a grace to
+//! answer it:
+//!
+//! ```text
+//!   one is not wanted any more ---> the worker answers that one in time ---> the others go on
+//!                              '--> the grace is over ---> the worker is ended, the others run again in halves
+//! ```
+//!
+//! So nobody's hanging job holds up others for longer than the grace. Whoever cancels pays for the worker, and the halves bound what
+//! others can lose by that: a job loses at most log2(max) runs, then it is alone.
 
 use super::action::Action;
 use super::clients::ClientId;
@@ -38,7 +48,7 @@ use super::jobs::{Job, JobState, RanUnder};
 use super::nanos::MaybeNanos;
 use super::queue::FairQueue;
 use super::registry::{Class, Task};
-use super::slots::{InTray, Load, Role, Running, SlotState};
+use super::slots::{InTray, Load, Role, SlotState};
 use super::small_map::SmallMap;
 use super::turn::Turn;
 use super::waiting::{Line, planned};
@@ -74,6 +84,8 @@ struct Gathering {
     queue: FairQueue,
     /// Since when there have been some.
     since: Mono,
+    /// Until when the one with the least patience waits for others; `None` if all can wait.
+    patient_until: Option<Mono>,
     /// When they go, however few they are; `None` if they can go now.
     ripe_at: Option<Mono>,
 }
@@ -82,7 +94,8 @@ impl Gathering {
     fn ripen(&mut self, now: Mono, batching: Option<Batching>) {
         let waits_until = batching
             .filter(|batching| self.queue.len() < batching.max as usize)
-            .map(|batching| self.since + batching.wait());
+            .map(|batching| self.since + batching.wait())
+            .map(|until| self.patient_until.map_or(until, |patient_until| patient_until.min(until)));
         self.ripe_at = waits_until.filter(|until| *until > now);
     }
 }
@@ -96,10 +109,20 @@ impl Gatherings {
         self.0.get_mut(&task).map(|gathering| &mut gathering.queue)
     }
 
-    /// The queue for a job of this task, which has waited since `since`.
-    pub(super) fn queue_for(&mut self, task: TaskIndex, since: Mono) -> &mut FairQueue {
+    /// The queue for a job of this task, which has waited since `since` and waits for others until `patient_until`.
+    pub(super) fn queue_for(
+        &mut self,
+        task: TaskIndex,
+        since: Mono,
+        patient_until: Option<Mono>,
+    ) -> &mut FairQueue {
         let gathering = self.0.get_or_add(task);
-        gathering.since = if gathering.queue.is_empty() { since } else { gathering.since.min(since) };
+        if gathering.queue.is_empty() {
+            (gathering.since, gathering.patient_until) = (since, patient_until);
+        }
+        gathering.since = gathering.since.min(since);
+        let patience = [gathering.patient_until, patient_until];
+        gathering.patient_until = patience.into_iter().flatten().min();
         &mut gathering.queue
     }
 
@@ -324,6 +347,13 @@ impl Group {
     }
 }
 
+/// Until when a job with a deadline waits for others: for half of the time that it has, without what it takes on average.
+pub(super) fn patient_until(job: &Job) -> Option<Mono> {
+    let (since, deadline) = (job.waits_since(), job.deadline.moment()?);
+    let usual = job.expected().run.unwrap_or_default();
+    Some(since + (deadline - since).saturating_sub(usual) / 2)
+}
+
 /// As one of how many jobs this one may run together.
 fn together_most_of(job: &Job) -> usize {
     if job.is_suspect { job.past.together_most as usize } else { usize::MAX }
@@ -335,13 +365,6 @@ impl Load {
         let next = self.waiting.front()?;
         self.batch.iter().find(|(job, _)| job == next).copied()
     }
-
-    /// The attempt at this job, and those that run together with it.
-    pub(super) fn with_its_batch_mut(&mut self, job: JobId) -> impl Iterator<Item = &mut Running> {
-        let is_batch = !self.batch.is_empty();
-        let started = self.running.iter_mut().chain(&mut self.together).chain(&mut self.suspended);
-        started.filter(move |running| is_batch || running.job == job)
-    }
 }
 
 /// Who leaves a batch that runs, and what becomes of one whose worker has ended.
@@ -352,16 +375,44 @@ impl Core {
         load.map_or(0, |load| load.batch.len() as u32)
     }
 
-    /// The jobs of this slot that were given together have begun. Those that nobody wants any more have the time of the others.
-    pub(super) fn agree_on_time(&mut self, slot: SlotIndex) {
+    /// The jobs of this slot that were given together have begun. Those that nobody wants any more have the time of the others, and
+    /// no more than the grace.
+    pub(super) fn agree_on_time(&mut self, now: Mono, slot: SlotIndex) {
         let Some(load) = self.slots[slot].load() else { return };
         let mut begun = load.running.iter().chain(&load.together);
         let wanted = begun.find(|running| self.jobs.get(running.job).is_some());
         let Some(finish_by) = wanted.map(|running| running.finish_by) else { return };
+        let return_by = self.holds_unwanted(load).then(|| now + self.config.cancel_grace);
         if let Some(load) = self.slot_mut(slot).load_mut() {
             let begun = load.running.iter_mut().chain(&mut load.together);
             begun.for_each(|running| running.finish_by = finish_by);
+            load.return_by = return_by;
         }
+    }
+
+    /// A job that runs together with others is not wanted any more. The grace of an earlier one is not prolonged by that:
+    /// otherwise one client after another could hold up the others.
+    pub(super) fn grant_grace(&mut self, now: Mono, slot: SlotIndex) {
+        let return_by = now + self.config.cancel_grace;
+        if let Some(load) = self.slot_mut(slot).load_mut() {
+            load.return_by.get_or_insert(return_by);
+        }
+    }
+
+    /// The worker of this slot has answered a job. If that was the last one of its batch that nobody wants, it has gone on in
+    /// time, and the others have theirs.
+    pub(super) fn end_grace_if_all_are_wanted(&mut self, slot: SlotIndex) {
+        let load = self.slots[slot].load().filter(|load| load.return_by.is_some());
+        if load.is_some_and(|load| !self.holds_unwanted(load))
+            && let Some(load) = self.slot_mut(slot).load_mut()
+        {
+            load.return_by = None;
+        }
+    }
+
+    /// Whether the worker with these jobs has some that nobody wants any more.
+    fn holds_unwanted(&self, load: &Load) -> bool {
+        load.jobs().any(|job| self.jobs.get(job).is_none())
     }
 
     /// Whether several jobs were given together here, and somebody still wants one of them.

@@ -17,7 +17,7 @@ pub struct Glance {
     pub state: JobState,
     /// It waits in a queue from which nothing is started now.
     pub is_paused: bool,
-    /// Number of attempts that were started.
+    /// Number of attempts that were started, without those that were lost together with other jobs.
     pub attempts: u32,
     /// What the latest attempt has reported.
     pub progress: Option<Progress>,
@@ -40,7 +40,7 @@ pub struct Explanation {
     pub class: Class,
     /// How long it is expected to run, if anything like it ever ran.
     pub expected_run: Option<Duration>,
-    /// How often it was started.
+    /// How often it was started, without the attempts that were lost together with other jobs.
     pub attempts: u32,
     /// How many of its attempts ended their worker, and how many are allowed to.
     pub crashes: (u32, u32),
@@ -159,7 +159,12 @@ impl Core {
         let job = self.jobs.get(id)?;
         let waits = matches!(job.state, JobState::Queued | JobState::Paused);
         let is_paused = waits && job.task.is_some_and(|task| self.pauses.holds(task));
-        Some(Glance { state: job.state, is_paused, attempts: job.attempts, progress: job.past.progress })
+        Some(Glance {
+            state: job.state,
+            is_paused,
+            attempts: job.attempts_had(),
+            progress: job.past.progress,
+        })
     }
 
     /// Why the job is where it is; `None` if it has ended, or never was.
@@ -174,7 +179,7 @@ impl Core {
             age: now - job.accepted_at,
             class: job.class,
             expected_run: job.expected_run.duration(),
-            attempts: job.attempts,
+            attempts: job.attempts_had(),
             crashes: (job.past.crashes, self.attempts_allowed(job)),
             is_suspect: job.is_suspect,
             unstarted: job.past.unstarted,

@@ -181,6 +181,12 @@ impl Job {
         Expected { run: self.expected_run.duration(), class: self.class }
     }
 
+    /// How many attempts it has had: its starts, without those that were lost together with others, which cost none. At least one
+    /// if it was started.
+    pub fn attempts_had(&self) -> u32 {
+        self.attempts.saturating_sub(self.past.lost_together).max(self.attempts.min(1))
+    }
+
     /// Bytes of memory that its input takes.
     pub fn input_held(&self) -> u64 {
         if self.has_file { 0 } else { self.input_bytes }

@@ -341,7 +341,7 @@ impl Core {
             account: self.account_of(&job).clone(),
             outcome: ending.outcome,
             error: ending.error,
-            attempts: job.attempts,
+            attempts: job.attempts_had(),
             queued: (started_at - job.accepted_at).saturating_sub(unheard + job.past.ran_before),
             run: run + job.past.ran_before,
             together: worker.map_or(0, |worker| self.batch_of(worker)),

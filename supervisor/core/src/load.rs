@@ -32,6 +32,8 @@ pub struct Load {
     pub together: Vec<Running>,
     /// The jobs that were given together, with the numbers of their attempts; none if they were not. Some may have ended.
     pub batch: Vec<(JobId, u32)>,
+    /// By when the worker must have answered those of the batch that nobody wants any more, because they were cancelled or late.
+    pub return_by: Option<Mono>,
     /// The attempt in steps that is suspended, and goes on when `running` has ended.
     pub suspended: Option<Running>,
     /// Jobs that were given to the worker and not started, in the order in which it has to start them.
@@ -163,6 +165,11 @@ impl Load {
     /// The job that runs.
     pub fn running_job(&self) -> Option<JobId> {
         self.running.map(|running| running.job)
+    }
+
+    /// The job that runs, or those that run together.
+    pub(super) fn running_jobs(&self) -> Vec<JobId> {
+        self.running.iter().chain(&self.together).map(|running| running.job).collect()
     }
 
     /// All jobs, started or not.

@@ -137,6 +137,9 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.past.crashes += u32::from(is_blamed);
         job.past.progress = None;
+        if job.past.was_together {
+            job.past.lost_together += 1;
+        }
         remember_lost(job, lost.clone());
         let crashes = job.past.crashes;
         if is_blamed {

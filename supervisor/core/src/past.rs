@@ -70,6 +70,8 @@ pub struct Trouble {
     pub together_most: u32,
     /// It was lost together with other jobs, and has not been dispatched since.
     pub was_together: bool,
+    /// How many of its attempts were lost together with others, which costs none.
+    pub lost_together: u32,
     /// How often its worker's program broke the rules while it ran, and that had to do with another job.
     pub bystander: u32,
     /// How many of its tests on probation have failed at the longest pause.
@@ -98,6 +100,7 @@ impl Trouble {
         excused: 0,
         together_most: 0,
         was_together: false,
+        lost_together: 0,
         bystander: 0,
         late_tests: 0,
         ran_before: Duration::ZERO,

@@ -55,7 +55,7 @@ impl Core {
             self.begin(turn.now, slot, worker, next);
         }
         if self.slots[slot].load().is_some_and(|load| !load.batch.is_empty()) {
-            self.agree_on_time(slot);
+            self.agree_on_time(turn.now, slot);
         }
     }
 
@@ -242,6 +242,7 @@ impl Core {
         if let Some(load) = place.load_mut() {
             load.take_started(now, done);
         }
+        self.end_grace_if_all_are_wanted(slot);
         self.expect_start(slot, patience);
         self.retire_if_worn(slot);
     }
@@ -307,6 +308,9 @@ impl Core {
             SlotState::Vacant | SlotState::Idle { .. } => {}
             SlotState::Starting { .. } => self.leave(turn, slot, Cause::Silent, Some(Kill::Kill)),
             SlotState::Busy { load, start_by, .. } => match load.running {
+                Some(_) if is_over(load.return_by) => {
+                    self.leave(turn, slot, Cause::JobEnded, Some(Kill::Term));
+                }
                 Some(running) if running.finish_by <= turn.now => match self.is_batch_wanted(load) {
                     true => self.leave(turn, slot, Cause::TogetherTooLong, Some(Kill::Term)),
                     false => self.on_run_timeout(turn, slot, running.job),

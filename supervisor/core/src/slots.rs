@@ -344,7 +344,8 @@ impl Slot {
                         let reports = running.progress_by.filter(|_| !running.credit.is_short());
                         let progress_by = reports.map(|(by, promise)| by + promise + hang_timeout);
                         let answer_by = Some(*start_by).filter(|_| load.is_answer_due);
-                        [progress_by, answer_by].into_iter().flatten().fold(running.finish_by, Mono::min)
+                        let ends = [progress_by, answer_by, load.return_by];
+                        ends.into_iter().flatten().fold(running.finish_by, Mono::min)
                     }
                     None => *start_by,
                 };

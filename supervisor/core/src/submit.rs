@@ -263,9 +263,6 @@ impl Core {
     pub(super) fn end_gently(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(state) = self.jobs.get(id).map(|job| job.state) else { return };
         let JobState::Running { worker, .. } = state else { return self.withdraw(turn, id, ending) };
-        if self.others_are_wanted(worker, id) {
-            return self.leave_batch(turn, worker, id, ending);
-        }
         // This comes before the job ends: with the job, the core may forget its client.
         let paid = self.charge_worker(id);
         self.tiny_changes += 1;
@@ -273,9 +270,15 @@ impl Core {
         turn.push(Action::CancelRun { worker, job: id });
         let Some(&slot) = self.places.get(&worker) else { return };
         let grace = self.config.cancel_grace;
-        let load = self.slot_mut(slot).load_mut();
-        for running in load.into_iter().flat_map(|load| load.with_its_batch_mut(id)) {
-            running.paid = paid.filter(|_| running.job == id);
+        let is_batch = self.slots[slot].load().is_some_and(|load| !load.batch.is_empty());
+        if is_batch {
+            self.grant_grace(turn.now, slot);
+        }
+        let Some(running) = self.slot_mut(slot).load_mut().and_then(|load| load.started_mut(id)) else {
+            return;
+        };
+        running.paid = paid;
+        if !is_batch {
             // The clocks of a suspended job stand still: its grace starts when it goes on.
             let over_at = running.suspended_at.unwrap_or(turn.now) + grace;
             // If its own time is up, that is why it ends: the grace comes on top.

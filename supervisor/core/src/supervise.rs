@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::action::{Action, Kill, Notice};
-use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, Version, WorkerId};
+use super::ids::{Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::jobs::Job;
 use super::lose::End;
 use super::registry::{Offered, Offers, OffersOfWorker, Promise, merged};
@@ -378,17 +378,18 @@ impl Core {
             SlotState::Leaving { version, was, load, cause, .. } => (version, was, load, Some(cause)),
         };
         if was.is_some() && matches!(cause, None | Some(Cause::Closed | Cause::ClosedAndLivedOn)) {
-            self.log_death(turn, home, worker, exit, load.running_job());
+            let jobs = load.running_jobs();
+            turn.push(Action::Log(Notice::WorkerDied { worker, slot: home, how: exit.to_string(), jobs }));
         }
         let why = cause.as_ref().and_then(why);
-        let (how, job) = (exit.to_string(), load.running_job());
+        let (how, jobs) = (exit.to_string(), load.running_jobs());
         turn.push(Action::Log(Notice::WorkerEnded {
             worker,
             slot: home,
             program,
             how,
             why: why.clone(),
-            job,
+            jobs,
         }));
         let ended = match why {
             Some(why) => format!("was ended ({why})"),
@@ -419,17 +420,6 @@ impl Core {
         }
         let end = End { cause, exit, place, was, last_lines, usage };
         self.lose(turn, load, &end);
-    }
-
-    fn log_death(
-        &self,
-        turn: &mut Turn<'_>,
-        slot: SlotIndex,
-        worker: WorkerId,
-        exit: Exit,
-        job: Option<JobId>,
-    ) {
-        turn.push(Action::Log(Notice::WorkerDied { worker, slot, how: exit.to_string(), job }));
     }
 }
 

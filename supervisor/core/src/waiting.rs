@@ -2,6 +2,7 @@
 //! will wait.
 
 use super::Core;
+use super::batches::patient_until;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::{Expected, Job, JobState};
@@ -77,6 +78,7 @@ impl Core {
         job.state = JobState::Queued;
         (job.expected_run, job.class) = (expected.run.into(), expected.class);
         let (client, rank, line, since) = (job.client, job.rank(id), job.line(), job.waits_since());
+        let patient_until = patient_until(job);
         let Some(kind) = self.jobs.get(id).map(|job| self.kind_of(job, task)) else { return };
         self.jobs.unpark(id);
         self.clients.waits(client, planned(expected));
@@ -84,7 +86,7 @@ impl Core {
         let program = &mut self.programs[self.registry.task(task).program];
         program.backlog += planned(expected);
         let queue = match line.gathers() {
-            true => program.gatherings.queue_for(task, since),
+            true => program.gatherings.queue_for(task, since, patient_until),
             false => program.queue_mut(line),
         };
         queue.insert(client, used, rank, kind);

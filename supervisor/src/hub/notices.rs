@@ -5,7 +5,7 @@
 //! printed are left out. `--verbose` shows everything.
 
 use super::Hub;
-use crate::limits::{FAILED_START_LINES_MAX, START_FAILED_EVERY};
+use crate::limits::{FAILED_START_LINES_MAX, JOBS_NAMED_MAX, START_FAILED_EVERY};
 use crate::log::{Level, LineKind};
 use crate::workers::{Captured, OutputStream, escape_line};
 use offload_core::action::Notice;
@@ -165,9 +165,11 @@ impl Hub {
                 let why = why.as_ref().map_or(String::new(), |why| format!(": {why}"));
                 format!("slot {slot}: {} is gone, with {how}{why}", self.worker_name(*worker))
             }
-            Notice::WorkerDied { worker, slot, how, job } => {
-                let job = job.map_or(String::new(), |job| format!(" while it ran job {}", self.name(job)));
-                format!("slot {slot}: {} ended with {how}{job}", self.worker_name(*worker))
+            Notice::WorkerDied { worker, slot, how, jobs } => {
+                let names: Vec<String> =
+                    jobs.iter().take(JOBS_NAMED_MAX).map(|job| self.name(*job)).collect();
+                let jobs = while_it_ran(jobs.len(), &names);
+                format!("slot {slot}: {} ended with {how}{jobs}", self.worker_name(*worker))
             }
             Notice::WorkerKilled { worker, slot, why } => {
                 format!("slot {slot}: {} is ended: {why}", self.worker_name(*worker))
@@ -245,6 +247,19 @@ fn count_starts(failures: u32, again_in: Option<Duration>) -> String {
     format!("{failures} failed {starts} in a row; {again}")
 }
 
+/// What a worker did when it ended. Of jobs that ran together nobody knows which one was to blame, so all of them are counted, and
+/// the first few named.
+fn while_it_ran(count: usize, names: &[String]) -> String {
+    match (count, names) {
+        (0, _) | (_, []) => String::new(),
+        (1, [name, ..]) => format!(" while it ran job {name}"),
+        _ if count > names.len() => {
+            format!(" while it ran {count} jobs together: {}, and others", names.join(", "))
+        }
+        _ => format!(" while it ran {count} jobs together: {}", names.join(", ")),
+    }
+}
+
 /// The kind of line that a notice is. All lines of one kind share one rate limit in the log.
 fn line_kind(notice: &Notice) -> &'static str {
     match notice {
@@ -261,5 +276,19 @@ fn line_kind(notice: &Notice) -> &'static str {
         Notice::KeyUsedAgain { .. } => "keys used again",
         Notice::LetterNotKept { .. } => "dead letters not kept",
         Notice::Recovered { .. } => "programs that work again",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::while_it_ran;
+
+    #[test]
+    fn the_log_accuses_a_job_only_if_it_was_the_only_one() {
+        let names: Vec<String> = ["A", "B", "C"].map(str::to_owned).into();
+        assert_eq!(while_it_ran(0, &[]), "");
+        assert_eq!(while_it_ran(1, &names[..1]), " while it ran job A");
+        assert_eq!(while_it_ran(2, &names[..2]), " while it ran 2 jobs together: A, B");
+        assert_eq!(while_it_ran(9, &names), " while it ran 9 jobs together: A, B, C, and others");
     }
 }

@@ -14,7 +14,7 @@ use offload_core::clients::Account;
 use offload_core::ids::{JobId, SlotIndex};
 use offload_core::jobs::{Job, JobState};
 use offload_core::registry::Task;
-use offload_core::slots::{Retire, Role, Slot, SlotState};
+use offload_core::slots::{Load, Retire, Role, Running, Slot, SlotState};
 use offload_protocol::nouns::{DescribedTask, Labels, OutcomeCode, TaskOffer};
 use std::collections::BTreeMap;
 
@@ -191,13 +191,19 @@ impl Hub {
         (0..slots.len()).filter(|&slot| slots[slot].is_there()).map(|slot| self.worker_view(slot)).collect()
     }
 
+    /// What runs there; of several jobs the first one that somebody wants.
+    fn running_here(&self, load: &Load) -> Option<Running> {
+        let wanted = |running: &&Running| self.core.jobs().get(running.job).is_some();
+        load.running.iter().chain(&load.together).find(wanted).copied().or(load.running)
+    }
+
     pub(super) fn worker_view(&self, index: SlotIndex) -> WorkerView {
         let slot = &self.core.slots()[index];
         let is_spare = slot.role == Role::Spare;
         let worker = slot.worker();
-        let job = slot.load().and_then(|load| load.running_job());
+        let running = slot.load().and_then(|load| self.running_here(load));
+        let job = running.map(|running| running.job);
         let confinement = worker.and_then(|worker| self.processes.confinement(worker));
-        let running = slot.load().and_then(|load| load.running);
         WorkerView {
             slot: index,
             program: self.program_name(slot.program).to_owned(),
@@ -252,7 +258,7 @@ impl Hub {
             task: self.core.task_name(job).to_string(),
             client: self.core.account_of(job).to_string(),
             state: self.state_word(job).to_owned(),
-            attempts: job.attempts,
+            attempts: job.attempts_had(),
             age_us: micros(self.now() - job.accepted_at),
             slot: worker.and_then(|worker| self.core.home_of(worker)),
             batch: worker.and_then(|worker| several(self.core.batch_of(worker))),
@@ -307,7 +313,7 @@ impl Hub {
 }
 
 /// How many jobs are together, if they are several.
-fn several(jobs: u32) -> Option<u32> {
+pub(super) fn several(jobs: u32) -> Option<u32> {
     (jobs > 1).then_some(jobs)
 }
 

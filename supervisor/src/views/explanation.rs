@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct GlanceView {
     /// Its state, or how it ended, in the words of [`ExplanationView::state`].
     pub state: &'static str,
-    /// Number of attempts that were started.
+    /// Number of attempts that were started, without those that were lost together with other jobs: these cost none.
     pub attempts: u32,
     /// What the latest attempt has reported: units of work that are done, and all of them; 0 if that is not known.
     pub progress: Option<(u64, u64)>,
@@ -34,7 +34,7 @@ pub struct ExplanationView {
     pub reasons: Vec<String>,
     /// Time since the job was accepted, or from acceptance to the end, in microseconds.
     pub age_us: u64,
-    /// Number of attempts that were started.
+    /// Number of attempts that were started, without those that were lost together with other jobs: these cost none.
     pub attempts: u32,
     /// How many attempts may end their worker.
     pub attempts_allowed: Option<u32>,

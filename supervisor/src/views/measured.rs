@@ -102,8 +102,10 @@ pub struct EndedWorker {
     pub how: String,
     /// Why the supervisor has ended it, if it has, and there was something wrong.
     pub why: Option<String>,
-    /// The job that it was running.
+    /// The job that it was running; nothing if these were several.
     pub job: Option<String>,
+    /// How many jobs it was running together, if these were several. Nobody knows which one was to blame.
+    pub batch: Option<u32>,
 }
 
 /// What is measured of all jobs.

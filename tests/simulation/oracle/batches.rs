@@ -5,10 +5,11 @@
 //! | B1 | a job ends once; what a worker has answered ends in that moment |
 //! | B2 | who goes together: jobs of the task in batches with one time limit, no more than allowed, to a worker without jobs |
 //! | B3 | suspects go only with suspects, and no more of them than half of those that were lost together |
-//! | B4 | a job leaves early only if there are enough, and none waits longer than it must while a worker is idle |
+//! | B4 | a job leaves early only if there are enough or one has a deadline, and none waits longer than it must while a worker is idle |
 //! | B5 | of the jobs of one client, the first ones go |
 //! | B6 | in a quiet world only the guilty fail because of a worker, and only attempts that ran alone are blamed |
-//! | B7 | a worker is not ended because one of its jobs is not wanted any more, as long as others are |
+//! | B7 | a worker is not ended because one of its jobs is not wanted any more, as long as others are and the grace is not over |
+//! | B9 | no job waits longer than the grace because another one of its batch is not wanted any more and does not return |
 //! | B8 | everything ends, after no more deaths than the guilty jobs may cause |
 
 use super::{Failure, demand};
@@ -21,6 +22,8 @@ use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_protocol::nouns::{Batching, OutcomeCode, TaskOffer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
 
 /// One job.
 #[derive(Debug)]
@@ -55,6 +58,10 @@ struct Holder {
     jobs: BTreeSet<JobId>,
     batch: usize,
     started_at: Option<Mono>,
+    /// By when it must have answered those that nobody wants any more.
+    return_by: Option<Mono>,
+    /// It was told to end.
+    is_ended: bool,
     /// Something happened to it for which no job is at fault.
     is_unlucky: bool,
 }
@@ -66,10 +73,13 @@ pub(crate) struct BatchBooks {
     batching: Batching,
     default_timeout: Duration,
     default_attempts: u32,
+    cancel_grace: Duration,
     is_quiet: bool,
     is_draining: bool,
     /// Since when some jobs have waited for others.
     since: Option<Mono>,
+    /// When the one with the least patience may go without the others, and when it must be able to.
+    patience: Option<(Mono, Mono)>,
     jobs: BTreeMap<JobId, Book>,
     workers: BTreeMap<WorkerId, Holder>,
     deaths: usize,
@@ -87,9 +97,11 @@ impl BatchBooks {
             batching,
             default_timeout: config.run_timeout,
             default_attempts: config.max_attempts,
+            cancel_grace: config.cancel_grace,
             is_quiet,
             is_draining: false,
             since: None,
+            patience: None,
             jobs: BTreeMap::new(),
             workers: BTreeMap::new(),
             deaths: 0,
@@ -115,6 +127,10 @@ impl BatchBooks {
         };
         if book.gathers() {
             self.since.get_or_insert(now);
+            // What such a job takes on average is a part of a millisecond here.
+            let until = |left: Duration| now + left / 2;
+            let own = request.deadline.map(|left| (until(left.saturating_sub(MS)), until(left)));
+            self.patience = [self.patience, own].into_iter().flatten().min();
         }
         self.jobs.insert(job, book);
     }
@@ -148,13 +164,20 @@ impl BatchBooks {
     ) -> Result<(), Failure> {
         match event {
             Some(Event::Started { worker, .. }) => {
-                self.workers.entry(*worker).and_modify(|holder| holder.started_at = Some(now));
+                let holder = self.workers.entry(*worker).or_default();
+                holder.started_at = Some(now);
+                let is_left =
+                    holder.batch > 0 && holder.jobs.iter().any(|job| self.jobs[job].outcome.is_some());
+                holder.return_by = is_left.then(|| now + self.cancel_grace);
             }
             Some(Event::Exited { worker, .. }) => self.lose(*worker),
             Some(Event::Finished { worker, job, .. } | Event::Failed { worker, job, .. }) => {
                 let is_answered = self.jobs.get(job).is_some_and(|book| book.is_answered);
                 if let Some(holder) = self.workers.get_mut(worker).filter(|_| is_answered) {
                     holder.jobs.remove(job);
+                    if holder.jobs.iter().all(|job| self.jobs[job].outcome.is_none()) {
+                        holder.return_by = None;
+                    }
                     if holder.jobs.is_empty() {
                         *holder = Holder { is_unlucky: holder.is_unlucky, ..Holder::default() };
                     }
@@ -179,9 +202,14 @@ impl BatchBooks {
             }
         }
         if self.gathering().next().is_none() {
-            self.since = None;
+            (self.since, self.patience) = (None, None);
         }
-        Ok(())
+        let is_overdue = |holder: &Holder| holder.return_by.is_some_and(|by| by <= now) && !holder.is_ended;
+        let is_wanted = |holder: &Holder| holder.jobs.iter().any(|job| self.jobs[job].outcome.is_none());
+        let breaks = |holder: &Holder| is_overdue(holder) && is_wanted(holder) && !holder.is_unlucky;
+        let overdue = self.workers.iter().find(|(_, holder)| breaks(holder));
+        let is_tick = matches!(event, Some(Event::Tick));
+        demand(overdue.is_none() || !is_tick, "B9", || format!("{overdue:?} goes on at {now:?}"))
     }
 
     /// What a worker had that has ended is lost.
@@ -258,14 +286,19 @@ impl BatchBooks {
 
     fn is_ripe(&self, now: Mono) -> bool {
         let has_waited = self.since.is_some_and(|since| since + self.batching.wait() <= now);
-        has_waited || self.is_draining || self.gathering().count() >= self.batching.max as usize
+        let is_impatient = self.patience.is_some_and(|(_, until)| until <= now);
+        has_waited
+            || is_impatient
+            || self.is_draining
+            || self.gathering().count() >= self.batching.max as usize
     }
 
     fn judge_departure(&self, now: Mono, jobs: &[JobId]) -> Result<(), Failure> {
         if jobs.iter().any(|job| self.jobs[job].lost_among.is_some()) {
             return Ok(());
         }
-        demand(self.is_ripe(now), "B4", || format!("{jobs:?} go at {now:?} and have not waited"))?;
+        let may_go = self.is_ripe(now) || self.patience.is_some_and(|(from, _)| from <= now);
+        demand(may_go, "B4", || format!("{jobs:?} go at {now:?} and have not waited"))?;
         let rank = |id: &JobId, book: &Book| {
             let gained = i128::from(book.request.priority) * 1_000_000_000;
             (i128::from(book.accepted_at.as_nanos()) - gained, *id)
@@ -288,6 +321,15 @@ impl BatchBooks {
         let Some(book) = self.jobs.get_mut(&id) else { return Ok(()) };
         demand(book.outcome.is_none(), "B1", || format!("{id} ends again: {ended:?}"))?;
         book.outcome = Some(ended.outcome);
+        let holder = book.holder.and_then(|worker| self.workers.get_mut(&worker));
+        if let Some(holder) =
+            holder.filter(|holder| holder.batch > 0 && holder.started_at.is_some() && !is_answer)
+        {
+            holder.return_by.get_or_insert(now + self.cancel_grace);
+        }
+        demand(ended.attempts <= book.attempts.max(1) || !self.is_quiet, "B6", || {
+            format!("{id} has had more attempts than it may: {ended:?}")
+        })?;
         let is_its_own = matches!(ended.outcome, OutcomeCode::Ok | OutcomeCode::AppError);
         demand(is_its_own == (is_answer && book.is_answered), "B1", || format!("{ended:?} of {event:?}"))?;
         let is_late = book.request.deadline.is_some_and(|deadline| book.accepted_at + deadline <= now);
@@ -311,11 +353,15 @@ impl BatchBooks {
     }
 
     /// A worker may be ended because of something that happened, because its time is over, or if nobody wants its jobs.
-    fn judge_kill(&self, now: Mono, event: Option<&Event>, worker: WorkerId) -> Result<(), Failure> {
-        let Some(holder) = self.workers.get(&worker).filter(|holder| holder.batch > 0) else { return Ok(()) };
+    fn judge_kill(&mut self, now: Mono, event: Option<&Event>, worker: WorkerId) -> Result<(), Failure> {
+        let Some(holder) = self.workers.get_mut(&worker).filter(|holder| holder.batch > 0) else {
+            return Ok(());
+        };
+        holder.is_ended = true;
         let wanted = holder.jobs.iter().map(|job| &self.jobs[job]).find(|book| book.outcome.is_none());
         let Some(book) = wanted else { return Ok(()) };
-        let is_over = holder.started_at.is_none_or(|at| at + book.timeout <= now);
+        let is_late = holder.return_by.is_some_and(|by| by <= now);
+        let is_over = is_late || holder.started_at.is_none_or(|at| at + book.timeout <= now);
         let is_reason = holder.is_unlucky || (is_over && matches!(event, Some(Event::Tick)));
         demand(is_reason, "B7", || format!("{worker} is ended at {event:?} and has {holder:?}"))
     }

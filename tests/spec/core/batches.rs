@@ -10,14 +10,14 @@ use offload_protocol::nouns::{OutcomeCode::*, Usage};
 use std::time::Duration;
 use tests::pool_under_test::{PoolUnderTest, Start};
 
-const MS: Duration = Duration::from_millis(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
 
 /// So many workers, and a core that knows that outputs of `tile` are small, also those of the clients `a` and `b`.
-fn pool(workers: usize) -> PoolUnderTest {
+pub(super) fn pool(workers: usize) -> PoolUnderTest {
     with(CoreConfig { workers, spares: 0, short_slots: Some(0), ..CoreConfig::default() })
 }
 
-fn with(config: CoreConfig) -> PoolUnderTest {
+pub(super) fn with(config: CoreConfig) -> PoolUnderTest {
     let mut pool = PoolUnderTest::with(config, Start::Hello);
     for client in ["", "a", "b"] {
         let job = of_client(&mut pool, client);
@@ -27,26 +27,26 @@ fn with(config: CoreConfig) -> PoolUnderTest {
     pool
 }
 
-fn of_client(pool: &mut PoolUnderTest, client: &str) -> JobId {
+pub(super) fn of_client(pool: &mut PoolUnderTest, client: &str) -> JobId {
     pool.submit_with("tile", |request| request.client = client.into())
 }
 
-fn tiles(pool: &mut PoolUnderTest, count: usize) -> Vec<JobId> {
+pub(super) fn tiles(pool: &mut PoolUnderTest, count: usize) -> Vec<JobId> {
     (0..count).map(|_| pool.submit("tile")).collect()
 }
 
 /// The jobs that a worker has, in the order in which it was given them.
-fn given(pool: &PoolUnderTest, worker: WorkerId) -> Vec<JobId> {
+pub(super) fn given(pool: &PoolUnderTest, worker: WorkerId) -> Vec<JobId> {
     pool.workers[&worker].given.iter().map(|(job, _)| *job).collect()
 }
 
 /// The only worker, which has these jobs.
-fn the_worker(pool: &PoolUnderTest) -> WorkerId {
+pub(super) fn the_worker(pool: &PoolUnderTest) -> WorkerId {
     *pool.workers.keys().next_back().expect("there is one")
 }
 
 /// Workers do what they are given, and die of the guilty jobs. Returns how many died.
-fn work_off(pool: &mut PoolUnderTest, guilty: &[JobId]) -> usize {
+pub(super) fn work_off(pool: &mut PoolUnderTest, guilty: &[JobId]) -> usize {
     let mut deaths = 0;
     loop {
         let busy = pool.workers.iter().find(|(_, worker)| !worker.given.is_empty());
@@ -189,8 +189,11 @@ fn a_job_that_may_be_tried_three_times_has_all_of_these_alone_and_the_innocent_l
     let deaths = work_off(&mut pool, &guilty);
     assert!(deaths <= guilty.len() * (3 + 3), "{deaths}");
     for job in &jobs {
-        let expected = if guilty.contains(job) { Poison } else { Ok };
-        assert_eq!(pool.outcome(*job), Some(expected), "{job}");
+        let expected = if guilty.contains(job) { (Poison, 3) } else { (Ok, 1) };
+        let ended = &pool.ended[job];
+        assert_eq!((ended.outcome, ended.attempts), expected, "{job}");
+        let told = ended.error.as_ref().map(|error| error.message.contains("in attempt 3 of 3"));
+        assert!(told.is_none_or(|told| told), "{ended:?}");
     }
 }
 
@@ -235,8 +238,10 @@ fn who_leaves_a_batch_hurts_nobody_wherever_it_is() {
     assert_eq!(pool.cancelled, [(worker, jobs[0])]);
     pool.start(jobs[0]);
     pool.event(Event::Cancel { job: jobs[4] });
+    pool.wait(99 * MS);
+    [jobs[4], jobs[0]].into_iter().for_each(|job| pool.finish(job));
     pool.wait(Duration::from_secs(1));
-    jobs.iter().for_each(|job| pool.finish(*job));
+    [1, 2, 3, 5, 6, 7].map(|job| jobs[job]).iter().for_each(|job| pool.finish(*job));
     let cancelled = jobs.iter().filter(|job| pool.outcome(**job) == Some(Cancelled)).count();
     let done = jobs.iter().filter(|job| pool.outcome(**job) == Some(Ok)).count();
     assert_eq!((cancelled, done, pool.outcome(gathering)), (2, 6, Some(Cancelled)));
@@ -264,13 +269,32 @@ fn a_deadline_ends_one_job_of_a_batch_and_not_the_others() {
     let other = pool.submit("tile");
     pool.wait(2 * MS);
     let worker = pool.start(hasty);
-    pool.wait(100 * MS);
+    pool.wait(30 * MS);
     assert_eq!((pool.outcome(hasty), pool.outcome(other)), (Some(Timeout), None));
     pool.finish(hasty);
     pool.finish(other);
     assert_eq!((pool.outcome(hasty), pool.outcome(other)), (Some(Timeout), Some(Ok)));
     assert!(pool.workers.contains_key(&worker), "it was not ended");
     assert_eq!(pool.ended[&hasty].lost.len(), 1, "it names its attempt");
+}
+
+#[test]
+fn nobody_waits_for_company_beyond_half_of_what_its_deadline_leaves() {
+    let limits = BatchLimits { max: None, wait: Some(Duration::from_secs(1)) };
+    let batches = [("tile".to_owned(), limits)].into();
+    let mut pool = with(CoreConfig { workers: 1, spares: 0, batches, ..CoreConfig::default() });
+    let patient = pool.submit("tile");
+    pool.wait(MS);
+    assert_eq!(pool.worker_with(patient), None, "it can wait for long");
+    let hasty = pool.submit_with("tile", |request| request.deadline = Some(MS));
+    pool.wait(MS / 2);
+    assert_eq!(given(&pool, the_worker(&pool)), [patient, hasty], "they go with who has to go");
+    pool.start(patient);
+    [patient, hasty].into_iter().for_each(|job| pool.finish(job));
+    assert_eq!(pool.outcome(hasty), Some(Ok));
+    let patient = pool.submit("tile");
+    pool.wait(MS);
+    assert_eq!(pool.worker_with(patient), None, "who has gone hurries nobody");
 }
 
 #[test]
@@ -291,6 +315,7 @@ fn a_batch_that_takes_too_long_runs_in_halves_and_only_a_job_that_is_too_slow_al
     }
     let outcomes: Vec<_> = jobs.iter().map(|job| pool.outcome(*job).unwrap()).collect();
     assert_eq!(outcomes, [Ok, Ok, Timeout, Ok]);
+    assert!(jobs.iter().all(|job| pool.ended[job].attempts == 1), "to run together costs no attempt");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::super::Hub;
 use super::super::live_jobs::micros;
+use super::super::view::several;
 use crate::limits::ENDED_WORKERS_MAX;
 use crate::views::EndedWorker;
 use offload_core::action::Notice;
@@ -28,7 +29,7 @@ impl EndedWorkers {
 impl Hub {
     /// Remembers the worker whose end is told here, if one's is.
     pub(crate) fn note_ended_worker(&mut self, notice: &Notice) {
-        let Notice::WorkerEnded { worker, slot, program, how, why, job } = notice else { return };
+        let Notice::WorkerEnded { worker, slot, program, how, why, jobs } = notice else { return };
         let ended = EndedWorker {
             number: 0,
             slot: *slot,
@@ -37,7 +38,8 @@ impl Hub {
             ago_us: 0,
             how: how.clone(),
             why: why.clone(),
-            job: job.map(|job| self.name(job)),
+            job: jobs.first().filter(|_| jobs.len() == 1).map(|job| self.name(*job)),
+            batch: several(jobs.len() as u32),
         };
         self.records.ended_workers.add(ended);
     }
