@@ -1,20 +1,19 @@
-//! What a forked child may do with its copies of a loop and of its pools: drop them, without harm to anybody.
+//! What a forked child may do with its copy of a loop: drop it, without harm to anybody. The same of a pool is in `io_pool/tests/forks.rs`.
 
 use std::sync::mpsc;
 
 use super::*;
-use crate::io_pool::{IoPool, IoPoolConfig};
 use crate::origin::elsewhere;
 
 /// As a child has it, while a thread of its parent posts something. The thread is not there to give its lock back.
-fn loop_of_the_parent() -> EventLoop {
+pub(crate) fn loop_of_the_parent() -> EventLoop {
     let event_loop = elsewhere::made(real_loop);
     event_loop.shared.remote.lock_for_ever();
     event_loop
 }
 
 #[track_caller]
-fn expect_an_end(what: &str, act: impl FnOnce() + Send + 'static) {
+pub(crate) fn expect_an_end(what: &str, act: impl FnOnce() + Send + 'static) {
     let (say_ended, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         act();
@@ -50,26 +49,6 @@ fn a_child_drops_a_loop_to_which_its_parent_was_posting() {
         let request = event_loop.request(|_, ()| ());
         drop(event_loop);
         drop(request);
-    });
-}
-
-#[test]
-fn a_child_drops_a_pool_whose_threads_were_at_work() {
-    let pool = || {
-        let event_loop = loop_of_the_parent();
-        let pool = elsewhere::made(|| IoPool::new(&event_loop, IoPoolConfig::default()).unwrap());
-        // There is a task under way, which is dropped with its future.
-        let future = pool.run(|| ());
-        pool.lock_for_ever();
-        (event_loop, pool, future)
-    };
-    expect_an_end("the pool first", move || {
-        let (event_loop, pool, future) = pool();
-        drop((future, pool, event_loop));
-    });
-    expect_an_end("the loop first", move || {
-        let (event_loop, pool, future) = pool();
-        drop((event_loop, future, pool));
     });
 }
 

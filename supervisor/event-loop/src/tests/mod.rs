@@ -18,7 +18,7 @@ mod closing;
 mod corners;
 mod datagrams;
 mod exhaustion;
-mod forks;
+pub(crate) mod forks;
 mod futures;
 mod handles;
 mod health;

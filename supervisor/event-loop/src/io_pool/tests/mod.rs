@@ -2,6 +2,7 @@
 
 mod ends;
 mod files;
+mod forks;
 mod futures;
 mod lanes;
 mod parts;
