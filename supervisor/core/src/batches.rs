@@ -41,7 +41,7 @@ use super::registry::{Class, Task};
 use super::slots::{InTray, Load, Role, Running, SlotState};
 use super::small_map::SmallMap;
 use super::turn::Turn;
-use super::waiting::{Line, planned};
+use super::waiting::Line;
 use super::{Core, Ending, Phase};
 use crate::limits::UNSTARTED_MAX;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
@@ -235,9 +235,11 @@ impl Core {
     /// The worker of this slot has the job from now on: it is told by the action that follows.
     fn hand_over(&mut self, now: Mono, id: JobId, slot: SlotIndex, tray: Option<InTray>) {
         self.dequeue(id);
+        self.note_class(id);
         self.note_lending(now, id, slot);
         self.note_short_service(now, id);
         self.charge_expected(id);
+        self.note_expected_run(id);
         self.expect_output(id);
         let patience = now + self.config.start_timeout;
         let place = self.slot_mut(slot);
@@ -258,8 +260,6 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker, given_at: now };
             job.promise = promise;
-            let half = planned(job.expected()) / 2;
-            self.programs[self.slots[slot].program].in_flight += half;
             if job.past.is_there() {
                 job.past.was_together = false;
             }
