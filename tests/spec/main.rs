@@ -34,6 +34,7 @@ mod hung_files;
 mod idle;
 mod io_tasks;
 mod jsonl;
+mod known_now;
 mod load;
 mod log;
 mod logs;

@@ -51,7 +51,7 @@ use super::registry::{Class, Task};
 use super::slots::{InTray, Load, Role, SlotState};
 use super::small_map::SmallMap;
 use super::turn::Turn;
-use super::waiting::{Line, planned};
+use super::waiting::Line;
 use super::{Core, Ending, Phase};
 use crate::limits::UNSTARTED_MAX;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
@@ -258,9 +258,11 @@ impl Core {
     /// The worker of this slot has the job from now on: it is told by the action that follows.
     fn hand_over(&mut self, now: Mono, id: JobId, slot: SlotIndex, tray: Option<InTray>) {
         self.dequeue(id);
+        self.note_class(id);
         self.note_lending(now, id, slot);
         self.note_short_service(now, id);
         self.charge_expected(id);
+        self.note_expected_run(id);
         self.expect_output(id);
         let patience = now + self.config.start_timeout;
         let place = self.slot_mut(slot);
@@ -281,8 +283,6 @@ impl Core {
         if let Some(job) = self.jobs.get_mut(id) {
             job.state = JobState::Assigned { worker, given_at: now };
             job.promise = promise;
-            let half = planned(job.expected()) / 2;
-            self.programs[self.slots[slot].program].in_flight += half;
             if job.past.is_there() {
                 job.past.was_together = false;
             }
@@ -347,10 +347,10 @@ impl Group {
     }
 }
 
-/// Until when a job with a deadline waits for others: for half of the time that it has, without what it takes on average.
-pub(super) fn patient_until(job: &Job) -> Option<Mono> {
+/// Until when a job with a deadline waits for others: for half of the time that it has, without the `usual` time of its run.
+pub(super) fn patient_until(job: &Job, usual: Option<Duration>) -> Option<Mono> {
     let (since, deadline) = (job.waits_since(), job.deadline.moment()?);
-    let usual = job.expected().run.unwrap_or_default();
+    let usual = usual.unwrap_or_default();
     Some(since + (deadline - since).saturating_sub(usual) / 2)
 }
 

@@ -20,7 +20,6 @@ use super::registry::likely_output;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 /// A client's number. A client that was forgotten and comes back gets a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,8 +41,6 @@ pub struct Account {
     pub jobs: usize,
     /// How many of its jobs wait.
     pub waiting: usize,
-    /// How long its waiting jobs are expected to run, in all.
-    pub backlog: Duration,
     /// The likely length of its next output in bytes; `None` until the first output has come.
     likely_output: Option<u64>,
 }
@@ -114,7 +111,6 @@ impl Clients {
             used: self.now,
             jobs: 0,
             waiting: 0,
-            backlog: Duration::ZERO,
             likely_output: None,
         };
         self.accounts.insert(id, account);
@@ -181,20 +177,18 @@ impl Clients {
     }
 
     /// One of the client's jobs begins to wait.
-    pub fn waits(&mut self, id: ClientId, expected: Duration) {
+    pub fn waits(&mut self, id: ClientId) {
         if let Some(account) = self.accounts.get_mut(&id) {
             self.waiting += usize::from(account.waiting == 0);
             account.waiting += 1;
-            account.backlog = account.backlog.saturating_add(expected);
         }
     }
 
     /// One of the client's jobs no longer waits.
-    pub fn waits_no_more(&mut self, id: ClientId, expected: Duration) {
+    pub fn waits_no_more(&mut self, id: ClientId) {
         if let Some(account) = self.accounts.get_mut(&id) {
             self.waiting -= usize::from(account.waiting == 1);
             account.waiting = account.waiting.saturating_sub(1);
-            account.backlog = account.backlog.saturating_sub(expected);
         }
     }
 

@@ -5,7 +5,7 @@ use super::action::LostAttempt;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerInSlot};
 use super::jobs::{Job, JobState, Progress};
 use super::registry::Class;
-use super::waiting::{Standing, planned};
+use super::waiting::Standing;
 use crate::limits::{EXPLAINED_BY, HOLDERS_TOLD};
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,8 +177,8 @@ impl Core {
             client: self.account_of(job).clone(),
             priority: job.priority,
             age: now - job.accepted_at,
-            class: job.class,
-            expected_run: job.expected_run.duration(),
+            class: self.class_of(job),
+            expected_run: job.task.and_then(|task| self.registry.task(task).expected_run(job.input_bytes)),
             attempts: job.attempts_had(),
             crashes: (job.past.crashes, self.attempts_allowed(job)),
             is_suspect: job.is_suspect,
@@ -242,8 +242,10 @@ impl Core {
         let clients = self.clients.waiting_count();
         // Before each turn of its client all clients have theirs.
         let turns = ahead.saturating_mul(clients).saturating_add(clients_before);
-        let turns = planned(job.expected()).saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX));
-        let others = queues.backlog.saturating_sub(planned(job.expected()));
+        let evidence = self.evidence(now, program);
+        let planned = self.planned_with(job, &evidence);
+        let turns = planned.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX));
+        let others = self.backlog_with(program, &evidence).saturating_sub(planned);
         let is_paused = self.pauses.holds(task);
         let places: Vec<SlotIndex> =
             self.slots_of(program).filter(|slot| self.may_ever_take(*slot, id)).collect();
@@ -301,11 +303,14 @@ impl Core {
                 && other.task.map(|task| self.program_of(task)) == job.task.map(|task| self.program_of(task))
                 && (other.client != job.client || other.rank(other_id) < rank)
         };
+        let is_known = |other: &Job| {
+            other.task.is_some_and(|task| self.registry.task(task).expected_run(other.input_bytes).is_some())
+        };
         // Of very many the oldest stand for all: nobody should have to wait for a look at the others.
         self.jobs
             .iter()
             .take(EXPLAINED_BY)
-            .all(|(other_id, other)| !is_before(other_id, other) || other.expected_run.duration().is_some())
+            .all(|(other_id, other)| !is_before(other_id, other) || is_known(other))
     }
 
     /// How long until one of these slots is free, if the work ahead is spread over them as they become free. Slots whose
@@ -340,7 +345,8 @@ impl Core {
         };
         let left = load.jobs().map(|id| {
             let job = self.jobs.get(id)?;
-            let (run, ran) = (job.expected_run.duration()?, self.ran_so_far(now, id, job));
+            let run = self.registry.task(job.task?).expected_run(job.input_bytes)?;
+            let ran = self.ran_so_far(now, id, job);
             // A job that has taken longer than expected is as likely as not to take as long again.
             Some(run.checked_sub(ran).unwrap_or(ran))
         });

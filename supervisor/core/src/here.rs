@@ -24,7 +24,6 @@ use super::jobs::{JobState, RanUnder};
 use super::outcome::{self, human};
 use super::registry::{Offered, Offers};
 use super::turn::Turn;
-use super::waiting::planned;
 use super::{Charge, Core, Ending};
 use crate::limits::{HERE_TIME_MAX, HERE_TIME_MIN, MOVED_MAX};
 use offload_protocol::limits::MESSAGE_MAX;
@@ -91,6 +90,11 @@ impl Core {
         self.here.next_due()
     }
 
+    /// The jobs that are done here.
+    pub(super) fn jobs_here(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.here.taken.keys().copied()
+    }
+
     pub(super) fn offer_here(&mut self) {
         let Some(program) = self.program_here() else { return };
         let offered = |offer: &TaskOffer<'static>| {
@@ -113,15 +117,16 @@ impl Core {
             }
             match self.hold_back(next.job()) {
                 true => moved += 1,
-                false => self.begin_here(turn, program, next.job()),
+                false => self.begin_here(turn, next.job()),
             }
             moved += self.set_paused_aside(program, MOVED_MAX - moved);
         }
     }
 
-    fn begin_here(&mut self, turn: &mut Turn<'_>, program: ProgramIndex, id: JobId) {
+    fn begin_here(&mut self, turn: &mut Turn<'_>, id: JobId) {
         self.dequeue(id);
         self.charge_expected(id);
+        self.note_expected_run(id);
         self.expect_output(id);
         self.check_estimate(turn.now, id);
         let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };
@@ -131,8 +136,7 @@ impl Core {
         job.attempts += 1;
         job.promise = promise;
         job.ran_under = RanUnder::default().and(promise);
-        let (time, half) = (time_here(job.run_timeout()), planned(job.expected()) / 2);
-        self.programs[program].in_flight += half;
+        let time = time_here(job.run_timeout());
         self.here.taken.insert(id, Some(turn.now + time));
         turn.push(Action::RunHere { job: id, within: time.max(HERE_TIME_MIN) });
     }

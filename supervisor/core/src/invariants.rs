@@ -32,6 +32,7 @@ impl Core {
         let kept =
             self.programs_of_workers().find(|&program| !is_moving && self.place_for_spare(program).is_some());
         ensure(kept.is_none(), || "a job waits that only the spare can do".into())?;
+        self.check_short()?;
         (0..self.slots.len()).try_for_each(|slot| self.check_slot(slot))
     }
 
@@ -77,9 +78,7 @@ impl Core {
         ensure(paused == states(|state| *state == JobState::Paused), || "paused jobs differ".into())?;
         self.check_pauses()?;
         ensure(waiting == queued + held + paused, || "the clients' counts of waiting jobs are wrong".into())?;
-        ensure(queued > 0 || self.programs.iter().all(|program| program.backlog.is_zero()), || {
-            "no job is queued, but there is a backlog".into()
-        })?;
+        self.check_estimates()?;
         self.letters.check()?;
         self.files.check(
             self.jobs

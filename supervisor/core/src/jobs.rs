@@ -65,9 +65,10 @@ pub struct Job {
     pub accepted_at: Mono,
     /// How long it was expected to wait when it was accepted, if that could be estimated.
     pub expected_wait: MaybeNanos,
-    /// The expected run time, as known when it began to wait; nothing if nothing like it ever ran.
+    /// How long it was assumed to run when it was last given to a worker.
     pub expected_run: MaybeNanos,
-    /// The class of work, as known when it began to wait.
+    /// The class of work, as known when it began to wait or was given to a worker: the queue that it waits in. What is known now
+    /// is in `short.rs`.
     pub class: Class,
     /// What its client was charged for the attempt in flight, in nanoseconds.
     pub charged: i64,
@@ -109,15 +110,6 @@ impl RanUnder {
             _ => RanUnder::NotIdempotent,
         }
     }
-}
-
-/// What is expected of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
-    /// How long it runs; `None` if nothing like it ever ran.
-    pub run: Option<Duration>,
-    /// The class of work, which decides the slots that it may use.
-    pub class: Class,
 }
 
 impl Job {
@@ -174,11 +166,6 @@ impl Job {
     /// The longest run of one attempt.
     pub fn run_timeout(&self) -> Duration {
         self.run_limit.duration().unwrap_or(Duration::MAX)
-    }
-
-    /// What was expected of it when it began to wait.
-    pub fn expected(&self) -> Expected {
-        Expected { run: self.expected_run.duration(), class: self.class }
     }
 
     /// How many attempts it has had: its starts, without those that were lost together with others, which cost none. At least one

@@ -67,6 +67,7 @@ mod doubt;
 mod drain;
 mod drive;
 mod ending;
+mod estimates;
 pub mod event;
 pub mod exit;
 mod explain;
@@ -104,6 +105,7 @@ mod room;
 mod run;
 pub mod run_times;
 mod settle;
+mod short;
 pub mod slots;
 mod small_map;
 mod spare;
@@ -148,8 +150,8 @@ use turn::Turn;
 use waiting::Looks;
 
 pub use drain::Phase;
+pub use estimates::WaitEstimates;
 pub use explain::{Explanation, Glance, Held, Waiting, WhyUnknown};
-pub use waiting::WaitEstimates;
 
 /// The whole state of the decision maker: workers, jobs, clients and what is kept. The picture of what goes in and
 /// out is at the top of this crate.
@@ -219,8 +221,10 @@ struct Program {
     probation: Probation,
     /// Waiting jobs that can run together with others of their task.
     gatherings: Gatherings,
-    /// How long all jobs in the queues are expected to run, in total.
+    /// How long all jobs in the queues are expected to run, in total, by the runs that have ended.
     backlog: Duration,
+    /// The task and size class of each job that has run for too long to be short, as of the last look.
+    overrun: Vec<(TaskIndex, u32)>,
     /// The slots that can take a job, ordered by the number of jobs that they have. Without the reserved ones.
     open: SmallSet<(usize, SlotIndex)>,
     /// The same for slots that are reserved for short work.

@@ -124,6 +124,12 @@ pub const BYSTANDER_MAX: u32 = 3;
 /// The run time that is assumed for a job if nothing is known of its task.
 pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 
+/// Who is refused for lack of room is told to ask again after this long at least: sooner is of no use.
+pub const RETRY_AFTER_MIN: Duration = Duration::from_millis(100);
+
+/// The longest time after which that is worth trying, however long the queue is.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+
 /// Most bytes of results and idempotency keys that are kept as promised, unless configured otherwise (128 MiB). One
 /// client may have as much as it leaves free, half if it is alone.
 pub const KEPT_BYTES_MAX_DEFAULT: u64 = 128 << 20;

@@ -28,7 +28,6 @@ use super::turn::Turn;
 use crate::limits::MOVED_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What is paused.
 #[derive(Debug, Default)]
@@ -126,7 +125,7 @@ impl Core {
         job.expected_wait = MaybeNanos::default();
         let client = job.client;
         self.jobs.unpark(id);
-        self.clients.waits(client, Duration::ZERO);
+        self.clients.waits(client);
         self.pauses.waiting.entry(task).or_default().insert(id);
     }
 
@@ -192,7 +191,7 @@ impl Core {
     /// The job is set aside no more; the caller decides where it goes.
     pub(super) fn release_paused(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id).filter(|job| job.state == JobState::Paused) else { return };
-        self.clients.waits_no_more(job.client, Duration::ZERO);
+        self.clients.waits_no_more(job.client);
         let Some(task) = job.task else { return };
         let Some(jobs) = self.pauses.waiting.get_mut(&task) else { return };
         jobs.remove(&id);

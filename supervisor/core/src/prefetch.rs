@@ -99,9 +99,9 @@ impl Core {
             let client = self.clients.get(job.client);
             task.has_small_outputs() && client.is_some_and(|client| client.has_small_outputs())
         };
-        let is_short = || task.expected(job.input_bytes).class == Class::Short;
+        let is_short = || self.class_of(job) == Class::Short;
         let is_fit = !task.is_tiny() && !promise.is_stepped && !job.is_suspect && !job.is_streamed();
-        is_fit && job.class != Class::Together && has_small_outputs() && is_short()
+        is_fit && has_small_outputs() && is_short()
     }
 
     /// The next job that can be given to a worker: to be run at once, or else put into its tray.
@@ -151,12 +151,9 @@ impl Core {
     /// Whether a job could be dispatched to this slot if it were idle.
     fn could_take(&self, now: Mono, slot: SlotIndex, (next, line): (Next, Line)) -> bool {
         let (place, job) = (&self.slots[slot], next.job());
-        let may_be_here = || match line.class {
-            Class::Short => true,
-            Class::Long | Class::Together => {
-                !place.is_reserved || self.may_borrow(now, place.program, slot, job)
-            }
-        };
+        let is_short = || self.jobs.get(job).is_some_and(|job| self.class_of(job) == Class::Short);
+        let may_be_here =
+            || !place.is_reserved || is_short() || self.may_borrow(now, place.program, slot, job);
         self.is_line_open(place.program, line) && self.promise_to(slot, job).is_some() && may_be_here()
     }
 
@@ -164,10 +161,7 @@ impl Core {
     fn fits_into_tray(&self, id: JobId, line: Line) -> bool {
         let is_fit = line.standing == Standing::Good && !line.gathers();
         let Some(job) = self.jobs.get(id).filter(|_| is_fit) else { return false };
-        let is_short = || {
-            let task = job.task.map(|task| self.registry.task(task));
-            task.is_some_and(|task| task.expected(job.input_bytes).class == Class::Short)
-        };
+        let is_short = || self.class_of(job) == Class::Short;
         let needs_the_socket = job.is_streamed() || job.has_file || job.past.checkpoint_bytes > 0;
         job.input_bytes <= INLINE_PAYLOAD_MAX as u64 && !needs_the_socket && is_short()
     }

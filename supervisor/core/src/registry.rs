@@ -17,7 +17,6 @@
 //! instead, which only happens when a task is forgotten: tasks that go move all waiting jobs anyway.
 
 use super::ids::{ProgramIndex, TaskIndex};
-use super::jobs::Expected;
 use super::lookup::Lookup;
 use super::run_times::RunTimes;
 use super::small_map::SmallMap;
@@ -29,8 +28,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod backlog;
 mod offers;
 
+use backlog::Backlog;
+pub(super) use backlog::Overdue;
 pub use offers::{Offered, Offers};
 pub(super) use offers::{OffersOfWorker, merged};
 
@@ -64,6 +66,8 @@ pub struct Task {
     outputs: SmallMap<u32, u64>,
     /// How many of these are not small.
     large_outputs: usize,
+    /// Its jobs that wait.
+    backlog: Backlog,
 }
 
 /// What one process promises of one of its tasks.
@@ -129,6 +133,7 @@ impl Task {
             is_on_offer: false,
             outputs: SmallMap::default(),
             large_outputs: 0,
+            backlog: Backlog::default(),
         }
     }
 
@@ -173,13 +178,19 @@ impl Task {
         self.outputs.insert(size, after);
     }
 
-    /// The expected run time and class of a run with an input of this many bytes. A task that never ran counts as
-    /// long.
-    pub fn expected(&self, input_bytes: u64) -> Expected {
-        let of_this_size = self.by_size.get(&size_of(input_bytes));
-        let times = of_this_size.unwrap_or(&self.runs);
-        let is_short = times.quantile(90).is_some_and(|most| most <= LONG_RUN);
-        Expected { run: times.mean(), class: if is_short { Class::Short } else { Class::Long } }
+    /// How long a run with an input of this many bytes is expected to take; `None` if nothing like it ever ran.
+    pub fn expected_run(&self, input_bytes: u64) -> Option<Duration> {
+        self.times_of(size_of(input_bytes)).mean()
+    }
+
+    /// Whether runs with an input of this size class are short, if `longer` of them are not over and have run for more than
+    /// [`LONG_RUN`] already. A task that never ran counts as long.
+    pub fn is_short(&self, size: u32, longer: u32) -> bool {
+        self.times_of(size).are_within(LONG_RUN, longer)
+    }
+
+    fn times_of(&self, size: u32) -> &RunTimes {
+        self.by_size.get(&size).unwrap_or(&self.runs)
     }
 
     /// Whether anything is known of how long its runs take.
@@ -191,6 +202,7 @@ impl Task {
     pub fn ran(&mut self, input_bytes: u64, run: Duration) {
         self.runs.add(run);
         self.by_size.get_or_add(size_of(input_bytes)).add(run);
+        self.sum_up();
         let nanos = u64::try_from(run.as_nanos()).unwrap_or(u64::MAX);
         self.average_run = Some(match self.average_run {
             Some(average) if nanos < average => average - (average - nanos) / 8,
@@ -210,11 +222,11 @@ pub(super) fn size_of(input_bytes: u64) -> u32 {
     (u64::BITS - input_bytes.leading_zeros()).div_ceil(4)
 }
 
-/// The class of a job. Some slots are kept for short jobs, so short jobs find a slot even while long jobs keep many
+/// The class of a job, by all that is known when it is asked for. Some slots are kept for short jobs, so short jobs find a slot even while long jobs keep many
 /// busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Nine of ten similar runs took at most [`LONG_RUN`].
+    /// Nine of ten similar runs took at most [`LONG_RUN`], and three of the newest four.
     Short,
     /// All other jobs.
     Long,
@@ -572,14 +584,14 @@ mod tests {
     #[test]
     fn a_large_input_does_not_make_a_small_one_long() {
         let mut task = Task::new(0, &offered("x", false));
-        assert_eq!(task.expected(10).class, Class::Long, "nothing is known yet");
+        let is_short = |task: &Task, bytes| task.is_short(size_of(bytes), 0);
+        assert!(!is_short(&task, 10), "nothing is known yet");
         for _ in 0..10 {
             task.ran(10, Duration::from_millis(1));
             task.ran(1_000_000, Duration::from_secs(1));
         }
-        assert_eq!(task.expected(10).class, Class::Short);
-        assert_eq!(task.expected(900_000).class, Class::Long);
-        assert_eq!(task.expected(100_000_000).class, Class::Long, "nothing of that size ever ran");
-        assert!(task.expected(900_000).run > Some(Duration::from_millis(900)));
+        assert!(is_short(&task, 10) && !is_short(&task, 900_000));
+        assert!(!is_short(&task, 100_000_000), "nothing of that size ever ran");
+        assert!(task.expected_run(900_000) > Some(Duration::from_millis(900)));
     }
 }

@@ -2,7 +2,7 @@
 //! and whether a job may start. The rules are in [`ledger`](super::ledger).
 
 use super::Core;
-use super::ids::{JobId, ProgramIndex, TaskIndex};
+use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::Job;
 use super::ledger::{Holding, Holdings, Short};
 use super::queue::{Kind, Next};
@@ -37,7 +37,7 @@ impl Core {
     /// # Errors
     /// Why the input may not come in, and when it is worth asking again: `quota` if the client's share is used up,
     /// `overloaded` if there is no room for anybody.
-    pub fn room_for(&self, client: &str, bytes: u64, came: u64) -> Result<(), ErrorDetail> {
+    pub fn room_for(&self, now: Mono, client: &str, bytes: u64, came: u64) -> Result<(), ErrorDetail> {
         let limit = self.config.max_bytes;
         let Err(short) = self.ledger.has_room(limit, client, bytes, came) else { return Ok(()) };
         let (all, own) = (self.ledger.all(), self.ledger.of(client));
@@ -48,7 +48,7 @@ impl Core {
                     "no room for {bytes} bytes of input: {held} are held for this client, {free} of {limit} are free, \
                      and one client may hold as much as it leaves free"
                 );
-                Err(self.short_of(OutcomeCode::Quota, &message, own))
+                Err(self.short_of(now, OutcomeCode::Quota, &message, own))
             }
             Short::OfRoom => {
                 let held = all.total();
@@ -60,15 +60,15 @@ impl Core {
                         ", and a client may hold as much as it leaves free"
                     }
                 );
-                Err(self.short_of(OutcomeCode::Overloaded, &message, all))
+                Err(self.short_of(now, OutcomeCode::Overloaded, &message, all))
             }
         }
     }
 
     /// Most of what is held may be unread output. It goes away only as fast as its readers read, so the suggested
     /// wait is then at least [`STALL_TIMEOUT`]; everything else goes away as jobs are done.
-    fn short_of(&self, code: OutcomeCode, message: &str, held: Holdings) -> ErrorDetail {
-        let wait = self.retry_after(None);
+    fn short_of(&self, now: Mono, code: OutcomeCode, message: &str, held: Holdings) -> ErrorDetail {
+        let wait = self.retry_after(now, None);
         if held.of(Holding::Outgoing) <= held.total() / 2 {
             return full(code, message, wait);
         }
@@ -83,10 +83,11 @@ impl Core {
     /// would be served. Takes time in proportion to the number of job kinds, not to the number of clients that may
     /// not start theirs.
     pub(super) fn heads_to_start(&self, program: ProgramIndex) -> IntoIter<(Next, Line)> {
-        self.programs[program].heads(|kind| {
+        let may_start = |kind| {
             self.looks.count();
             self.may_start_kind(kind)
-        })
+        };
+        self.programs[program].heads(may_start, |kind| self.is_short(kind.task, kind.size))
     }
 
     /// Whether the outputs of the job's client, with the one that this job is expected to return, are within the

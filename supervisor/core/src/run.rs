@@ -218,9 +218,9 @@ impl Core {
         let run = run + ran_before;
         // One that failed may have been over at its first line: it says only that such a run takes at least so long.
         let counts =
-            output.is_some() || self.registry.task(task).expected(bytes).run.is_some_and(|mean| run > mean);
+            output.is_some() || self.registry.task(task).expected_run(bytes).is_some_and(|mean| run > mean);
         if is_of_the_task && counts {
-            self.registry.task_mut(task).ran(bytes, run);
+            self.change_task(task, |task| task.ran(bytes, run));
         }
         if let Some(output) = output.filter(|_| is_of_the_task) {
             self.registry.task_mut(task).returned(bytes, output);

@@ -9,17 +9,22 @@ const BUCKETS: usize = 32;
 /// When this many runs are counted, all counts are halved.
 const MEMORY: u32 = 512;
 
+/// So many of the newest times are looked at one by one: when something has become slower, the many before it hide that.
+const NEWEST: usize = 4;
+
 /// The run times that were learned.
 #[derive(Clone, Debug)]
 pub struct RunTimes {
     counts: [u16; BUCKETS],
     counted: u32,
     mean_ns: u64,
+    /// The buckets of the newest times, the last one first.
+    newest: [u8; NEWEST],
 }
 
 impl Default for RunTimes {
     fn default() -> RunTimes {
-        RunTimes { counts: [0; BUCKETS], counted: 0, mean_ns: 0 }
+        RunTimes { counts: [0; BUCKETS], counted: 0, mean_ns: 0, newest: [0; NEWEST] }
     }
 }
 
@@ -30,9 +35,12 @@ impl RunTimes {
             self.counts.iter_mut().for_each(|count| *count /= 2);
             self.counted = self.counts.iter().map(|count| u32::from(*count)).sum();
         }
-        if let Some(count) = self.counts.get_mut(bucket_of(time)) {
+        let bucket = bucket_of(time);
+        if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
         }
+        self.newest.rotate_right(1);
+        self.newest[0] = bucket as u8;
         self.counted += 1;
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         // The plain mean of the first eight; after that an exponential one in which each new time has the weight 1/8.
@@ -43,6 +51,18 @@ impl RunTimes {
     /// The recent mean; `None` if nothing was counted yet.
     pub fn mean(&self) -> Option<Duration> {
         (self.counted > 0).then(|| Duration::from_nanos(self.mean_ns))
+    }
+
+    /// Whether such times are at most `limit`, as a rule: nine of ten were, and at least three of the newest four. `longer` of the
+    /// newest are not over and have taken longer already.
+    pub fn are_within(&self, limit: Duration, longer: u32) -> bool {
+        let is_within = |bucket: usize| Duration::from_micros(1 << bucket) <= limit;
+        let counts = self.counts.iter().enumerate().filter(|(bucket, _)| is_within(*bucket));
+        let within: u32 = counts.map(|(_, count)| u32::from(*count)).sum();
+        let wanted = ((self.counted + longer) * 90).div_ceil(100).max(1);
+        let ended = self.newest.iter().take(NEWEST.saturating_sub(longer as usize));
+        let too_long = ended.filter(|bucket| !is_within(usize::from(**bucket))).count() as u32 + longer;
+        within >= wanted && too_long < 2
     }
 
     /// A time that `percent` of the counted runs did not exceed, rounded up to a power of two of microseconds; `None`
@@ -108,6 +128,21 @@ mod tests {
         });
         assert!(runs < Some(100), "after {runs:?} runs");
         assert!(times.mean() > Some(Duration::from_millis(90)));
+    }
+
+    #[test]
+    fn one_slow_time_in_ten_is_no_rule_and_two_of_the_newest_four_are() {
+        let limit = Duration::from_millis(10);
+        let mut times = of(&[10; 400]);
+        assert!(times.are_within(limit, 0) && times.are_within(limit, 1) && !times.are_within(limit, 2));
+        times.add(Duration::from_secs(2));
+        assert!(times.are_within(limit, 0));
+        assert!(!times.are_within(limit, 1), "one has ended, another has run for too long already");
+        times.add(Duration::from_secs(2));
+        assert!(!times.are_within(limit, 0), "however many there were before");
+        (0..3).for_each(|_| times.add(Duration::from_micros(10)));
+        assert!(times.are_within(limit, 0));
+        assert!(!of(&[]).are_within(limit, 0) && !of(&[10; 8]).are_within(limit, 1));
     }
 
     #[test]

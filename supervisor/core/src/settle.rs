@@ -3,16 +3,14 @@
 
 use super::clients::{Account, ClientId};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
-use super::jobs::JobState;
 use super::registry::{Class, Promise};
 use super::slots::{Listed, Load, Opening, Role, Slot, SlotState};
 use super::small_map::SmallSet;
 use super::turn::Turn;
 use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
-use crate::limits::{MOVED_MAX, SHORT_MEMORY, SHORT_MEMORY_MAX};
+use crate::limits::MOVED_MAX;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
-use std::time::Duration;
 
 impl Core {
     pub(super) fn settle_all(&mut self, turn: &mut Turn<'_>) {
@@ -79,25 +77,33 @@ impl Core {
     fn dispatch(&mut self, turn: &mut Turn<'_>) {
         for program in self.programs_of_workers() {
             self.want_unfit_and_overdue_back(turn, program);
+            self.note_overrun(turn.now, program);
+            self.exchange_reserved(turn.now, program);
             self.bring_in_spare(program);
-            let mut moved = self.set_paused_aside(program, MOVED_MAX);
+            let mut moved = self.clear_the_way(program, MOVED_MAX);
             while let Some((job, slot, tray)) = self.next_step(turn.now, program) {
                 if moved == MOVED_MAX {
                     self.has_more_to_move = true;
                     break;
                 }
                 if self.hold_back(job) {
-                    moved += 1 + self.set_paused_aside(program, MOVED_MAX - moved - 1);
+                    moved += 1 + self.clear_the_way(program, MOVED_MAX - moved - 1);
                     continue;
                 }
                 self.give(turn, job, slot, tray);
-                moved += self.set_paused_aside(program, MOVED_MAX - moved);
+                moved += self.clear_the_way(program, MOVED_MAX - moved);
                 self.relist();
                 self.bring_in_spare(program);
             }
             self.rearrange_trays(turn, program);
         }
         self.dispatch_here(turn);
+    }
+
+    /// Moves jobs that are first in queues where they do not belong; at most so many. Returns how many.
+    fn clear_the_way(&mut self, program: ProgramIndex, most: usize) -> usize {
+        let moved = self.set_paused_aside(program, most);
+        moved + self.requeue_long(program, most - moved)
     }
 
     /// The next job that can be dispatched, and a slot for it. If the first job of one queue finds no slot, the first
@@ -138,7 +144,8 @@ impl Core {
         (job, line): (JobId, Line),
         company: Company,
     ) -> Option<SlotIndex> {
-        let usual = || match self.class_by_now(job, line) {
+        let class = self.jobs.get(job).map_or(line.class, |job| self.class_of(job));
+        let usual = || match class {
             Class::Short => self.slot_for_short(program, job, company),
             Class::Long | Class::Together => {
                 let slot = self.slot_for_long(now, program, job, company);
@@ -147,19 +154,6 @@ impl Core {
         };
         let slot = self.slot_on_trial(program, job).or_else(|| self.slot_to_find_out(program, job));
         slot.or_else(usual).or_else(|| self.unproven_slot(program, job))
-    }
-
-    /// The class of a waiting job. If nothing was known of its task when it began to wait, that may be known now.
-    fn class_by_now(&self, id: JobId, line: Line) -> Class {
-        let Some(job) = self.jobs.get(id).filter(|job| job.expected_run.duration().is_none()) else {
-            return line.class;
-        };
-        match job.task {
-            Some(task) if line.class == Class::Long && !job.is_streamed() => {
-                self.registry.task(task).expected(job.input_bytes).class
-            }
-            _ => line.class,
-        }
     }
 
     /// A slot for a job of a task that has never run, when no worker is idle: one between the steps of a long job, for one job of
@@ -228,12 +222,6 @@ impl Core {
         }
     }
 
-    pub(super) fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
-        let is_suspect = self.jobs.get(job).is_some_and(|job| job.is_suspect);
-        let promise = self.promise_to(slot, job).filter(|_| !is_suspect);
-        promise.is_some_and(Promise::lets_others_in) || self.lent_from(program).is_none_or(|from| from <= now)
-    }
-
     /// Whether jobs of this queue may be dispatched now. Jobs on probation may be only while the probation is open.
     pub(super) fn is_line_open(&self, program: ProgramIndex, line: Line) -> bool {
         line.standing != Standing::OnProbation || self.programs[program].probation.is_open()
@@ -248,54 +236,6 @@ impl Core {
         };
         let waiting = (0..self.programs.len()).filter(waits);
         waiting.filter_map(|program| self.programs[program].probation.opens_at()).min()
-    }
-
-    /// When reserved slots are lent to long jobs, if no short work comes before.
-    fn lent_from(&self, program: ProgramIndex) -> Option<Mono> {
-        let program = &self.programs[program];
-        program
-            .short_seen_at
-            .map(|seen_at| seen_at + program.short_waited.clamp(SHORT_MEMORY, SHORT_MEMORY_MAX))
-    }
-
-    /// A long job takes a reserved slot, so no short work has come for as long as slots were kept for it. How long
-    /// short work once had to wait no longer counts.
-    pub(super) fn note_lending(&mut self, now: Mono, id: JobId, slot: SlotIndex) {
-        let is_long = self.jobs.get(id).is_some_and(|job| job.class != Class::Short);
-        let program = self.slots[slot].program;
-        if is_long && self.slots[slot].is_reserved && self.lent_from(program).is_some_and(|from| from <= now)
-        {
-            self.programs[program].short_waited = Duration::ZERO;
-        }
-    }
-
-    /// Short work is dispatched, or has ended. If it had to wait for a slot, slots are reserved for the same length
-    /// of time from now on: otherwise short work that comes every other second would wait for a long job each time.
-    /// So the reservation costs others no more than the short work had to wait.
-    pub(super) fn note_short_service(&mut self, now: Mono, id: JobId) {
-        let Some(job) = self.jobs.get(id).filter(|job| job.class == Class::Short) else { return };
-        let Some(program) = job.task.map(|task| self.registry.task(task).program) else { return };
-        let program = &mut self.programs[program];
-        let waited_since = program.short_served_at.map_or(job.waits_since(), |at| at.max(job.waits_since()));
-        if matches!(job.state, JobState::Queued) {
-            program.short_waited = program.short_waited.max(now - waited_since);
-        }
-        (program.short_seen_at, program.short_served_at) = (Some(now), Some(now));
-    }
-
-    /// When a waiting long job could borrow a reserved slot.
-    pub(super) fn next_lending(&self) -> Option<Mono> {
-        let waits_for_it = |program: &ProgramIndex| {
-            let kept = self.programs[*program].open_reserved.iter().take_while(|(load, _)| *load == 0);
-            let is_kept_from = |job| kept.clone().any(|(_, slot)| self.promise_to(*slot, job).is_some());
-            let is_its_turn = |line: Line| self.is_line_open(*program, line);
-            if self.programs[*program].open_reserved.is_empty() {
-                return false;
-            }
-            let mut heads = self.heads_to_start(*program).filter(|(_, line)| line.class != Class::Short);
-            heads.any(|(next, line)| is_its_turn(line) && is_kept_from(next.job()))
-        };
-        (0..self.programs.len()).filter(waits_for_it).filter_map(|program| self.lent_from(program)).min()
     }
 
     /// Whether a job is so short, and its output probably so small, that other tiny jobs may share its worker. A job

@@ -3,7 +3,7 @@
 
 use super::action::{Accepted, Action, Kill};
 use super::event::JobRequest;
-use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
+use super::ids::{JobId, Mono, TaskIndex};
 use super::jobs::{Job, JobState, Jobs};
 use super::keys::Known;
 use super::ledger::Holding;
@@ -11,7 +11,6 @@ use super::nanos::MaybeNanos;
 use super::outcome::{self, human};
 use super::parts::Wanted;
 use super::past::Past;
-use super::registry::Class;
 use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending};
@@ -78,7 +77,7 @@ impl Core {
         }
         let task = self.route(request)?;
         self.check_size(request)?;
-        self.check_room(request, task)?;
+        self.check_room(now, request, task)?;
         self.check_promises(now, request)?;
         self.check_file(request, task)?;
         Ok(task)
@@ -156,22 +155,27 @@ impl Core {
     }
 
     /// Whether there is room for one more job: in the whole queue, in memory, and in the client's part of both.
-    fn check_room(&self, request: &JobRequest, task: Option<TaskIndex>) -> Result<(), ErrorDetail> {
-        let program = task.map(|task| self.program_of(task));
+    fn check_room(
+        &self,
+        now: Mono,
+        request: &JobRequest,
+        task: Option<TaskIndex>,
+    ) -> Result<(), ErrorDetail> {
+        let wait = || self.retry_after(now, task.map(|task| self.program_of(task)));
         let (waiting, _) = self.waiting_and_running();
         let limit = self.config.max_jobs;
         if waiting >= limit {
             let message = format!("the queue is full: {waiting} jobs wait, the limit is {limit}");
-            return Err(self.full(OutcomeCode::Overloaded, &message, program));
+            return Err(full(OutcomeCode::Overloaded, &message, wait()));
         }
         if !request.has_room {
-            self.room_for(&request.client, request.held_bytes(), 0)?;
+            self.room_for(now, &request.client, request.held_bytes(), 0)?;
         }
         let own = self.clients.find(&request.client).map_or(0, |account| account.waiting);
         let most = self.config.max_jobs_of_one();
         if own >= most {
             let message = format!("{own} jobs of this client wait, the limit for one client is {most}");
-            return Err(self.full(OutcomeCode::Quota, &message, program));
+            return Err(full(OutcomeCode::Quota, &message, wait()));
         }
         let free = limit.saturating_sub(waiting);
         // If a quota is configured that reaches into the last places, the configuration has asked for that.
@@ -181,13 +185,9 @@ impl Core {
                 "{own} jobs of this client wait, and of the last {free} places each client gets another one only while \
                  fewer of its jobs wait than are left"
             );
-            return Err(self.full(OutcomeCode::Quota, &message, program));
+            return Err(full(OutcomeCode::Quota, &message, wait()));
         }
         Ok(())
-    }
-
-    fn full(&self, code: OutcomeCode, message: &str, program: Option<ProgramIndex>) -> ErrorDetail {
-        full(code, message, self.retry_after(program))
     }
 
     fn accept(&mut self, turn: &mut Turn<'_>, task: Option<TaskIndex>, request: &JobRequest) -> JobId {
@@ -226,31 +226,6 @@ impl Core {
         self.enqueue(id);
         self.note_short_work(turn.now, id);
         id
-    }
-
-    /// Estimates how long the job will wait, so that the estimate can be checked later. No estimate if nothing like
-    /// it ever ran.
-    fn estimate_wait(&mut self, id: JobId, task: Option<TaskIndex>) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let Some(task) = task.map(|task| self.registry.task(task)) else { return };
-        if task.expected(job.input_bytes).run.is_none() {
-            return;
-        }
-        let own = self.clients.get(job.client).map_or(Duration::ZERO, |account| account.backlog);
-        let others = self.clients.waiting_count();
-        let wait = self.expected_wait(task.program, own, others.max(1));
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.expected_wait = wait.into();
-        }
-    }
-
-    /// Short work has come: some slots stay reserved for more of it.
-    fn note_short_work(&mut self, now: Mono, id: JobId) {
-        let Some(job) = self.jobs.get(id) else { return };
-        if let (Class::Short, Some(task)) = (job.class, job.task) {
-            let program = self.program_of(task);
-            self.programs[program].short_seen_at = Some(now);
-        }
     }
 
     /// Cancels a job. The worker of a running job is told, and the job has `cancel_grace` to end by itself before its

@@ -10,7 +10,6 @@ use super::restarts::Suspects;
 use super::slots::{Cause, Going, Load, Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::starts::{Death, FailedStart};
 use super::turn::Turn;
-use super::waiting::planned;
 use crate::exit::{Exit, ExitUsage};
 use crate::limits::{HANGING_MAX, RECENT_JOBS, TASKS_OF_PROGRAM_MAX};
 use offload_protocol::limits::{NAME_MAX, TASKS_OFFERED_MAX};
@@ -214,12 +213,14 @@ impl Core {
             program.backlog = Duration::ZERO;
             waiting.extend(program.queues_mut().flat_map(|queue| std::mem::take(queue).into_jobs()));
         }
-        for id in waiting {
-            if let Some(job) = self.jobs.get(id) {
-                self.clients.waits_no_more(job.client, planned(job.expected()));
+        for id in &waiting {
+            let Some(job) = self.jobs.get(*id) else { continue };
+            self.clients.waits_no_more(job.client);
+            if let Some(task) = job.task {
+                self.registry.task_mut(task).waits_no_more(job.input_bytes);
             }
-            self.enqueue(id);
         }
+        waiting.into_iter().for_each(|id| self.enqueue(id));
     }
 
     /// A process no longer has a place. Returns the place that it had.

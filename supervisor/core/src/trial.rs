@@ -232,7 +232,7 @@ impl Core {
             _ => None,
         });
         let shown = runs.map(|(slot, job)| {
-            let usual = job.task.and_then(|task| self.registry.task(task).expected(job.input_bytes).run);
+            let usual = job.task.and_then(|task| self.registry.task(task).expected_run(job.input_bytes));
             let is_late = usual.is_some_and(|usual| self.ran_so_far(turn.now, id, job) > usual);
             (slot, if is_late { self.failure_shows(job.task) } else { Shown::Nothing })
         });

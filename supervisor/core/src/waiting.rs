@@ -1,30 +1,19 @@
-//! The queues of waiting jobs: how jobs enter and leave them, what clients are charged, and estimates of how long a job
-//! will wait.
+//! The queues of waiting jobs: how jobs enter and leave them, and what clients are charged.
 
 use super::Core;
 use super::batches::patient_until;
 use super::clients::ClientId;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
-use super::jobs::{Expected, Job, JobState};
+use super::jobs::{Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
-use super::registry::Class;
-use super::run_times::RunTimes;
+use super::registry::{Class, size_of};
 use super::slots::Opening;
 use super::small_map::SmallSet;
-use crate::limits::{RUN_UNKNOWN, WORKER_COST_MIN};
+use crate::limits::WORKER_COST_MIN;
 use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
 use std::vec::IntoIter;
-
-/// How good the estimates of waiting times were.
-#[derive(Clone, Debug, Default)]
-pub struct WaitEstimates {
-    /// By how much the estimated wait of started jobs was wrong, in either direction.
-    pub error: RunTimes,
-    /// How many estimates were checked.
-    pub checked: u64,
-}
 
 /// How often it was checked whether jobs of some kind may start. For tests only, and no part of the state: it prints
 /// nothing.
@@ -64,27 +53,30 @@ impl Core {
         if self.pauses.holds(task) {
             return self.set_aside(id, task);
         }
-        let mut expected = self.registry.task(task).expected(job.input_bytes);
-        if job.is_streamed() {
-            expected.class = Class::Long;
-        } else if self.can_be_together(job, task) {
-            expected.class = Class::Together;
-        }
+        let class = if !job.is_streamed() && self.can_be_together(job, task) {
+            Class::Together
+        } else if !job.is_streamed() && self.is_short(task, size_of(job.input_bytes)) {
+            Class::Short
+        } else {
+            Class::Long
+        };
+        let expected_run = self.registry.task(task).expected_run(job.input_bytes);
         let Some(job) = self.jobs.get_mut(id) else { return };
         if job.has_file {
             self.files.look_again();
         }
         job.task = Some(task);
         job.state = JobState::Queued;
-        (job.expected_run, job.class) = (expected.run.into(), expected.class);
+        job.class = class;
         let (client, rank, line, since) = (job.client, job.rank(id), job.line(), job.waits_since());
-        let patient_until = patient_until(job);
+        let bytes = job.input_bytes;
+        let patient_until = patient_until(job, expected_run);
         let Some(kind) = self.jobs.get(id).map(|job| self.kind_of(job, task)) else { return };
         self.jobs.unpark(id);
-        self.clients.waits(client, planned(expected));
+        self.clients.waits(client);
+        self.change_task(task, |task| task.waits(bytes));
         let used = self.clients.used(client);
         let program = &mut self.programs[self.registry.task(task).program];
-        program.backlog += planned(expected);
         let queue = match line.gathers() {
             true => program.gatherings.queue_for(task, since, patient_until),
             false => program.queue_mut(line),
@@ -106,28 +98,19 @@ impl Core {
     pub(super) fn dequeue(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return };
-        let (client, rank, line, expected) = (job.client, job.rank(id), job.line(), job.expected());
+        let (client, rank, line, bytes) = (job.client, job.rank(id), job.line(), job.input_bytes);
         let program = &mut self.programs[self.registry.task(task).program];
         if program.queue_of_mut(line, task).is_some_and(|queue| queue.remove(client, rank)) {
-            program.backlog = program.backlog.saturating_sub(planned(expected));
-            self.clients.waits_no_more(client, planned(expected));
+            self.clients.waits_no_more(client);
+            self.change_task(task, |task| task.waits_no_more(bytes));
         }
-    }
-
-    /// No worker has the job any more, if one had it: what it is expected to run is not in flight.
-    pub(super) fn leave_worker(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(id).filter(|job| job.state.is_dispatched()) else { return };
-        let Some(task) = job.task else { return };
-        let (program, half) = (self.registry.task(task).program, planned(job.expected()) / 2);
-        let in_flight = &mut self.programs[program].in_flight;
-        *in_flight = in_flight.saturating_sub(half);
     }
 
     /// A job is dispatched: its client is charged the expected run time.
     pub(super) fn charge_expected(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         self.clients.served(job.client);
-        self.charge(id, planned(job.expected()));
+        self.charge(id, self.planned(job));
     }
 
     /// The run time of a job is known: in total, its client is charged exactly that.
@@ -186,55 +169,6 @@ impl Core {
                 started.map_or(now - started_at, |running| running.ran(now))
             }
         }
-    }
-
-    /// How long a job that comes now will wait. If jobs of its own client wait before it (`own_backlog`), each has to
-    /// wait for the turns of all `clients`; but the wait is no longer than all waiting work takes.
-    pub(super) fn expected_wait(
-        &self,
-        program: ProgramIndex,
-        own_backlog: Duration,
-        clients: usize,
-    ) -> Duration {
-        let slots = self.places_of(program).max(1);
-        let own_turns = own_backlog.saturating_mul(u32::try_from(clients).unwrap_or(u32::MAX));
-        let ahead = self.programs[program].backlog.min(own_turns);
-        (ahead + self.under_way(program)) / u32::try_from(slots).unwrap_or(u32::MAX)
-    }
-
-    /// What is left of the jobs in flight, if no slot could take another job at once.
-    fn under_way(&self, program: ProgramIndex) -> Duration {
-        if self.programs[program].open.iter().any(|(load, _)| *load == 0) {
-            return Duration::ZERO;
-        }
-        self.programs[program].in_flight
-    }
-
-    /// How long a job that comes now would wait behind all others.
-    pub fn longest_wait(&self) -> Duration {
-        (0..self.programs.len())
-            .map(|program| self.expected_wait(program, Duration::MAX, 1))
-            .max()
-            .unwrap_or_default()
-    }
-
-    /// When it may be worth asking again, for a client that is refused for lack of room.
-    pub(super) fn retry_after(&self, program: Option<ProgramIndex>) -> Duration {
-        let wait = |program| self.expected_wait(program, Duration::MAX, 1);
-        let longest = program.map_or_else(|| self.longest_wait(), wait);
-        // Room is there when a tenth of the queue is done, or one job of a short queue. Asking more often than every 100 ms is of no use.
-        let (waiting, _) = self.waiting_and_running();
-        let steps = u32::try_from(waiting.clamp(1, 10)).unwrap_or(10);
-        (longest / steps).max(Duration::from_millis(100))
-    }
-
-    /// The job has been started: the estimate of its wait can be checked.
-    pub(super) fn check_estimate(&mut self, now: Mono, id: JobId) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(foretold) = std::mem::take(&mut job.expected_wait).duration() else { return };
-        let waited = now - job.accepted_at;
-        self.wait_estimates.error.add(foretold.abs_diff(waited));
-        self.wait_estimates.checked += 1;
     }
 
     pub(super) fn slots_of(&self, program: ProgramIndex) -> impl Iterator<Item = SlotIndex> + '_ {
@@ -327,6 +261,11 @@ impl super::Program {
         lines.into_iter().chain(self.gatherings.queues_mut())
     }
 
+    /// The queues for short jobs of any task.
+    pub(super) fn queues_of_short(&self) -> impl Iterator<Item = &FairQueue> {
+        [&self.short, &self.short_suspects, &self.short_on_probation].into_iter()
+    }
+
     /// The list of slots that can take a job, of those that open in this way.
     pub(super) fn open_list(&mut self, opening: Opening) -> &mut SmallSet<(usize, SlotIndex)> {
         match opening {
@@ -348,15 +287,25 @@ impl super::Program {
     }
 
     /// The first job of each queue among the kinds for which `is_it` returns true, in the order in which they would
-    /// be served.
-    pub(super) fn heads(&self, is_it: impl Fn(Kind) -> bool) -> IntoIter<(Next, Line)> {
+    /// be served. Of a queue for long jobs it is the first one that is long, and the first one that is short by now.
+    pub(super) fn heads(
+        &self,
+        is_it: impl Fn(Kind) -> bool,
+        is_short: impl Fn(Kind) -> bool,
+    ) -> IntoIter<(Next, Line)> {
         let mut heads = Vec::new();
-        let mut add = |queue: &FairQueue, line| heads.extend(queue.first_of(&is_it).map(|next| (next, line)));
+        let mut add = |next: Option<Next>, line| heads.extend(next.map(|next| (next, line)));
         for line in Line::ALL {
-            add(self.queue(line), line);
+            let queue = self.queue(line);
+            if line.class == Class::Long {
+                add(queue.first_of(|kind| is_it(kind) && !is_short(kind)), line);
+                add(queue.first_of(|kind| is_short(kind) && is_it(kind)), line);
+            } else {
+                add(queue.first_of(&is_it), line);
+            }
         }
         for queue in self.gatherings.ripe() {
-            add(queue, Line::GATHERING);
+            add(queue.first_of(&is_it), Line::GATHERING);
         }
         heads.sort_unstable_by_key(|(next, _)| *next);
         heads.into_iter()
@@ -370,9 +319,4 @@ impl super::Program {
 
 fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// The run time that is assumed for a job: the expected one, or [`RUN_UNKNOWN`].
-pub(super) fn planned(expected: Expected) -> Duration {
-    expected.run.unwrap_or(RUN_UNKNOWN)
 }

@@ -169,7 +169,7 @@ impl Hub {
     /// # Errors
     /// Why there is no room, and when to ask again.
     pub(crate) fn room_for(&self, client: &str, bytes: u64, came: u64) -> Result<(), ErrorDetail> {
-        self.core.room_for(client, bytes, came)
+        self.core.room_for(self.now(), client, bytes, came)
     }
 
     /// Whether memory is full: there is room for nothing.

@@ -96,7 +96,7 @@ impl Hub {
         let estimates = self.core.wait_estimates();
         let error = |percent| estimates.error.quantile(percent).map_or(0, micros);
         WaitEstimate {
-            now_us: micros(self.core.longest_wait()),
+            now_us: micros(self.core.longest_wait(self.now())),
             checked: estimates.checked,
             error_p50_us: error(50),
             error_p90_us: error(90),

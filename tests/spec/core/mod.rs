@@ -12,6 +12,7 @@ mod drains;
 mod files;
 mod forecasts;
 mod here;
+mod known_now;
 mod left_batches;
 mod limits;
 mod offers;

@@ -6,7 +6,6 @@ use crate::jobs::JobState;
 use crate::limits::MOVED_MAX;
 use crate::{Core, Phase};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 impl Promises {
     /// The job that an account has beyond its share: in flight, or with an output that is kept.
@@ -126,7 +125,7 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id) else { return false };
         job.state = JobState::Held;
         // The job still waits, and counts among the waiting jobs of its client.
-        self.clients.waits(job.client, Duration::ZERO);
+        self.clients.waits(job.client);
         self.promises.waits_for_all |= !is_over_its_share;
         let held = if is_awaited { &mut self.promises.held_awaited } else { &mut self.promises.held };
         held.entry(account).or_default().insert(id);
@@ -202,7 +201,7 @@ impl Core {
     /// Ends the holding back of a job; the caller decides where the job goes. False if it was not held back.
     pub(crate) fn release_held(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id).filter(|job| job.state == JobState::Held) else { return false };
-        self.clients.waits_no_more(job.client, Duration::ZERO);
+        self.clients.waits_no_more(job.client);
         let account = self.clients.name_of(job.client).clone();
         for held in [&mut self.promises.held, &mut self.promises.held_awaited] {
             if let Some(jobs) = held.get_mut(&account) {
