@@ -345,7 +345,8 @@
 //! - Each answer says which part of the run time and of the CPU time falls to its job. What is answered stays answered, whatever
 //!   becomes of the others.
 //! - A Cancel of one of the jobs may come at any time: its answer is thrown away. Skipped is not an answer to it. If it is not answered
-//!   within 100 ms, with the others or before them, the process is ended, and the others run again in halves.
+//!   in time, with the others or before them, the process is ended, and the others run again in halves. The time is the longest of
+//!   100 ms, what the batch has run by then, and what is left of twice the time that its jobs usually take.
 //! - A worker whose task fails as a whole, as by a panic, finds out whose fault it is, by running halves of the batch until one job is
 //!   left, and answers the others as usual. The SDK does so.
 //! - If the process ends, nobody is blamed, because nobody knows whose fault it is. The jobs without an answer run again: each half of

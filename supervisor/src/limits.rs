@@ -307,7 +307,7 @@ pub const WAITS_MAX: usize = 20_000;
 /// Number of waits that each client may have in any case.
 pub const WAITS_IN_ANY_CASE: usize = 16;
 
-/// How often one client may wait for the same job.
+/// How often one connection to the local socket may wait for the same job.
 pub const REPEATED_WAITS_MAX: usize = 16;
 
 /// Maximum number of bytes that wait to be written to one client before it is disconnected as too slow. The message

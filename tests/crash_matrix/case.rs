@@ -88,14 +88,14 @@ impl Case {
     }
 
     /// It goes together with seven others that do nothing wrong. If it ends every worker, it does so with 8, 4 and 2 jobs before
-    /// it is alone and blamed. All of them have the same time limit, in which an innocent job is done on any machine.
+    /// it is alone and blamed; these attempts are not counted. All of them have the same time limit, in which an innocent job is done on
+    /// any machine.
     pub(crate) const fn together(self) -> Case {
-        let unblamed = if matches!(self.outcome, OutcomeCode::Poison) { 3 } else { 0 };
         let (timeout, cause) = match self.timeout {
             Some(_) => (Some(TIME_LIMIT_TOGETHER), "ran longer than 1 s"),
             None => (None, self.cause),
         };
-        let attempts = self.attempts + unblamed;
+        let attempts = if matches!(self.outcome, OutcomeCode::Ok) { 1 } else { self.attempts };
         Case { task: "member", company: 7, timeout, cause, attempts, ..self }
     }
 

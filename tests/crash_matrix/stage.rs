@@ -21,8 +21,8 @@ const CANARIES: u64 = 64;
 const VICTIMS: u64 = 1000;
 /// Tickets of those that can go together with them begin here.
 const COMPANY: u64 = 2000;
-/// The most attempts of a job that goes together with seven others of which one is guilty: among 8, 4, 2, and alone.
-const COMPANY_ATTEMPTS_MAX: u32 = 4;
+/// The most starts of a job that goes together with seven others of which one is guilty: among 8, 4, 2, and alone.
+const COMPANY_STARTS_MAX: u32 = 4;
 /// How long the pool may take to be whole again. The contract says 1 s for a machine that does nothing else.
 const WHOLE_WITHIN: Duration = Duration::from_secs(10);
 /// The longest that the loop may have kept the prober waiting, on a machine that does other things as well.
@@ -468,11 +468,11 @@ fn milliseconds(time: Option<Duration>) -> Option<u64> {
     time.map(|time| time.as_millis() as u64)
 }
 
-/// It is right, though it was lost with others.
+/// It is right, though it was lost with others: that costs it no attempt. Its output is the number of the start.
 fn judge_company(ended: &Ended) -> Result<(), String> {
     let report = &ended.report;
-    let is_right = report.outcome == OutcomeCode::Ok && ended.output == report.attempts.to_string();
-    let is_fine = is_right && report.attempts <= COMPANY_ATTEMPTS_MAX;
+    let is_right = report.outcome == OutcomeCode::Ok && report.attempts == 1;
+    let is_fine = is_right && (1..=COMPANY_STARTS_MAX).any(|start| ended.output == start.to_string());
     if is_fine { Ok(()) } else { Err(format!("P2: an innocent job of the batch: {report:?}")) }
 }
 

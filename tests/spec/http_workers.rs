@@ -100,6 +100,7 @@ fn a_job_is_one_request_which_says_all_there_is_to_know_of_it() {
             ("content-type", "application/json"),
             ("content-length", "6"),
             ("connection", "close"),
+            ("accept-encoding", "identity"),
             ("offload-attempt", "1"),
             ("traceparent", "00-ab-cd-01"),
             ("offload-meta-album", "x y"),
@@ -219,20 +220,22 @@ fn what_is_no_answer_fails_its_job_and_says_what_it_was() {
          \x20   if x == 'head': send('HTTP/1.1 200 OK\\r\\nX: ' + 'x' * (1 << 20) + '\\r\\n\\r\\n')\n\
          \x20   elif x == 'fields': send('HTTP/1.1 200 OK\\r\\n' + 'X: y\\r\\n' * 1000 + '\\r\\n')\n\
          \x20   elif x == 'other': send('220 mail.example ESMTP\\r\\n')\n\
+         \x20   elif x == 'packed': send('HTTP/1.1 200 OK\\r\\nContent-Encoding: gzip\\r\\nContent-Length: 3\\r\\n\\r\\nabc')\n\
          \x20   elif x == 'chunk': send('HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\nhello\\r\\n')\n\
          \x20   else: answer(json.dumps(x))\n\
          except OSError: pass",
     );
-    let inputs = ["1", "\"head\"", "\"fields\"", "\"other\"", "\"chunk\"", "2"];
+    let inputs = ["1", "\"head\"", "\"fields\"", "\"other\"", "\"chunk\"", "\"packed\"", "2"];
     let jobs = application.run(&[&["t"], &inputs[..]].concat()).code(1).json_lines();
-    assert_eq!((&jobs[0]["output"], &jobs[5]["output"]), (&json!(1), &json!(2)));
+    assert_eq!((&jobs[0]["output"], &jobs[6]["output"]), (&json!(1), &json!(2)));
     let expected = [
         "a head of more than 65536 bytes",
         "no answer in HTTP/1.1",
         "no answer in HTTP/1.1",
         "body that is none",
+        "Content-Encoding: gzip",
     ];
-    for (job, expected) in jobs[1..5].iter().zip(expected) {
+    for (job, expected) in jobs[1..6].iter().zip(expected) {
         assert!(job["outcome"] == "app_error" && message(job).contains(expected), "{expected}: {job}");
         assert_eq!(
             job["receipt"]["worker_pid"], jobs[0]["receipt"]["worker_pid"],

@@ -1,8 +1,12 @@
 //! `offload run`: no supervisor, no configuration, nothing left behind.
 
+use rustix::io::ioctl_fionread;
+use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Value, json};
+use std::io::Read;
+use std::process::Stdio;
 use std::time::Duration;
-use tests::harness::{command, private_folder, run, run_offload};
+use tests::harness::{command, private_folder, run, run_offload, until};
 
 #[test]
 fn three_jobs_are_answered_in_their_order_with_a_summary_in_one_line() {
@@ -26,6 +30,37 @@ fn nothing_is_left_behind() {
     run(&mut run_in_home, b"").ok();
     let left: Vec<_> = std::fs::read_dir(home.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Whoever shares standard input can make it non-blocking.
+#[test]
+fn standard_input_that_does_not_block_is_waited_for() {
+    for arguments in [&["run", "echo"][..], &["run", "echo", "-"], &["map", "--raw", "echo"]] {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        rustix::io::write(&writer, b"first ").unwrap();
+        let mut child = command(arguments)
+            .stdin(reader.try_clone().unwrap())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("what is there is read", || (ioctl_fionread(&reader) == Ok(0)).then_some(()));
+        // Its next read, which comes soon, finds nothing.
+        until("it waits", || (status_of(child.id()).starts_with('S')).then_some(()));
+        rustix::io::write(&writer, b"second").unwrap();
+        drop((reader, writer));
+        let mut said = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(said, "first second", "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+/// The state of a process, as `/proc` has it.
+fn status_of(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.unwrap_or_default().trim().to_owned()
 }
 
 #[test]

@@ -10,11 +10,14 @@ use bytes::Bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use offload_protocol::limits::FILE_INPUT_MIN;
 use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -236,11 +239,36 @@ impl From<OsString> for Input {
 
 const STDIN: &str = "standard input";
 
+/// Standard input. It is waited for also if it is non-blocking, which anybody who shares it can make it.
+pub(crate) struct Stdin(io::Stdin);
+
+impl Read for Stdin {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl AsFd for Stdin {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Standard input. An error if the process was started without one, because a missing input is not an empty one.
-pub(crate) fn stdin() -> io::Result<io::Stdin> {
+pub(crate) fn stdin() -> io::Result<Stdin> {
     match sys::stdin_was_closed() {
         true => Err(io::Error::other("it is closed")),
-        false => Ok(io::stdin()),
+        false => Ok(Stdin(io::stdin())),
     }
 }
 
@@ -260,8 +288,8 @@ fn load_file(file: OpenFile, max: u64) -> Result<Payload, Unreadable> {
 }
 
 fn load_stdin(max: u64) -> Result<Payload, Unreadable> {
-    stdin().map_err(|error| unreadable(STDIN, &error))?;
-    read(io::stdin().lock(), 0, max, STDIN)
+    let stdin = stdin().map_err(|error| unreadable(STDIN, &error))?;
+    read(stdin, 0, max, STDIN)
 }
 
 /// While this lives, somebody waits for standard input without having said so. A message says it if that takes long.

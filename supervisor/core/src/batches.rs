@@ -8,7 +8,8 @@
 //!                                        others can come
 //! ```
 //!
-//! A job with a deadline waits for others at most for half of the time that it has, without what such a job takes on average.
+//! A job with a deadline does not wait for others until it is late: the average run is subtracted from the time to its deadline, and it
+//! waits for at most half of the rest.
 //!
 //! While all workers are busy, jobs wait anyway, so `wait` costs nothing then. Jobs in a batch are picked in the order of the
 //! queue, each client being charged for each of its jobs: shares, priorities and age count as they do without batches. The
@@ -258,9 +259,11 @@ impl Core {
     /// The worker of this slot has the job from now on: it is told by the action that follows.
     fn hand_over(&mut self, now: Mono, id: JobId, slot: SlotIndex, tray: Option<InTray>) {
         self.dequeue(id);
+        // What was taken for long was not kept waiting as short work.
+        let waited_as_short = self.jobs.get(id).is_some_and(|job| job.class == Class::Short);
         self.note_class(id);
         self.note_lending(now, id, slot);
-        self.note_short_service(now, id);
+        self.note_short_service(now, id, waited_as_short);
         self.charge_expected(id);
         self.note_expected_run(id);
         self.expect_output(id);
@@ -382,7 +385,7 @@ impl Core {
         let mut begun = load.running.iter().chain(&load.together);
         let wanted = begun.find(|running| self.jobs.get(running.job).is_some());
         let Some(finish_by) = wanted.map(|running| running.finish_by) else { return };
-        let return_by = self.holds_unwanted(load).then(|| now + self.config.cancel_grace);
+        let return_by = self.holds_unwanted(load).then(|| now + self.grace_of(now, load));
         if let Some(load) = self.slot_mut(slot).load_mut() {
             let begun = load.running.iter_mut().chain(&mut load.together);
             begun.for_each(|running| running.finish_by = finish_by);
@@ -393,10 +396,21 @@ impl Core {
     /// A job that runs together with others is not wanted any more. The grace of an earlier one is not prolonged by that:
     /// otherwise one client after another could hold up the others.
     pub(super) fn grant_grace(&mut self, now: Mono, slot: SlotIndex) {
-        let return_by = now + self.config.cancel_grace;
+        let Some(return_by) = self.slots[slot].load().map(|load| now + self.grace_of(now, load)) else {
+            return;
+        };
         if let Some(load) = self.slot_mut(slot).load_mut() {
             load.return_by.get_or_insert(return_by);
         }
+    }
+
+    /// How long the worker with these jobs may still take to answer one that nobody wants any more. It may be about to answer all of
+    /// them: so it is no less than they have run already, and than they usually take twice.
+    fn grace_of(&self, now: Mono, load: &Load) -> Duration {
+        let ran = load.running.map_or(Duration::ZERO, |running| running.ran(now));
+        let jobs = load.jobs().filter_map(|job| self.jobs.get(job));
+        let usual: Duration = jobs.filter_map(|job| job.expected_run.duration()).sum();
+        self.config.cancel_grace.max(ran).max((usual * 2).saturating_sub(ran))
     }
 
     /// The worker of this slot has answered a job. If that was the last one of its batch that nobody wants, it has gone on in

@@ -65,15 +65,17 @@ impl Core {
     pub(super) fn evidence(&self, now: Mono, program: ProgramIndex) -> Evidence {
         let mut evidence = Evidence::default();
         let loads = self.slots_of(program).filter_map(|slot| self.slots[slot].load());
-        let running =
-            loads.flat_map(|load| load.running.iter().chain(&load.together).map(|running| running.job));
+        // Of jobs that run together nobody knows which one takes so long.
+        let running = loads.filter(|load| load.batch.is_empty());
+        let running = running.flat_map(|load| load.running.iter().map(|running| running.job));
         let here = self.jobs_here().filter(|_| self.program_here() == Some(program));
         for id in running.chain(here) {
             let Some((task, job)) = self.jobs.get(id).and_then(|job| Some((job.task?, job))) else {
                 continue;
             };
             let (planned, ran) = (self.planned(job), self.ran_so_far(now, id, job));
-            if ran > planned {
+            // How long a stream runs is up to its reader.
+            if ran > planned && !job.is_streamed() {
                 let overdue = Overdue { size: size_of(job.input_bytes), ran };
                 evidence.by_task.get_or_add(task).push(overdue);
                 evidence.beyond += ran.saturating_sub(job.expected_run.duration().unwrap_or_default() / 2);

@@ -161,7 +161,7 @@ impl Core {
         self.refund_worker(running.paid);
         let run = self.count_run(turn.now, slot, running, run);
         self.learn(slot, id, run, output);
-        self.note_short_service(turn.now, id);
+        self.note_short_service(turn.now, id, false);
         let output_bytes = output.unwrap_or(0);
         self.hold_output(id, output.and(rest).unwrap_or(0));
         let (run, charge, error) = (Some(run), Charge::ForTheRun, result.err());

@@ -10,7 +10,7 @@
 
 use super::Core;
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
-use super::jobs::{Job, JobState};
+use super::jobs::Job;
 use super::queue::Next;
 use super::registry::{Class, size_of};
 use super::slots::Role;
@@ -54,10 +54,13 @@ impl Core {
         self.programs[program].overrun = overrun;
     }
 
-    /// The job that runs in this slot, if it has run for too long to be short.
+    /// The job that runs in this slot, if it has run for too long to be short. Neither jobs that run together nor streams say how long
+    /// one of their kind takes.
     fn overrun_in(&self, now: Mono, slot: SlotIndex) -> Option<JobId> {
-        let running = self.slots[slot].load()?.running.as_ref()?;
-        (running.ran(now) > LONG_RUN).then_some(running.job)
+        let load = self.slots[slot].load().filter(|load| load.batch.is_empty())?;
+        let running = load.running.as_ref().filter(|running| running.ran(now) > LONG_RUN)?;
+        let is_stream = self.jobs.get(running.job).is_some_and(Job::is_streamed);
+        (!is_stream).then_some(running.job)
     }
 
     /// Reserves idle slots in the stead of those in which a long job runs.
@@ -144,12 +147,12 @@ impl Core {
     /// Short work is dispatched, or has ended. If it had to wait for a slot, slots are reserved for the same length
     /// of time from now on: otherwise short work that comes every other second would wait for a long job each time.
     /// So the reservation costs others no more than the short work had to wait.
-    pub(super) fn note_short_service(&mut self, now: Mono, id: JobId) {
+    pub(super) fn note_short_service(&mut self, now: Mono, id: JobId, waited_as_short: bool) {
         let Some(job) = self.jobs.get(id).filter(|job| self.class_of(job) == Class::Short) else { return };
         let Some(program) = job.task.map(|task| self.registry.task(task).program) else { return };
         let program = &mut self.programs[program];
         let waited_since = program.short_served_at.map_or(job.waits_since(), |at| at.max(job.waits_since()));
-        if matches!(job.state, JobState::Queued) {
+        if waited_as_short {
             program.short_waited = program.short_waited.max(now - waited_since);
         }
         (program.short_seen_at, program.short_served_at) = (Some(now), Some(now));

@@ -353,8 +353,9 @@ pub(crate) fn holding(bytes: Bytes, held: Rc<dyn Any>) -> Bytes {
 struct Delivery {
     collection: Option<Collection>,
     patience: Rc<Patience>,
-    /// Over HTTP/2, hyper asks for a piece before there is room for it, and drops the body when it has handed over the last one. A piece
-    /// that is dropped before is one of a stream that was reset.
+    /// Over HTTP/2, hyper asks for a piece before there is room for it, and drops the body when it has handed over the last one
+    /// (`PipeToSendStream` of hyper 1.12 drops the piece that it has in hand before the body; a test resets such a stream). If the last
+    /// piece is dropped while the body is still there, the stream was reset, and the client does not have the output.
     is_taken: Rc<Cell<bool>>,
 }
 

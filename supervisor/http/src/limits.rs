@@ -81,10 +81,12 @@ pub const BODY_RATE: u64 = 128 << 10;
 /// How long a client may take for [`READ_QUOTA`] bytes of what waits to be written to it, or for the rest of that.
 pub const READ_TIME: Duration = Duration::from_secs(10);
 
-/// See [`READ_TIME`]. Below 16 KiB/s on average over 10 s the client is disconnected.
+/// See [`READ_TIME`]. Below 16 KiB/s on average over 10 s the client is disconnected; over HTTP/2 the stream of that answer is reset, unless
+/// the client reads nothing at all.
 pub const READ_QUOTA: u64 = 160 << 10;
 
-/// How long a client may have sent more than [`HEAD_MAX`] bytes of further requests while one of its requests is answered. After that
+/// How long a client may have sent more than [`HEAD_MAX`] bytes of further requests while one of its requests is answered, or owe a rest
+/// of its body that nobody reads. After that
 /// they are thrown away, and the connection ends with that answer.
 pub const AHEAD_TIME: Duration = Duration::from_secs(10);
 
@@ -117,11 +119,11 @@ pub(crate) const HEAD_COST: usize = 8 << 10;
 /// A chunk of a body costs as much as so many bytes: 64 of them have one turn, even if they have a byte each.
 pub(crate) const CHUNK_COST: usize = 4 << 10;
 
-/// A frame over HTTP/2 costs as much as so many bytes more than it has: after 256 of them others have their turn, even if they have no
-/// bytes.
+/// Each frame over HTTP/2 costs this many bytes of a turn, besides its own length. So others have their turn after 256 frames, even if
+/// these are empty.
 pub(crate) const FRAME_COST: usize = 1 << 10;
 
-/// Requests whose bodies wait for memory and that are told in one turn of the loop that some was released.
+/// When memory is released, so many of the requests that wait for it are woken in each turn of the loop.
 pub(crate) const WAKES_PER_TURN: usize = 16;
 
 /// Chunks that are looked at together.

@@ -172,7 +172,7 @@ impl RequestContext {
         let told = Rc::clone(&answers);
         let on_reply: OnReply = Rc::new(move |_: Ticket, reply| told.put(reply));
         let session = self.service.open(self.remote.process(), on_reply);
-        session.introduce(self.asker.name());
+        session.introduce_as(&self.asker);
         (session, answers)
     }
 }

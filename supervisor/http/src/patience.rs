@@ -85,8 +85,8 @@ pub(crate) struct Patience {
     _running: Running,
     timer: Cell<Option<(TimerId, Instant)>>,
     on_late: RefCell<Option<OnLate>>,
-    /// This limit had passed when it was last looked at.
-    warned: Cell<Option<Late>>,
+    /// This limit had passed when it was last looked at, and when that was.
+    warned: Cell<Option<(Late, Instant)>>,
     idle_since: Cell<Instant>,
     head_since: Cell<Option<Instant>>,
     linger_since: Cell<Option<Instant>>,
@@ -422,14 +422,16 @@ impl Patience {
         let next_look = now + if patience.is_ending.get() { LINGER_TIME.min(shortest) } else { shortest };
         match patience.first_limit() {
             Some((at, late)) if at <= now => {
-                if patience.warned.replace(Some(late)) != Some(late) {
+                // What was late at the first look and still is now: what came meanwhile was read.
+                let warned = patience.warned.take().filter(|(its, since)| *its == late && at <= *since);
+                let Some((_, since)) = warned else {
+                    patience.warned.set(Some((late, now)));
                     return patience.look_again_at(patience.keeper.turn());
-                }
-                patience.warned.set(None);
+                };
                 patience.forget(late);
                 patience.look_again_at(next_look);
                 let on_late = patience.on_late.borrow();
-                if patience.give_up(late, now)
+                if patience.give_up(late, since)
                     && let Some(on_late) = &*on_late
                 {
                     on_late(late);

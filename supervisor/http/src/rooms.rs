@@ -6,8 +6,8 @@
 //!                 '---- dropped: not listed any more
 //! ```
 //!
-//! Each client may have thousands here, and memory is released with each job that ends. So those who wait are gone through once, however
-//! often it is released meanwhile, and then once more.
+//! Each client may have thousands here, and memory is released with each job that ends. So all are woken once, some in each turn. If
+//! memory was released meanwhile, however often, all are woken once more.
 
 use crate::body::RequestBody;
 use crate::ended::Failure;

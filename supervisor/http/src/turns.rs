@@ -68,9 +68,8 @@ impl Waiting {
 }
 
 /// Of one connection, or request, among those that wait.
-#[derive(Default)]
 pub(crate) struct Place {
-    /// Whose it is. Handshakes are all of one client, because nothing is known of those that ask for them.
+    /// Whose it is. Handshakes are all of one, without a name, because nothing is known of those that ask for them.
     client: Arc<str>,
     /// While it waits.
     waker: RefCell<Option<Waker>>,
@@ -80,7 +79,8 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn of(client: &Arc<str>) -> Rc<Place> {
-        Rc::new(Place { client: Arc::clone(client), ..Place::default() })
+        let (waker, is_called) = (RefCell::new(None), Cell::new(false));
+        Rc::new(Place { client: Arc::clone(client), waker, is_called })
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
         for number in 0..count {
             let (turns, had, clock) = (Rc::clone(&turns), Rc::clone(&had), handle.clone());
             let task = handle.spawn(async move {
-                let place = Rc::new(Place::default());
+                let place = Place::of(&Arc::default());
                 poll_fn(|context| turns.poll(&place, context)).await;
                 had.borrow_mut()[number] = Some(clock.metrics().iterations);
                 turns.spend(time);
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(most_in_one_turn(&turns_of(20, MOST.time / 2, |_| false)), 2);
     }
 
-    /// However many one client asks for, others wait for as many as there are clients.
+    /// Between two steps of one client, every other client that waits has one, however many the first has asked for.
     #[test]
     fn clients_take_turns() {
         let mut event_loop = EventLoop::new().unwrap();

@@ -6,7 +6,7 @@
 
 use super::{Hub, Then};
 use offload_core::event::Event;
-use offload_core::ids::WorkerId;
+use offload_core::ids::{JobId, WorkerId};
 use offload_core::ledger::Holding;
 use offload_event_loop::LoopHandle;
 use offload_protocol::nouns::ErrorDetail;
@@ -144,6 +144,28 @@ impl EndedCharges {
     }
 }
 
+/// The kept outputs that are on their way to clients, and some that were.
+#[derive(Debug, Default)]
+pub(super) struct ReadOutputs {
+    of_jobs: BTreeMap<JobId, Weak<ChargedBytes>>,
+    /// How many of them were read when this was last tidied.
+    read: usize,
+}
+
+impl ReadOutputs {
+    fn of(&self, job: JobId) -> Option<Rc<ChargedBytes>> {
+        self.of_jobs.get(&job)?.upgrade()
+    }
+
+    fn add(&mut self, job: JobId, charged: &Rc<ChargedBytes>) {
+        if self.of_jobs.len() > 2 * self.read + 64 {
+            self.of_jobs.retain(|_, charged| charged.strong_count() > 0);
+            self.read = self.of_jobs.len();
+        }
+        self.of_jobs.insert(job, Rc::downgrade(charged));
+    }
+}
+
 impl Hub {
     /// Charges bytes to a client from now on.
     pub(crate) fn hold(&mut self, client: &Arc<str>, what: Holding, bytes: u64) {
@@ -237,10 +259,18 @@ impl Hub {
         }
     }
 
-    /// Charges an output until what is returned is dropped.
-    pub(crate) fn hold_output(&mut self, client: &Arc<str>, bytes: u64) -> OutputCharge {
+    /// Charges a kept output until what is returned is dropped, unless somebody is charged for it.
+    pub(crate) fn hold_output(&mut self, job: JobId, client: &Arc<str>, bytes: u64) -> OutputCharge {
+        if let Some(charged) = self.records.read_outputs.of(job) {
+            return OutputCharge::Shared(charged);
+        }
         self.hold(client, Holding::Outgoing, bytes);
-        self.records.charge_output(client, bytes)
+        let mut charge = self.records.charge_output(client, bytes);
+        let shared = charge.share();
+        if let OutputCharge::Shared(charged) = &shared {
+            self.records.read_outputs.add(job, charged);
+        }
+        shared
     }
 
     pub(super) fn release_ended_charges(&mut self) {

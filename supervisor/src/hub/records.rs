@@ -12,7 +12,7 @@ mod ended_workers;
 
 use super::dead::DeadLetters;
 use super::finished::{FinishedJobs, Record};
-use super::holding::{EndedCharges, OutputCharge};
+use super::holding::{EndedCharges, OutputCharge, ReadOutputs};
 use super::live_jobs::{LiveJob, Subscriber};
 use crate::job::Finished;
 use crate::limits::SUBSCRIBERS_MAX;
@@ -37,6 +37,7 @@ pub(super) struct Records {
     ended_workers: EndedWorkers,
     /// Outputs that were delivered or dropped, and are still charged to their clients.
     ended_charges: EndedCharges,
+    pub(super) read_outputs: ReadOutputs,
 }
 
 /// The result of adding a subscriber to a job.
@@ -62,6 +63,7 @@ impl Records {
             dead: DeadLetters::default(),
             ended_workers: EndedWorkers::default(),
             ended_charges: EndedCharges::new(ask),
+            read_outputs: ReadOutputs::default(),
         }
     }
 

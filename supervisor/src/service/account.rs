@@ -14,6 +14,7 @@
 
 use super::Asker;
 use crate::hub::{HubRef, OutputCharge};
+use offload_core::ids::JobId;
 use offload_core::ledger::Holding;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use std::cell::{Cell, OnceCell};
@@ -86,10 +87,11 @@ impl Account {
         self.arriving.get()
     }
 
-    /// Charges an output that is kept, and now is also on its way to the client, until what is returned is dropped.
-    pub(super) fn hold_output(&self, bytes: usize) -> OutputCharge {
+    /// Charges an output that is kept, and now is also on its way to the client, until what is returned is dropped. If it is on its way
+    /// to another one, that is charged: it is in memory once.
+    pub(super) fn hold_output(&self, job: JobId, bytes: usize) -> OutputCharge {
         match self.name.get() {
-            Some(name) => self.hub.borrow_mut().hold_output(name, bytes as u64),
+            Some(name) => self.hub.borrow_mut().hold_output(job, name, bytes as u64),
             None => OutputCharge::none(),
         }
     }

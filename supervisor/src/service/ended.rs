@@ -30,7 +30,7 @@ impl Service {
             Some(Ok(finished)) => {
                 drop(hub);
                 // What is kept may be forgotten while it is on its way to this client.
-                let held = account.hold_output(finished.output.len());
+                let held = account.hold_output(job, finished.output.len());
                 let collection = Collection::new(self.clone(), job);
                 Reply::report(Box::new(finished), Some(collection), held)
             }

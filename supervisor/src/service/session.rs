@@ -159,6 +159,12 @@ impl Session {
         self.open.account.open(asker);
     }
 
+    /// The same for a client that is known already, also one that has shown nothing but its address.
+    pub fn introduce_as(&self, asker: &Asker) {
+        let asker = self.open.asker.get_or_init(|| asker.clone());
+        self.open.account.open(asker);
+    }
+
     /// The account of the memory that is held for this client.
     pub fn account(&self) -> &Account {
         &self.open.account
@@ -299,6 +305,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         let service = &self.open.service;
         service.0.sessions.borrow_mut().open.remove(&self.open.id);
-        service.leave_all(self.open.id, self.open.account.shared_name(), self.open.waits.take());
+        service.leave_all(self.open.id, self.open.waits.take());
     }
 }

@@ -79,10 +79,12 @@ pub(super) struct LoopEnd(Weak<Inner>);
 impl LoopEnd {
     pub(super) fn of(service: &Weak<Inner>, handle: &LoopHandle) -> JoinHandle<()> {
         let end = LoopEnd(Weak::clone(service));
-        handle.spawn(async move {
-            let _is_kept = end;
-            pending::<()>().await;
-        })
+        handle
+            .spawn(async move {
+                let _is_kept = end;
+                pending::<()>().await;
+            })
+            .cancel_on_drop()
     }
 }
 

@@ -30,6 +30,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     tickets: BTreeMap<JobId, Vec<JobWait>>,
+    /// The client under whose name they count, once there was one.
+    client: Option<Arc<str>>,
 }
 
 /// One wait of a session for the end of a job.
@@ -160,11 +162,12 @@ impl OpenSession {
     fn report(&self, finished: Box<Finished>, held: &mut OutputCharge) {
         let Some(job) = self.service.hub().borrow().find(&finished.report.job) else { return };
         let waits = self.waits.borrow_mut().take(job, |wait| wait.answer != WaitAnswer::EndOfStream);
-        self.service.0.sessions.borrow_mut().waits.remove(&self.account.shared_name(), job, counted(&waits));
+        let client = self.waits.borrow().client.clone().unwrap_or_default();
+        self.service.0.sessions.borrow_mut().waits.remove(&client, job, counted(&waits));
         let is_kept = self.service.hub().borrow().keeps_result_of(job);
         if held.is_none() {
             // It had ended before.
-            *held = self.account.hold_output(finished.output.len());
+            *held = self.account.hold_output(job, finished.output.len());
         }
         let mut reply = |wait: &JobWait, mut finished: Box<Finished>| {
             let collection = is_kept.then(|| Collection::new(self.service.clone(), job));
@@ -205,9 +208,11 @@ impl OpenSession {
     }
 
     fn add(&self, job: JobId, wait: JobWait) {
-        self.waits.borrow_mut().add(job, wait);
+        let mut waits = self.waits.borrow_mut();
+        waits.add(job, wait);
         if wait.counts {
-            self.service.0.sessions.borrow_mut().waits.add(&self.account.shared_name(), job);
+            let client = waits.client.get_or_insert_with(|| self.account.shared_name());
+            self.service.0.sessions.borrow_mut().waits.add(client, job);
         }
     }
 
@@ -215,7 +220,9 @@ impl OpenSession {
     fn may_wait(&self, job: JobId) -> Result<(), ErrorDetail> {
         let overloaded = |message: &str| Err(ErrorDetail::new(OutcomeCode::Overloaded, message));
         if self.waits.borrow().of(job) >= REPEATED_WAITS_MAX {
-            return overloaded(&format!("this client waits for this job {REPEATED_WAITS_MAX} times already"));
+            return overloaded(&format!(
+                "this connection waits for this job {REPEATED_WAITS_MAX} times already"
+            ));
         }
         let sessions = self.service.0.sessions.borrow();
         let (own, own_for_job) = sessions.waits.of(&self.account.shared_name(), job);
@@ -239,11 +246,11 @@ impl OpenSession {
 
 impl Service {
     /// A session is dropped: it leaves all jobs that it waited for, some in each turn.
-    pub(super) fn leave_all(&self, session: u64, client: Arc<str>, waits: Waits) {
+    pub(super) fn leave_all(&self, session: u64, waits: Waits) {
         if waits.is_empty() {
             return;
         }
-        let jobs = waits.tickets.into_iter();
+        let (client, jobs) = (waits.client.unwrap_or_default(), waits.tickets.into_iter());
         self.0.sessions.borrow_mut().waits.leaving.push_back(Leaving { session, client, jobs });
         self.leave_at_the_end_of_the_turn();
     }

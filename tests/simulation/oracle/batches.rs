@@ -9,7 +9,7 @@
 //! | B5 | of the jobs of one client, the first ones go |
 //! | B6 | in a quiet world only the guilty fail because of a worker, and only attempts that ran alone are blamed |
 //! | B7 | a worker is not ended because one of its jobs is not wanted any more, as long as others are and the grace is not over |
-//! | B9 | no job waits longer than the grace because another one of its batch is not wanted any more and does not return |
+//! | B9 | no job waits longer than the grace, and as long again as its batch has run, because another one of it is not wanted any more |
 //! | B8 | everything ends, after no more deaths than the guilty jobs may cause |
 
 use super::{Failure, demand};
@@ -204,7 +204,11 @@ impl BatchBooks {
         if self.gathering().next().is_none() {
             (self.since, self.patience) = (None, None);
         }
-        let is_overdue = |holder: &Holder| holder.return_by.is_some_and(|by| by <= now) && !holder.is_ended;
+        // Or as long as such jobs take twice, which is less than that here.
+        let usual = |holder: &Holder| 2 * MS * u32::try_from(holder.batch).unwrap_or(u32::MAX);
+        let is_overdue = |holder: &Holder| {
+            holder.return_by.is_some_and(|by| by + usual(holder) <= now) && !holder.is_ended
+        };
         let is_wanted = |holder: &Holder| holder.jobs.iter().any(|job| self.jobs[job].outcome.is_none());
         let breaks = |holder: &Holder| is_overdue(holder) && is_wanted(holder) && !holder.is_unlucky;
         let overdue = self.workers.iter().find(|(_, holder)| breaks(holder));
@@ -325,7 +329,8 @@ impl BatchBooks {
         if let Some(holder) =
             holder.filter(|holder| holder.batch > 0 && holder.started_at.is_some() && !is_answer)
         {
-            holder.return_by.get_or_insert(now + self.cancel_grace);
+            let ran = holder.started_at.map_or(Duration::ZERO, |at| now - at);
+            holder.return_by.get_or_insert(now + self.cancel_grace.max(ran));
         }
         demand(ended.attempts <= book.attempts.max(1) || !self.is_quiet, "B6", || {
             format!("{id} has had more attempts than it may: {ended:?}")

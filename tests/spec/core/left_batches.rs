@@ -55,6 +55,39 @@ fn a_worker_that_answers_who_was_cancelled_in_time_goes_on_with_the_others() {
     assert_eq!((pool.outcome(jobs[2]), pool.ended[&jobs[2]].lost.len()), (Some(Ok), 0));
 }
 
+/// The worker answers all of them together, when all are done.
+#[test]
+fn a_batch_of_which_one_is_cancelled_has_the_time_that_such_jobs_take() {
+    const RUN: Duration = Duration::from_secs(1);
+    let mut pool = pool(1);
+    let (_, learned) = begun(&mut pool, 4);
+    pool.wait(RUN);
+    learned.iter().for_each(|job| pool.finish_after(*job, RUN));
+    let (worker, jobs) = begun(&mut pool, 4);
+    pool.wait(RUN / 5);
+    pool.event(Event::Cancel { job: jobs[1] });
+    pool.wait(RUN * 4 / 5);
+    assert!(pool.workers[&worker].signals.is_empty());
+    jobs.iter().for_each(|job| pool.finish(*job));
+    for job in [jobs[0], jobs[2], jobs[3]] {
+        assert_eq!((pool.outcome(job), pool.ended[&job].lost.len()), (Some(Ok), 0));
+    }
+}
+
+/// Nothing is known of such jobs.
+#[test]
+fn a_batch_of_which_one_is_cancelled_has_as_long_again_as_it_has_run() {
+    let mut pool = pool(1);
+    let (worker, jobs) = begun(&mut pool, 4);
+    pool.workers_ignore_term();
+    pool.wait(Duration::from_secs(2));
+    pool.event(Event::Cancel { job: jobs[1] });
+    pool.wait(Duration::from_millis(1990));
+    assert!(pool.workers[&worker].signals.is_empty());
+    pool.wait(10 * MS);
+    assert_eq!(pool.workers[&worker].signals, [Kill::Term]);
+}
+
 #[test]
 fn one_after_another_who_leaves_does_not_prolong_the_grace() {
     let mut pool = pool(1);
@@ -99,7 +132,7 @@ fn however_often_others_leave_its_batches_a_job_loses_no_more_runs_than_there_ar
         pool.event(Event::Cancel { job: *leaver });
         pool.wait(200 * MS);
     }
-    assert!(lost <= 3, "log2(8), not {lost}");
+    assert_eq!(lost, 3, "log2(8)");
     pool.finish(victim);
     assert_eq!((pool.outcome(victim), pool.ended[&victim].attempts), (Some(Ok), 1));
 }

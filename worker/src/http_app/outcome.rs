@@ -9,7 +9,7 @@ use crate::parts::PartError;
 use crate::task::{Output, TaskError};
 use crate::{Bytes, Input, MediaType, TaskContext};
 use offload_protocol::limits::MESSAGE_MAX;
-use ureq_proto::http::header::{CONTENT_TYPE, LOCATION};
+use ureq_proto::http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
 use ureq_proto::http::{HeaderName, Response, StatusCode};
 
 /// What became of the job. If the application ends, or breaks the connection, so does this process.
@@ -46,6 +46,14 @@ fn answer_on(exchange: &mut Exchange<'_>, context: &mut TaskContext<'_>) -> Resu
     let Head { response, length } = exchange.head()?;
     match response.status().is_success() {
         false => failure(&response, exchange).map(Err),
+        // What is packed is not what its media type says, and an output has no other word for that.
+        true if coding(&response).is_some() => {
+            let coding = coding(&response).unwrap_or_default().to_owned();
+            while exchange.piece()?.is_some() {}
+            Ok(Err(TaskError::new(format_args!(
+                "the application answered with Content-Encoding: {coding}, and an output is passed on as it is"
+            ))))
+        }
         true => {
             let media_type = text_of(&response, &CONTENT_TYPE).and_then(|text| text.parse().ok());
             let media_type = media_type.unwrap_or(MediaType::OCTET_STREAM);
@@ -108,6 +116,11 @@ fn said(status: StatusCode) -> String {
         Some(reason) => format!("{} {reason}", status.as_u16()),
         None => format!("status {}", status.as_u16()),
     }
+}
+
+/// How the body is packed, if it is.
+fn coding(response: &Response<()>) -> Option<&str> {
+    text_of(response, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("identity"))
 }
 
 fn text_of<'a>(response: &'a Response<()>, name: &HeaderName) -> Option<&'a str> {

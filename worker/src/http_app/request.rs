@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use ureq_proto::Error;
 use ureq_proto::client::state::{RecvResponse, SendRequest};
 use ureq_proto::client::{Call, SendRequestResult};
-use ureq_proto::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use ureq_proto::http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use ureq_proto::http::request::Builder;
 use ureq_proto::http::{HeaderName, HeaderValue, Method, Request as Head};
 
@@ -31,6 +31,7 @@ impl Request {
         let mut head = begun(Method::POST, &format!("/{task}"))
             .header(CONTENT_TYPE, media_type(input).as_str())
             .header(CONTENT_LENGTH, input.bytes.len())
+            .header(ACCEPT_ENCODING, "identity")
             .header("offload-job", context.job())
             .header("offload-attempt", context.attempt());
         if let Some(left) = context.remaining() {

@@ -72,7 +72,7 @@ fn follow(request: &Request, context: &RequestContext) -> Result<Response, Failu
         }
     }
     let looks = Looks::new(context.clone());
-    let place = Rc::default();
+    let place = Place::of(context.asker.account());
     Ok(events_response(Following {
         job,
         looks,

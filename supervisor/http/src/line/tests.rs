@@ -114,6 +114,7 @@ fn others_have_their_turn_between_frames_without_bytes() {
 #[test]
 fn a_connection_that_waits_for_its_handshake_ends_when_it_is_cut_or_late() {
     use crate::turns::{Most, Place, Turns};
+    use std::sync::Arc;
     use std::task::Waker;
 
     const AHEAD: usize = 1000;
@@ -123,7 +124,7 @@ fn a_connection_that_waits_for_its_handshake_ends_when_it_is_cut_or_late() {
         let handle = event_loop.handle().clone();
         // Each turn of the loop calls one of those who wait.
         let turns = Turns::new(&handle, Most { steps: 0, time: Duration::ZERO });
-        let ahead: Vec<Rc<Place>> = (0..AHEAD).map(|_| Rc::default()).collect();
+        let ahead: Vec<Rc<Place>> = (0..AHEAD).map(|_| Place::of(&Arc::default())).collect();
         for place in &ahead {
             assert!(turns.poll(place, &Context::from_waker(Waker::noop())).is_pending());
         }

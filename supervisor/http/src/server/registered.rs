@@ -29,17 +29,18 @@ pub(super) struct LoopEnd(Weak<Inner>);
 impl LoopEnd {
     pub(super) fn of(server: &Weak<Inner>, handle: &LoopHandle) -> JoinHandle<()> {
         let end = LoopEnd(Weak::clone(server));
-        handle.spawn(async move {
-            let _is_kept = end;
-            pending::<()>().await;
-        })
+        handle
+            .spawn(async move {
+                let _is_kept = end;
+                pending::<()>().await;
+            })
+            .cancel_on_drop()
     }
 }
 
 impl Drop for LoopEnd {
     fn drop(&mut self) {
         if let Some(server) = self.0.upgrade() {
-            server.drop_registered();
             server.drop_registered();
             let done = server.done.take();
             drop(done);

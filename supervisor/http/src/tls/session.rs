@@ -121,7 +121,7 @@ impl Session {
         Session {
             connection: RefCell::new(connection),
             turns: Rc::clone(turns),
-            place: Rc::default(),
+            place: Place::of(&Arc::default()),
             has_records: Cell::new(false),
             handshake_bytes: Cell::new(0),
             is_other_protocol: Cell::new(false),
