@@ -52,7 +52,12 @@ fn standard_input_that_does_not_block_is_waited_for() {
         let mut said = String::new();
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         let ended = child.wait_with_output().unwrap();
-        assert_eq!(said, "first second", "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(
+            said.trim_end(),
+            "first second",
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&ended.stderr)
+        );
     }
 }
 

@@ -146,6 +146,28 @@ fn a_route_without_auth_is_open_and_nothing_else_is() {
     assert_eq!(http.ask("PUT", "/open/echo", &page, b"x").problem().0, 403, "pages are still kept out");
 }
 
+/// Whether the client waits, or the job goes on without it, or it is answered in parts.
+#[test]
+fn all_requests_of_an_address_without_a_token_are_of_one_client() {
+    let route = |path: &str, more: &str| {
+        format!("[[route]]\nmethod = \"POST\"\npath = \"{path}\"\ntask = \"echo\"\nauth = \"none\"\n{more}\n")
+    };
+    let routes = route("/waits", "")
+        + &route("/async", "mode = \"async\"")
+        + &route("/on", "cancel_on_disconnect = false");
+    let (http, _file, _folder) = configured(&routes);
+    let nobody = ("Authorization", "");
+    let events = [nobody, ("Accept", "text/event-stream")];
+    for (path, fields) in
+        [("/waits", &events[..1]), ("/async", &events[..1]), ("/on", &events[..1]), ("/waits", &events)]
+    {
+        assert!(http.ask("POST", path, fields, b"x").status < 300, "{path} {fields:?}");
+    }
+    let listed = || http.ask("GET", "/v1/jobs", &[], b"").json()["rows"].as_array().cloned().expect("jobs");
+    let jobs = until("all are there", || Some(listed()).filter(|jobs| jobs.len() == 4));
+    assert!(jobs.iter().all(|job| job["client"] == "anonymous 127.0.0.1"), "{jobs:?}");
+}
+
 #[test]
 fn the_mode_and_the_time_limit_are_the_routes() {
     let (http, _file, _folder) = configured(ROUTES);
