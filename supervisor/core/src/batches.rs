@@ -31,8 +31,8 @@
 //! go together only with others of which the same is true. All of that takes tasks that may be run twice, and only these have
 //! batches. Too long a run of a batch is the same as its worker's end.
 //!
-//! A job that is cancelled, or whose deadline passes, has ended, and its answer is thrown away. As alone, its worker has a grace to
-//! answer it:
+//! A job that is cancelled, or whose deadline passes, has ended, and its answer is thrown away. Its worker has a grace to answer it: that
+//! of a job that is alone, but no less than the batch has run already, nor than its jobs usually take twice.
 //!
 //! ```text
 //!   one is not wanted any more ---> the worker answers that one in time ---> the others go on
@@ -413,8 +413,8 @@ impl Core {
         self.config.cancel_grace.max(ran).max((usual * 2).saturating_sub(ran))
     }
 
-    /// The worker of this slot has answered a job. If that was the last one of its batch that nobody wants, it has gone on in
-    /// time, and the others have theirs.
+    /// The worker of this slot has answered a job. If no unwanted job is left in the batch, the grace ends, and the others keep their
+    /// time limit.
     pub(super) fn end_grace_if_all_are_wanted(&mut self, slot: SlotIndex) {
         let load = self.slots[slot].load().filter(|load| load.return_by.is_some());
         if load.is_some_and(|load| !self.holds_unwanted(load))

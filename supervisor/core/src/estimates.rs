@@ -178,7 +178,7 @@ impl Core {
         self.wait_estimates.checked += 1;
     }
 
-    /// The job is about to be given to a worker, or done here: so long it is expected to be in flight.
+    /// The job is about to start. Stores the run time that is assumed for it, and adds half of that to what is in flight.
     pub(super) fn note_expected_run(&mut self, id: JobId) {
         let Some(planned) = self.jobs.get(id).map(|job| self.planned(job)) else { return };
         let Some(job) = self.jobs.get_mut(id) else { return };

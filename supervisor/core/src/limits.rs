@@ -58,7 +58,7 @@ pub const WINDOW_MAX: usize = 32;
 /// time.
 pub const TINY_RUN: Duration = Duration::from_micros(50);
 
-/// Work of which nine runs in ten take at most this long counts as short, all other work as long.
+/// Work of which at least nine runs in ten, and three of the newest four, take at most this long counts as short, all other work as long.
 pub const LONG_RUN: Duration = Duration::from_millis(10);
 
 /// Behind a job that is expected to run no longer than this, another one may lie in the worker's tray. If it runs longer
@@ -124,10 +124,10 @@ pub const BYSTANDER_MAX: u32 = 3;
 /// The run time that is assumed for a job if nothing is known of its task.
 pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 
-/// Who is refused for lack of room is told to ask again after this long at least: sooner is of no use.
+/// The shortest time after which a client that is refused for lack of room is told to ask again: sooner is of no use.
 pub const RETRY_AFTER_MIN: Duration = Duration::from_millis(100);
 
-/// The longest time after which that is worth trying, however long the queue is.
+/// The longest such time, however long the queue is.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// Most bytes of results and idempotency keys that are kept as promised, unless configured otherwise (128 MiB). One

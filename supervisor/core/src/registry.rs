@@ -222,11 +222,12 @@ pub(super) fn size_of(input_bytes: u64) -> u32 {
     (u64::BITS - input_bytes.leading_zeros()).div_ceil(4)
 }
 
-/// The class of a job, by all that is known when it is asked for. Some slots are kept for short jobs, so short jobs find a slot even while long jobs keep many
+/// The class of a job, as is known now. Some slots are kept for short jobs, so that these find a slot even while long jobs keep many
 /// busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Nine of ten similar runs took at most [`LONG_RUN`], and three of the newest four.
+    /// At least nine in ten similar runs, and at least three of the newest four, took at most [`LONG_RUN`]. Runs that have already
+    /// taken longer count, too.
     Short,
     /// All other jobs.
     Long,

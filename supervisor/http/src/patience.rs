@@ -393,7 +393,7 @@ impl Patience {
         [idle, head, body, reader, reading, ahead].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Gives up what can end alone. Whether the connection has to do something, too.
+    /// Gives up what can end alone. Whether the connection is told of it.
     fn give_up(&self, late: Late, now: Instant) -> bool {
         match late {
             Late::Body => {

@@ -188,7 +188,7 @@ fn a_job_that_has_run_for_longer_than_expected_counts_with_what_it_has_run() {
     assert!(wait >= 20 * S && wait <= 21 * S, "{wait:?}");
 }
 
-/// How often a client asks within 5 s that comes again whenever it is told to, and the last time that it is told.
+/// The client asks again exactly when it is told to.
 #[test]
 fn who_is_refused_again_and_again_is_told_ever_longer_times() {
     let mut pool = PoolUnderTest::with(
