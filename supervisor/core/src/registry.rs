@@ -20,7 +20,7 @@ use super::ids::{ProgramIndex, TaskIndex};
 use super::lookup::Lookup;
 use super::run_times::RunTimes;
 use super::small_map::SmallMap;
-use crate::limits::{GONE_TASKS_MAX, LONG_RUN, TINY_RUN};
+use crate::limits::{GONE_TASKS_MAX, TINY_RUN};
 use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{Batching, Lane, cut};
 use std::collections::BTreeMap;
@@ -184,9 +184,9 @@ impl Task {
     }
 
     /// Whether runs with an input of this size class are short, if `longer` of them are not over and have run for more than
-    /// [`LONG_RUN`] already. A task that never ran counts as long.
+    /// [`LONG_RUN`](crate::limits::LONG_RUN) already. A task that never ran counts as long.
     pub fn is_short(&self, size: u32, longer: u32) -> bool {
-        self.times_of(size).are_within(LONG_RUN, longer)
+        self.times_of(size).are_short(longer)
     }
 
     fn times_of(&self, size: u32) -> &RunTimes {
@@ -226,8 +226,8 @@ pub(super) fn size_of(input_bytes: u64) -> u32 {
 /// busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// At least nine in ten similar runs, and at least three of the newest four, took at most [`LONG_RUN`]. Runs that have already
-    /// taken longer count, too.
+    /// At least nine in ten similar runs, and at least three of the newest four, took at most
+    /// [`LONG_RUN`](crate::limits::LONG_RUN). Runs that have already taken longer count, too.
     Short,
     /// All other jobs.
     Long,

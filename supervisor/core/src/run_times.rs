@@ -1,6 +1,7 @@
 //! Learns how long things take: a mean for estimates and quantiles for decisions, in constant space and time. Old
 //! runs count less and less, so a task that has become slower is soon known to be slow.
 
+use crate::limits::LONG_RUN;
 use std::time::Duration;
 
 /// One bucket for each power of two of microseconds. The last one holds all times over 2^30 us (about 18 minutes).
@@ -8,6 +9,9 @@ const BUCKETS: usize = 32;
 
 /// When this many runs are counted, all counts are halved.
 const MEMORY: u32 = 512;
+
+/// The buckets of times that are at most [`LONG_RUN`] come first; there are so many of them.
+const SHORT_BUCKETS: usize = 1 + LONG_RUN.as_micros().ilog2() as usize;
 
 /// So many of the newest times are looked at one by one: when something has become slower, the many before it hide that.
 const NEWEST: usize = 4;
@@ -17,6 +21,8 @@ const NEWEST: usize = 4;
 pub struct RunTimes {
     counts: [u16; BUCKETS],
     counted: u32,
+    /// How many of them are in the first [`SHORT_BUCKETS`]. It is asked for several times a job.
+    short: u32,
     mean_ns: u64,
     /// The buckets of the newest times, the last one first.
     newest: [u8; NEWEST],
@@ -24,7 +30,7 @@ pub struct RunTimes {
 
 impl Default for RunTimes {
     fn default() -> RunTimes {
-        RunTimes { counts: [0; BUCKETS], counted: 0, mean_ns: 0, newest: [0; NEWEST] }
+        RunTimes { counts: [0; BUCKETS], counted: 0, short: 0, mean_ns: 0, newest: [0; NEWEST] }
     }
 }
 
@@ -33,12 +39,14 @@ impl RunTimes {
     pub fn add(&mut self, time: Duration) {
         if self.counted >= MEMORY {
             self.counts.iter_mut().for_each(|count| *count /= 2);
-            self.counted = self.counts.iter().map(|count| u32::from(*count)).sum();
+            let sum = |counts: &[u16]| counts.iter().map(|count| u32::from(*count)).sum();
+            (self.counted, self.short) = (sum(&self.counts), sum(&self.counts[..SHORT_BUCKETS]));
         }
         let bucket = bucket_of(time);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
         }
+        self.short += u32::from(bucket < SHORT_BUCKETS);
         self.newest.rotate_right(1);
         self.newest[0] = bucket as u8;
         self.counted += 1;
@@ -53,16 +61,13 @@ impl RunTimes {
         (self.counted > 0).then(|| Duration::from_nanos(self.mean_ns))
     }
 
-    /// Whether such times are at most `limit`, as a rule: nine of ten were, and at least three of the newest four. `longer` of the
+    /// Whether such times are at most [`LONG_RUN`], as a rule: nine of ten were, and at least three of the newest four. `longer` of the
     /// newest are not over and have taken longer already.
-    pub fn are_within(&self, limit: Duration, longer: u32) -> bool {
-        let is_within = |bucket: usize| Duration::from_micros(1 << bucket) <= limit;
-        let counts = self.counts.iter().enumerate().filter(|(bucket, _)| is_within(*bucket));
-        let within: u32 = counts.map(|(_, count)| u32::from(*count)).sum();
+    pub fn are_short(&self, longer: u32) -> bool {
         let wanted = ((self.counted + longer) * 90).div_ceil(100).max(1);
         let ended = self.newest.iter().take(NEWEST.saturating_sub(longer as usize));
-        let too_long = ended.filter(|bucket| !is_within(usize::from(**bucket))).count() as u32 + longer;
-        within >= wanted && too_long < 2
+        let too_long = ended.filter(|bucket| usize::from(**bucket) >= SHORT_BUCKETS).count() as u32 + longer;
+        self.short >= wanted && too_long < 2
     }
 
     /// A time that `percent` of the counted runs did not exceed, rounded up to a power of two of microseconds; `None`
@@ -132,17 +137,16 @@ mod tests {
 
     #[test]
     fn one_slow_time_in_ten_is_no_rule_and_two_of_the_newest_four_are() {
-        let limit = Duration::from_millis(10);
         let mut times = of(&[10; 400]);
-        assert!(times.are_within(limit, 0) && times.are_within(limit, 1) && !times.are_within(limit, 2));
+        assert!(times.are_short(0) && times.are_short(1) && !times.are_short(2));
         times.add(Duration::from_secs(2));
-        assert!(times.are_within(limit, 0));
-        assert!(!times.are_within(limit, 1), "one has ended, another has run for too long already");
+        assert!(times.are_short(0));
+        assert!(!times.are_short(1), "one has ended, another has run for too long already");
         times.add(Duration::from_secs(2));
-        assert!(!times.are_within(limit, 0), "however many there were before");
+        assert!(!times.are_short(0), "however many there were before");
         (0..3).for_each(|_| times.add(Duration::from_micros(10)));
-        assert!(times.are_within(limit, 0));
-        assert!(!of(&[]).are_within(limit, 0) && !of(&[10; 8]).are_within(limit, 1));
+        assert!(times.are_short(0));
+        assert!(!of(&[]).are_short(0) && !of(&[10; 8]).are_short(1));
     }
 
     #[test]
