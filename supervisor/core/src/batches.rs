@@ -265,7 +265,7 @@ impl Core {
         self.note_lending(now, id, slot);
         self.note_short_service(now, id, waited_as_short);
         self.charge_expected(id);
-        self.note_expected_run(id);
+        self.note_expected_run(id, self.slots[slot].program);
         self.expect_output(id);
         let patience = now + self.config.start_timeout;
         let place = self.slot_mut(slot);

@@ -7,6 +7,7 @@
 use super::Core;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::{Job, JobState};
+use super::load::Load;
 use super::registry::{Overdue, Task, size_of};
 use super::run_times::RunTimes;
 use super::small_map::SmallMap;
@@ -178,23 +179,24 @@ impl Core {
         self.wait_estimates.checked += 1;
     }
 
-    /// The job is about to start. Stores the run time that is assumed for it, and adds half of that to what is in flight.
-    pub(super) fn note_expected_run(&mut self, id: JobId) {
+    /// The job is about to be given to this program. Stores the run time that is assumed for it, and adds half of that to what is in
+    /// flight.
+    pub(super) fn note_expected_run(&mut self, id: JobId, program: ProgramIndex) {
         let Some(planned) = self.jobs.get(id).map(|job| self.planned(job)) else { return };
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.expected_run = planned.into();
-        if let Some(task) = job.task {
-            let program = self.registry.task(task).program;
-            self.programs[program].in_flight += planned / 2;
-        }
+        // There are no more programs than workers (`CoreConfig::validate`).
+        job.given_to = u16::try_from(program).unwrap_or(u16::MAX);
+        self.programs[program].in_flight += planned / 2;
     }
 
     /// No worker has the job any more, if one had it: what it is expected to run is not in flight.
     pub(super) fn leave_worker(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id).filter(|job| job.state.is_dispatched()) else { return };
-        let (Some(task), Some(planned)) = (job.task, job.expected_run.duration()) else { return };
-        let in_flight = &mut self.programs[self.registry.task(task).program].in_flight;
-        *in_flight = in_flight.saturating_sub(planned / 2);
+        let (program, planned) = (usize::from(job.given_to), job.expected_run.duration());
+        if let (Some(program), Some(planned)) = (self.programs.get_mut(program), planned) {
+            program.in_flight = program.in_flight.saturating_sub(planned / 2);
+        }
     }
 
     /// Checks that the backlogs are those of the jobs that wait.
@@ -207,9 +209,30 @@ impl Core {
         }
         let wrong =
             self.programs.iter().zip(&backlogs).find(|(program, backlog)| program.backlog != **backlog);
-        match wrong {
-            Some((program, backlog)) => {
-                Err(format!("a backlog of {:?}, and what waits takes {backlog:?}", program.backlog))
+        if let Some((program, backlog)) = wrong {
+            return Err(format!("a backlog of {:?}, and what waits takes {backlog:?}", program.backlog));
+        }
+        self.check_in_flight()
+    }
+
+    /// Checks that each program has in flight what its workers have.
+    fn check_in_flight(&self) -> Result<(), String> {
+        let planned = |id: JobId| {
+            let job = self.jobs.get(id).filter(|job| job.state.is_dispatched())?;
+            job.expected_run.duration()
+        };
+        let mut in_flight = vec![Duration::ZERO; self.programs.len()];
+        for slot in &self.slots {
+            let jobs = slot.load().into_iter().flat_map(Load::jobs);
+            in_flight[slot.program] += jobs.filter_map(planned).map(|planned| planned / 2).sum::<Duration>();
+        }
+        if let Some(program) = self.program_here() {
+            in_flight[program] +=
+                self.jobs_here().filter_map(planned).map(|planned| planned / 2).sum::<Duration>();
+        }
+        match self.programs.iter().zip(&in_flight).find(|(program, there)| program.in_flight != **there) {
+            Some((program, there)) => {
+                Err(format!("{:?} in flight, and what workers have takes {there:?}", program.in_flight))
             }
             None => Ok(()),
         }

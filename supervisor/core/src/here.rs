@@ -126,7 +126,7 @@ impl Core {
     fn begin_here(&mut self, turn: &mut Turn<'_>, id: JobId) {
         self.dequeue(id);
         self.charge_expected(id);
-        self.note_expected_run(id);
+        self.program_here().into_iter().for_each(|program| self.note_expected_run(id, program));
         self.expect_output(id);
         self.check_estimate(turn.now, id);
         let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };

@@ -67,6 +67,8 @@ pub struct Job {
     pub expected_wait: MaybeNanos,
     /// How long it was assumed to run when it was last given to a worker.
     pub expected_run: MaybeNanos,
+    /// The program that it was last given to. Its task may be another program's by now.
+    pub(super) given_to: u16,
     /// The class of work, as known when it began to wait or was given to a worker: the queue that it waits in. What is known now
     /// is in `short.rs`.
     pub class: Class,
@@ -130,6 +132,7 @@ impl Job {
             accepted_at: now,
             expected_wait: MaybeNanos::default(),
             expected_run: MaybeNanos::default(),
+            given_to: 0,
             class: Class::Long,
             charged: 0,
             attempts: 0,

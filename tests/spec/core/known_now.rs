@@ -1,13 +1,14 @@
 //! Whether jobs are short, and how long they wait, is what is known now, and not what was known when they were accepted.
 
+use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::JobId;
 use offload_core::registry::Class;
 use offload_core::{Explanation, WhyUnknown};
-use offload_protocol::nouns::Usage;
+use offload_protocol::nouns::{TaskOffer, Usage};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tests::pool_under_test::PoolUnderTest;
+use tests::pool_under_test::{PoolUnderTest, Start, offers};
 
 const MS: Duration = Duration::from_millis(1);
 const S: Duration = Duration::from_secs(1);
@@ -192,13 +193,8 @@ fn a_job_that_has_run_for_longer_than_expected_counts_with_what_it_has_run() {
 #[test]
 fn who_is_refused_again_and_again_is_told_ever_longer_times() {
     let mut pool = PoolUnderTest::with(
-        offload_core::config::CoreConfig {
-            workers: 1,
-            spares: 0,
-            max_jobs: 5,
-            ..offload_core::config::CoreConfig::default()
-        },
-        tests::pool_under_test::Start::Hello,
+        CoreConfig { workers: 1, spares: 0, max_jobs: 5, ..CoreConfig::default() },
+        Start::Hello,
     );
     let first = pool.submit("charge");
     pool.start(first);
@@ -215,4 +211,27 @@ fn who_is_refused_again_and_again_is_told_ever_longer_times() {
     }
     assert!(asked.len() <= 10, "{asked:?}");
     assert!(asked.last() > Some(&S) && asked.is_sorted() && asked.last() < Some(&(10 * S)), "{asked:?}");
+}
+
+#[test]
+fn what_runs_counts_for_the_program_that_runs_it_also_if_its_task_has_moved() {
+    let config = CoreConfig { workers: 2, programs: 2, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Wait);
+    let worker_of = |pool: &PoolUnderTest, program: usize| {
+        *pool.workers.iter().find(|(_, worker)| worker.program == program).unwrap().0
+    };
+    let (first, second) = (worker_of(&pool, 0), worker_of(&pool, 1));
+    let mut tasks = offers();
+    tasks.push(TaskOffer::new("other"));
+    pool.event(Event::Hello { worker: second, tasks, takes_files: true });
+    teach(&mut pool, "charge", 10 * S, 1);
+    teach(&mut pool, "other", S, 1);
+    let moves = pool.submit("charge");
+    pool.start(moves);
+    pool.event(Event::Hello { worker: first, tasks: offers(), takes_files: true });
+    assert!(pool.core.longest_wait(pool.now) >= 5 * S, "half of what it takes is still to come");
+    pool.finish_after(moves, 10 * S);
+    let stays = pool.submit("other");
+    pool.start(stays);
+    assert!(pool.core.longest_wait(pool.now) <= S, "{:?}", pool.core.longest_wait(pool.now));
 }
