@@ -164,6 +164,16 @@ fn a_map_that_finds_no_room_at_all_says_so_once_and_goes_on_when_there_is_some()
     assert_eq!(said.all().iter().filter(|line| waits(line)).count(), 1);
 }
 
+/// Room comes when the answers of this very client are taken, of which too many are unsent for it to be read just then.
+#[test]
+fn a_map_goes_on_whose_inputs_and_outputs_fill_the_memory_in_turns() {
+    const LINES: usize = 30;
+    let daemon = Daemon::start(&["--workers", "2", "--max-bytes", "16MiB", "--max-payload", "4MiB"]);
+    let input = format!("{}\n", "q".repeat(3_000_000)).repeat(LINES);
+    let ran = run(&mut daemon.command(&["map", "wordcount"]), input.as_bytes()).ok();
+    assert_eq!(ran.json_lines().len(), LINES);
+}
+
 #[test]
 fn a_typed_name_is_one_client_and_no_name_is_none() {
     let daemon = Daemon::start(&["--workers", "1"]);

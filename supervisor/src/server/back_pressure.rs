@@ -18,7 +18,8 @@
 //!
 //! Connections that wait for room form a queue. When memory is released, and once a second, the queue is read from its
 //! front and as many connections as there is room for are taken out. If there is too little room for every one of
-//! them, none is checked.
+//! them, none is checked. A connection that may not be read, because too many of its answers are unsent, keeps its place: it has taken
+//! some of them when memory is released.
 
 use super::Front;
 use super::client::ConnectedClient;
@@ -82,7 +83,7 @@ pub(super) struct RoomQueue {
 #[derive(Clone, Copy, Debug)]
 struct Need {
     bytes: u64,
-    /// The bytes are within the share of this client.
+    /// The bytes are within the share of this client, and it may be read.
     has_room: bool,
 }
 
@@ -189,7 +190,7 @@ impl Front {
     }
 
     /// Puts the client in the queue for room, and asks the service to call when room is released.
-    fn queue_for_room(&mut self, id: u64) {
+    pub(super) fn queue_for_room(&mut self, id: u64) {
         let Some(need) = self.room_needed(id) else { return };
         let Some(client) = self.clients.get_mut(&id) else { return };
         match std::mem::replace(&mut client.back_pressure.is_in_room_queue, true) {
@@ -222,7 +223,9 @@ impl Front {
             // A client that has not taken its answers waits until memory is no longer full.
             (None, None) => return Some(Need { bytes: 0, has_room: !self.service.is_full() }),
         };
-        Some(Need { bytes: bytes as u64, has_room: client.session.account().has_room(bytes as u64) })
+        // A client that is not read for another reason would leave the queue in vain, and never come back.
+        let has_room = client.may_be_read() && client.session.account().has_room(bytes as u64);
+        Some(Need { bytes: bytes as u64, has_room })
     }
 
     fn read_clients_with_room(&mut self) {

@@ -51,7 +51,13 @@ impl Front {
         if !self.may_receive(id) {
             return 0;
         }
-        let Some(client) = self.clients.get_mut(&id).filter(|client| client.may_be_read()) else { return 0 };
+        let Some(client) = self.clients.get_mut(&id) else { return 0 };
+        if !client.may_be_read() {
+            if client.waits_for_room() {
+                self.queue_for_room(id);
+            }
+            return 0;
+        }
         let (session, may_wait) = (&client.session, client.pace.may_wait());
         let mut find_room = |name: &str, length: usize| {
             session.introduce(name);
