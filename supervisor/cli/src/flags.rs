@@ -74,6 +74,17 @@ impl Globals {
         Ok(Settings::resolve(&[flags, environment, file], place_of_socket())?)
     }
 
+    /// The settings in effect for a supervisor that serves.
+    pub(crate) fn settings_to_serve(
+        &self,
+        file: Option<&ConfigFile>,
+        flags: Layer,
+    ) -> Result<Settings, Failure> {
+        let settings = self.settings_from(file, flags)?;
+        settings.check_to_serve()?;
+        Ok(settings)
+    }
+
     /// The configuration file that the flag or the variable names. The parser is not told of the variable: it would show the flag
     /// as a part of every usage.
     pub(crate) fn named_file(&self) -> Option<PathBuf> {

@@ -73,7 +73,7 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 # task = \"thumbnail\"             # the body of the request is its input
 # query = [\"width\", \"fit\"]      # parameters of the query that become metadata, too; others are ignored
 # timeout = \"10s\"                # run timeout, whatever the client says; default: the client's, or run_timeout
-# max_body = \"8MiB\"              # default: max_payload
+# max_body = \"8MiB\"              # at most max_payload, which is the default
 # auth = \"token\"                 # or \"none\": no token needed; Offload-* fields, except Offload-Stream, Prefer and
 #                                 # Idempotency-Key are ignored
 # accepts = [\"image/*\"]          # other media types are refused with 415; default: all
