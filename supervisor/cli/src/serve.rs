@@ -103,6 +103,8 @@ impl Serve {
             access_log = printer;
             listening.replace(Listening { file, addresses, token_file: Some(token_file), has_tls });
         }
+        let mut warn = server.warner();
+        globals.tell_of_misspelt_variables(|line| warn(format_args!("{line}")));
         panic_into(server.warner());
         event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
         let end = server.end();

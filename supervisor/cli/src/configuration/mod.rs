@@ -30,7 +30,7 @@ mod value;
 mod weights;
 mod words;
 
-pub(crate) use environment::{default_socket, read_environment};
+pub(crate) use environment::{FILE_VARIABLE, default_socket, misspelt_variables, read_environment};
 pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::{Key, http_tasks};
 pub(crate) use places::{ConfigFile, usual_places};
