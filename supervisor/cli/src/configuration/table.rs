@@ -352,7 +352,7 @@ pub(crate) static TABLE: &[Key] = &[
         "io-root",
         File,
         field!(pool.io_root),
-        "Folder below which the tasks fs.read and fs.stat read files, without a worker; with it there is dns.lookup, too",
+        "Folder below which fs.read and fs.stat read files, without a worker: the one that is there at the start; with it there is dns.lookup",
     )
     .in_group(Group::Queue)
     .for_example("/srv/files")
