@@ -3,7 +3,36 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
-use tests::harness::{Daemon, PATIENCE, children_of, descriptors_of, until};
+use tests::harness::{Daemon, PATIENCE, children_of, command, descriptors_of, run, until};
+
+/// Only of a variable that is nearly one of ours: others of this prefix may be anybody's.
+#[test]
+fn a_variable_that_is_nearly_one_of_a_setting_is_told_once() {
+    let with = |words: &[&str]| {
+        let mut command = command(words);
+        command.env("OFFLOAD_WOKERS", "4").env("OFFLOAD_OF_SOMEBODY_ELSE", "4");
+        command
+    };
+    let warning = "the variable OFFLOAD_WOKERS is unknown and sets nothing; did you mean OFFLOAD_WORKERS?";
+    for words in [&["config", "check", "/dev/null"][..], &["config", "show"]] {
+        let ran = run(&mut with(words), b"").ok();
+        assert_eq!(ran.stderr, format!("offload: {warning}\n"), "{words:?}");
+    }
+    assert_eq!(run(&mut with(&["--quiet", "config", "show"]), b"").ok().stderr, "");
+    let mut daemon = Daemon::launch_changed(&["--workers", "1"], &mut |mut command| {
+        command.env("OFFLOAD_WOKERS", "4").env("OFFLOAD_OF_SOMEBODY_ELSE", "4");
+        command
+    });
+    assert!(
+        daemon.stderr.find(|line| line.contains(warning), PATIENCE).is_some(),
+        "{:?}",
+        daemon.stderr.all()
+    );
+    daemon.run(&["drain"]).ok();
+    assert_eq!(daemon.wait(), 0);
+    let told = daemon.stderr.all().iter().filter(|line| line.contains("OFFLOAD_")).count();
+    assert_eq!(told, 1, "{:?}", daemon.stderr.all());
+}
 
 #[test]
 fn the_ready_line_says_where_and_with_how_many_workers() {

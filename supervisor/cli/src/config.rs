@@ -72,6 +72,7 @@ impl Config {
         match self.verb {
             Verb::Init { file } => return init(file, globals),
             Verb::Check { file } => {
+                globals.tell_of_misspelt_variables(|line| say(&line));
                 let named = file.clone().or_else(|| globals.named_file());
                 if let Some(none) = named.filter(|path| ConfigFile::stands_for_none(path)) {
                     let settings = Settings::resolve(&[], None)?;
@@ -83,13 +84,15 @@ impl Config {
                     None => globals.config_file()?.ok_or_else(nothing_to_check)?,
                 };
                 let settings = Settings::resolve(&[read_file(&file)?], None)?;
+                settings.check_to_serve()?;
                 check_programs(&settings)?;
                 check_files(&settings)?;
                 print(checked(&file.path().display().to_string(), &settings, globals.json).as_bytes())?;
             }
             Verb::Show { pool, serve } => {
+                globals.tell_of_misspelt_variables(|line| say(&line));
                 let file = globals.config_file()?;
-                let settings = globals.settings_from(file.as_ref(), pool.layer().and(serve.layer()))?;
+                let settings = globals.settings_to_serve(file.as_ref(), pool.layer().and(serve.layer()))?;
                 let shown = match globals.json {
                     true => show_json(&settings.show()),
                     false => read_from(file.as_ref()) + &show_table(&settings.show()),

@@ -54,7 +54,7 @@ impl Doctor {
             _ => "no file, only flags, variables and defaults".to_owned(),
         };
         let read = file.and_then(|file| {
-            let settings = globals.settings_from(file.as_ref(), self.number.layer())?;
+            let settings = globals.settings_to_serve(file.as_ref(), self.number.layer())?;
             check_programs(&settings)?;
             Ok(settings)
         });

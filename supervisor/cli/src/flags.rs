@@ -11,8 +11,8 @@ use super::startable::check_programs;
 use crate::configuration::arguments::{Everywhere, KeyFlags, NumberOfWorkers, Programs, Queue, Supervision};
 use crate::configuration::table::{BUILTIN, COMMAND, JSONL, SPARES, TABLE, socket_key};
 use crate::configuration::{
-    ConfigFile, Layer, Origin, Settings, WorkerCommand, default_socket, read_environment, read_file,
-    read_key_of_file, usual_places,
+    ConfigFile, FILE_VARIABLE, Layer, Origin, Settings, WorkerCommand, default_socket, misspelt_variables,
+    read_environment, read_file, read_key_of_file, usual_places,
 };
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -23,7 +23,7 @@ use offload_protocol::nouns::{BadTag, Labels, MediaType, Metadata, check_label};
 use offload_supervisor::front::is_client_name;
 use offload_supervisor::units::parse_time_limit;
 use offload_supervisor::{Level, PoolConfig, Program};
-use std::env::var_os;
+use std::env::{var_os, vars_os};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,9 +31,6 @@ use std::time::Duration;
 /// The client name of a process that was given none: empty. The supervisor tells clients without a name apart by their
 /// processes, so each process has its own turn and quota.
 pub(crate) const NAMELESS: &str = "";
-
-/// Names the configuration file.
-const FILE_VARIABLE: &str = "OFFLOAD_CONFIG";
 
 /// Flags of every verb.
 #[derive(Args, Clone, Debug)]
@@ -72,6 +69,24 @@ impl Globals {
         let environment = read_environment(TABLE, |name| var_os(name))?;
         let file = file.map_or_else(|| Ok(Layer::new(Origin::File)), read_file)?;
         Ok(Settings::resolve(&[flags, environment, file], place_of_socket())?)
+    }
+
+    /// The settings in effect for a supervisor that serves.
+    pub(crate) fn settings_to_serve(
+        &self,
+        file: Option<&ConfigFile>,
+        flags: Layer,
+    ) -> Result<Settings, Failure> {
+        let settings = self.settings_from(file, flags)?;
+        settings.check_to_serve()?;
+        Ok(settings)
+    }
+
+    /// Tells people of variables that are probably misspelt. A variable of a setting is not one of them, nor is one that resembles none.
+    pub(crate) fn tell_of_misspelt_variables(&self, tell: impl FnMut(String)) {
+        if !self.quiet {
+            misspelt_variables(vars_os().map(|(name, _)| name)).into_iter().for_each(tell);
+        }
     }
 
     /// The configuration file that the flag or the variable names. The parser is not told of the variable: it would show the flag

@@ -70,7 +70,7 @@ impl Serve {
         let mut event_loop = new_event_loop()?;
         let serve = Arc::new(self);
         let file = globals.config_file()?;
-        let settings = globals.settings_from(file.as_ref(), serve.layer())?;
+        let settings = globals.settings_to_serve(file.as_ref(), serve.layer())?;
         let http = Interface::prepare(&settings.values, settings.socket()?)
             .map_err(|failure| unless_it_runs(failure, settings.socket().ok()))?;
         let config = ServerConfig {
@@ -103,6 +103,8 @@ impl Serve {
             access_log = printer;
             listening.replace(Listening { file, addresses, token_file: Some(token_file), has_tls });
         }
+        let mut warn = server.warner();
+        globals.tell_of_misspelt_variables(|line| warn(format_args!("{line}")));
         panic_into(server.warner());
         event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
         let end = server.end();
@@ -139,7 +141,7 @@ impl Serve {
         let (globals, file, http) = (globals.clone(), file.cloned(), http.cloned());
         Some(Arc::new(move || {
             let told = |failure: Failure| failure.message().unwrap_or_else(|| "unknown".to_owned());
-            let settings = globals.settings_from(file.as_ref(), self.layer()).map_err(told)?;
+            let settings = globals.settings_to_serve(file.as_ref(), self.layer()).map_err(told)?;
             http.iter().try_for_each(|http| http.exchange(&settings.values))?;
             Ok(Configuration {
                 pool: self.pool_config(&globals, &settings).map_err(told)?,

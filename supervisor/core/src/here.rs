@@ -25,7 +25,7 @@ use super::outcome::{self, human};
 use super::registry::{Offered, Offers};
 use super::turn::Turn;
 use super::{Charge, Core, Ending};
-use crate::limits::{HERE_TIME_MAX, HERE_TIME_MIN, MOVED_MAX};
+use crate::limits::{HERE_TIME_MAX, HERE_TIME_MIN, LEFT_FOR_OTHERS, MOVED_MAX, PROMISE_BYTES};
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage, cut};
 use std::collections::BTreeMap;
@@ -163,6 +163,17 @@ impl Core {
             charge: Charge::ForTheRun,
         };
         self.finish(turn, id, ending);
+    }
+
+    /// Whether an output is kept that was promised to be. Several files of any length may be read at a time, and begun while there was
+    /// room for each. Kept together they could use up the room of all clients until their time is over. But a file is still there: so
+    /// what is beyond the share of its account is kept only if something stays free for the others.
+    pub(super) fn keeps_what_was_read(&self, account: &str, output_bytes: u64, more: u64) -> bool {
+        let limit = self.config.max_kept_bytes;
+        let left = || limit.saturating_sub(self.promises.kept().all().bytes).checked_sub(more);
+        output_bytes <= PROMISE_BYTES
+            || self.has_room_for(account, more)
+            || left().is_some_and(|left| left >= limit / LEFT_FOR_OTHERS)
     }
 
     /// The job has ended before the shell was done with it.

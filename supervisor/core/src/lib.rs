@@ -318,12 +318,13 @@ impl Core {
         self.release_account(id);
         let Some(job) = self.jobs.remove(id) else { return };
         let (client, input_bytes, output_bytes) = (job.client, job.input_held(), ending.output_bytes);
+        let was_here = matches!(job.state, JobState::Here { .. });
         let mut ended = self.ended(turn.now, id, job, ran, ending);
         self.files.release(id, &ended.account);
         self.clients.leave(client);
         self.tally.end(ended.outcome);
         self.keep_letter(turn, input_bytes, &mut ended);
-        ended.keep = self.keep_promise(turn.now, &ended, output_bytes);
+        ended.keep = self.keep_promise(turn.now, &ended, output_bytes, was_here);
         let outcome = ended.outcome;
         turn.push(Action::Finish(Box::new(ended)));
         self.note_end(turn, id, outcome);

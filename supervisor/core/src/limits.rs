@@ -141,6 +141,9 @@ pub const PROMISE_BYTES: u64 = 1 << 10;
 /// Jobs that are held back because too much is kept go on when one part in this many of the limit is free again.
 pub const ROOM_AGAIN: u64 = 8;
 
+/// What a thread has read goes beyond its client's share of what is kept only while one part in this many of the limit stays free.
+pub const LEFT_FOR_OTHERS: u64 = 32;
+
 /// Most jobs that are held back, or released again, in one event. The rest follows at once, in further events.
 pub const MOVED_MAX: usize = 64;
 

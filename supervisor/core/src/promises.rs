@@ -398,15 +398,25 @@ impl Core {
     }
 
     /// A job has ended: from now on, what was promised of it is kept.
-    pub(super) fn keep_promise(&mut self, now: Mono, ended: &Ended, output_bytes: u64) -> Keep {
+    pub(super) fn keep_promise(
+        &mut self,
+        now: Mono,
+        ended: &Ended,
+        output_bytes: u64,
+        was_here: bool,
+    ) -> Keep {
         let id = ended.job;
         let Some(promise) = self.promises.by_job.get(&id) else { return Keep::AsCourtesy };
         let bytes = PROMISE_BYTES + ended.text_bytes() + output_bytes;
-        // While the supervisor runs, no job starts whose output has no room, so the output is kept. While it ends,
+        // While the supervisor runs, no job of a worker starts whose output has no room, so that is kept. While it ends,
         // the output is kept only if there is room. Whether a client waits at this moment does not matter: it may go
         // away before it has been given the output.
-        let is_kept =
-            self.phase == Phase::Running || self.has_room_for(&promise.account, bytes - promise.bytes);
+        let more = bytes - promise.bytes;
+        let is_kept = match self.phase {
+            Phase::Running if was_here => self.keeps_what_was_read(&promise.account, output_bytes, more),
+            Phase::Running => true,
+            _ => self.has_room_for(&promise.account, more),
+        };
         let time = self.time_to_keep(self.promises.is_keyed(id));
         let (bytes, keep) = match is_kept {
             true => (bytes, Keep::Promised),
@@ -421,7 +431,7 @@ impl Core {
         if is_keyed { self.config.keep_keys.max(results) } else { results }
     }
 
-    fn has_room_for(&self, account: &str, more: u64) -> bool {
+    pub(super) fn has_room_for(&self, account: &str, more: u64) -> bool {
         let kept = &self.promises.kept;
         share(kept.of(account).bytes, kept.all().bytes, more, self.config.max_kept_bytes).is_ok()
     }

@@ -106,6 +106,8 @@ pub struct EndedWorker {
     pub job: Option<String>,
     /// How many jobs it was running together, if these were several. Nobody knows which one was to blame.
     pub batch: Option<u32>,
+    /// These jobs; none if it was at most one.
+    pub batch_jobs: Vec<String>,
 }
 
 /// What is measured of all jobs.

@@ -9,7 +9,7 @@ use offload_core::event::{Event, JobRequest, Key};
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::jobs::JobState;
 use offload_core::kept::{Owner, Sum};
-use offload_core::limits::PROMISE_BYTES;
+use offload_core::limits::{LEFT_FOR_OTHERS, PROMISE_BYTES};
 use offload_protocol::nouns::OutcomeCode;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -259,6 +259,7 @@ impl Oracle {
             _ => 0,
         };
         let config = &self.config;
+        let was_read = self.jobs[&id].is_here;
         let Some(book) = self.promises.promises.get_mut(&id) else {
             return demand(ended.keep == Keep::AsCourtesy, "O17", || {
                 format!("{id} is kept and nothing was promised")
@@ -268,15 +269,18 @@ impl Oracle {
             if book.key.is_some() { config.keep_keys.max(config.keep_results) } else { config.keep_results };
         book.until = Some(now + time);
         let more = ended.text_bytes() - ended.tag_bytes + output;
-        let lacks_room = !fits((own, kept), more, config.max_kept_bytes);
+        let limit = config.max_kept_bytes;
+        let lacks_room = !fits((own, kept), more, limit);
+        let leaves_too_little = output > PROMISE_BYTES && kept + more > limit - limit / LEFT_FOR_OTHERS;
+        let may_lack = if is_ending { lacks_room } else { was_read && lacks_room && leaves_too_little };
         let output = if ended.keep == Keep::Promised { output } else { 0 };
         let bytes = PROMISE_BYTES + ended.text_bytes() + output;
         book.has_left_much = bytes - book.bytes > PROMISE_BYTES;
         book.bytes = bytes;
         let is_kept = match ended.keep {
             Keep::AsCourtesy => false,
-            Keep::Promised => true,
-            Keep::WithoutOutput => is_ending && lacks_room,
+            Keep::Promised => is_ending || !may_lack,
+            Keep::WithoutOutput => may_lack,
         };
         demand(is_kept, "O17", || format!("{id} is not kept as was promised: {:?}", ended.keep))
     }

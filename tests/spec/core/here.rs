@@ -1,10 +1,12 @@
 //! Jobs that the shell does itself, without a worker: how many at a time, how they end, and who else has to wait.
 
+use super::promises::detached;
+use offload_core::action::Keep;
 use offload_core::config::CoreConfig;
 use offload_core::event::{Event, JobRequest};
 use offload_core::here::TasksHere;
 use offload_core::ids::JobId;
-use offload_core::limits::{HERE_TIME_MAX, HERE_TIME_MIN};
+use offload_core::limits::{HERE_TIME_MAX, HERE_TIME_MIN, PROMISE_BYTES};
 use offload_protocol::nouns::OutcomeCode::{self, *};
 use offload_protocol::nouns::TaskOffer;
 use std::time::Duration;
@@ -139,6 +141,32 @@ fn the_bytes_of_its_output_are_held_for_its_client_and_the_next_waits_for_room()
     let what = offload_core::ledger::Holding::Outgoing;
     pool.event(Event::Released { client, what, bytes: 900 });
     assert_eq!(pool.here.last().map(|(job, _)| *job), Some(second));
+}
+
+/// All four are begun while nothing is kept. Together they would use up what may be kept, and nobody else could have a result kept
+/// until their time is over: an hour. A file that was read is still there.
+#[test]
+fn what_one_client_reads_at_a_time_does_not_use_up_the_room_of_all_for_what_is_kept() {
+    let mut pool = pool(4);
+    let large = 60 << 20;
+    let keeps = |jobs: &[JobId], pool: &PoolUnderTest| {
+        jobs.iter().map(|job| pool.ended[job].keep).collect::<Vec<Keep>>()
+    };
+    let jobs = [(); 4].map(|()| pool.submit_with("fetch", detached("greedy")));
+    assert_eq!(pool.here.len(), 4);
+    jobs.iter().for_each(|job| end(&mut pool, *job, Result::Ok(large)));
+    let [kept, without] = [Keep::Promised, Keep::WithoutOutput];
+    assert_eq!(keeps(&jobs, &pool), [kept, kept, without, without]);
+    assert!(jobs.iter().all(|job| pool.outcome(*job) == Some(Ok)), "whoever waits is given it all the same");
+    assert!(pool.core.promises().kept().all().bytes < pool.core.config().max_kept_bytes);
+    let client = pool.ended[&jobs[0]].account.clone();
+    pool.event(Event::Released { client, what: offload_core::ledger::Holding::Outgoing, bytes: 4 * large });
+    // Within the share of its client a result is kept, whatever the others have.
+    let modest = pool.submit_with("fetch", detached("modest"));
+    end(&mut pool, modest, Result::Ok(1 << 20));
+    let small = pool.submit_with("fetch", detached("small"));
+    end(&mut pool, small, Result::Ok(PROMISE_BYTES));
+    assert_eq!(keeps(&[modest, small], &pool), [kept, kept]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The page for browsers, and what a browser makes of it.
 
 use std::process::Command;
-use tests::harness::workspace;
+use tests::harness::{program, workspace};
 use tests::http::HttpDaemon;
 
 #[test]
@@ -34,9 +34,9 @@ fn the_page_may_run_one_script_and_nothing_may_frame_it() {
 }
 
 /// Runs a script of `tests/browser` with a supervisor.
-fn in_a_browser(script: &str, http: &HttpDaemon) {
+fn in_a_browser(script: &str, http: &HttpDaemon, more: &[&str]) {
     let mut python = Command::new("python3");
-    python.arg(workspace().join("tests/browser").join(script)).arg(&http.address).arg(&http.token);
+    python.arg(workspace().join("tests/browser").join(script)).arg(&http.address).arg(&http.token).args(more);
     let output = python.output().expect("python3 can be run");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{said}", String::from_utf8_lossy(&output.stdout));
@@ -46,11 +46,26 @@ fn in_a_browser(script: &str, http: &HttpDaemon) {
 #[test]
 fn a_browser_shows_the_supervisor_live_at_two_widths_and_in_the_dark() {
     let http = HttpDaemon::start(&["--workers", "2", "--http-page", "--allow-faults"]);
-    in_a_browser("page.py", &http);
+    in_a_browser("page.py", &http, &[]);
 }
 
 #[test]
 fn a_browser_calls_a_task_follows_its_progress_and_shows_the_picture_that_it_returns() {
     let http = HttpDaemon::start(&["--workers", "2", "--http-page"]);
-    in_a_browser("picture.py", &http);
+    in_a_browser("picture.py", &http, &[]);
+}
+
+#[test]
+fn a_browser_shows_all_jobs_that_a_worker_ran_together_when_it_ended() {
+    let worker = program("batchworker").display().to_string();
+    let http = HttpDaemon::start(&["--workers", "1", "--worker", &worker, "--http-page"]);
+    let submit = |task: &str, input: &str| {
+        http.daemon.run(&["submit", "--detach", "--client", "one", task, input]).ok().text().trim().to_owned()
+    };
+    let busy = submit("lone", "3600000");
+    http.daemon.worker_running("lone");
+    let jobs = ["x", "crash", "x"].map(|input| submit("tile", input));
+    http.daemon.run(&["cancel", &busy]).ok();
+    jobs.iter().for_each(|job| drop(http.daemon.run(&["wait", job])));
+    in_a_browser("batch.py", &http, &jobs.each_ref().map(String::as_str));
 }

@@ -222,6 +222,28 @@ fn wrong_tables_are_refused_at_the_start_and_by_the_check_with_their_place() {
     assert!(run_offload(&["config", "check", path]).ok().text().contains("sets 1 key"));
 }
 
+/// Such a limit would not be the one in effect. `run` has no routes: the file may be that of a supervisor with a larger limit.
+#[test]
+fn a_route_with_a_longer_body_than_any_input_is_refused_where_routes_are_served() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let route =
+        |most: &str| format!("[[route]]\nmethod = 'POST'\npath = '/b'\ntask = 'echo'\nmax_body = '{most}'\n");
+    let path = file.to_str().expect("a path of ours");
+    let write = |text: String| std::fs::write(&file, text).expect("the file is written");
+    write(format!("{}[supervisor]\nmax_payload = '1MiB'\n", route("2MiB")));
+    let serve = ["--config", path, "serve", "--http", "127.0.0.1:0"];
+    for arguments in [&["config", "check", path][..], &["--config", path, "config", "show"], &serve] {
+        let refused = run_offload(arguments);
+        let why = "offload.toml:1: route: max_body of route 1, POST /b: 2MiB is over max_payload, 1MiB";
+        assert!(refused.code == 2 && refused.stderr.contains(why), "{refused:?}");
+    }
+    write(format!("{}[supervisor]\nmax_payload = '1MiB'\n", route("1MiB")));
+    run_offload(&["config", "check", path]).ok();
+    let small = ["--config", path, "run", "--max-payload", "1KiB", "echo", "x"];
+    assert_eq!(run_offload(&small).ok().text(), "x\n");
+}
+
 /// What `serve` would not start with, with the place.
 #[test]
 fn the_check_finds_what_is_wrong_with_the_interface() {

@@ -3,6 +3,7 @@
 //! The environment is passed in as a function, so that tests need not change the real one.
 
 use super::key::ValueKind;
+use super::table::TABLE;
 use super::{ConfigError, Key, Layer, Origin};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,35 @@ pub(crate) fn read_environment(
     Ok(layer)
 }
 
+/// The variable that names the configuration file.
+pub(crate) const FILE_VARIABLE: &str = "OFFLOAD_CONFIG";
+
+/// What the variables of settings begin with.
+const PREFIX: &str = "OFFLOAD_";
+
+/// So many letters may be wrong in a variable that is taken for a misspelt one. Other programs have variables of this prefix, too,
+/// and a supervisor gives some to its workers; none of those is so near.
+const LETTERS_WRONG: usize = 2;
+
+/// A sentence for each of these variables that is none of ours, but nearly is.
+pub(crate) fn misspelt_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
+    let known: Vec<String> = TABLE.iter().map(Key::variable).chain([FILE_VARIABLE.to_owned()]).collect();
+    let nearest = |name: &str| {
+        let near = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
+        near.min().filter(|(wrong, _)| (1..=LETTERS_WRONG).contains(wrong)).map(|(_, known)| known.as_str())
+    };
+    let mut told: Vec<String> = names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| name.starts_with(PREFIX))
+        .filter_map(|name| {
+            nearest(&name)
+                .map(|near| format!("the variable {name} is unknown and sets nothing; did you mean {near}?"))
+        })
+        .collect();
+    told.sort();
+    told
+}
+
 /// The default path of the socket: `$XDG_RUNTIME_DIR/offload/offload.sock`, else the same
 /// under `/run/user/UID` if that directory exists, else `$HOME/.offload/offload.sock`, else nowhere.
 ///
@@ -49,7 +79,6 @@ pub(crate) fn default_socket(
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::TABLE;
     use super::*;
 
     fn environment(variables: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
@@ -91,6 +120,43 @@ mod tests {
                 read_environment(TABLE, |asked| (asked == name).then(|| OsString::from(value))).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_variable_that_is_nearly_one_of_ours_is_told_and_no_other() {
+        let told = |names: &[&str]| misspelt_variables(names.iter().map(OsString::from));
+        assert_eq!(
+            told(&["PATH", "OFFLOAD_WOKERS", "OFFLOAD_WORKERS", "OFFLOAD_CONFIGS"]),
+            [
+                "the variable OFFLOAD_CONFIGS is unknown and sets nothing; did you mean OFFLOAD_CONFIG?",
+                "the variable OFFLOAD_WOKERS is unknown and sets nothing; did you mean OFFLOAD_WORKERS?",
+            ]
+        );
+        for key in TABLE {
+            assert!(told(&[&key.variable()]).is_empty(), "{}", key.variable());
+        }
+        // What supervisors, workers, shells and tests use.
+        let others = [
+            "OFFLOAD_ADAPTER_TASKS",
+            "OFFLOAD_BIN",
+            "OFFLOAD_CLIENT",
+            "OFFLOAD_COMPLETE",
+            "OFFLOAD_CORE",
+            "OFFLOAD_GENERATION",
+            "OFFLOAD_JSONL_IN",
+            "OFFLOAD_JSONL_OUT",
+            "OFFLOAD_LIMIT_FSIZE",
+            "OFFLOAD_LIMIT_NOFILE",
+            "OFFLOAD_LIMIT_STACK",
+            "OFFLOAD_MARK",
+            "OFFLOAD_MAX_MEMORY",
+            "OFFLOAD_PAYLOAD_MAX",
+            "OFFLOAD_SIM_SEEDS",
+            "OFFLOAD_TEST_PROGRAMS",
+            "OFFLOAD_",
+            "OFFLOAD",
+        ];
+        assert!(told(&others).is_empty(), "{:?}", told(&others));
     }
 
     #[test]

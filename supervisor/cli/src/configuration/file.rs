@@ -32,6 +32,9 @@ const NAME: &str = "name";
 /// What is no key, because others may read the configuration file.
 const TOKEN: &str = "token";
 
+/// Of a list of media types that is empty. It would read as if nothing were accepted, and everything would be.
+const NO_TYPE: &str = "[] names no media type: name at least one, or leave the key out, and any is accepted";
+
 /// Reads a file.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use super::Values;
 use offload_http::{Address, Route, RouteTable};
+use offload_supervisor::units::show_size;
 
 /// Whoever reaches the port can try tokens, so it takes a second setting to let other machines try.
 fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
@@ -38,4 +39,22 @@ pub(super) fn routes_go_together(values: &Values) -> Result<(), String> {
         );
     }
     RouteTable::new(values.routes.clone()).map(drop).map_err(|error| error.to_string())
+}
+
+/// A route can only lower the limit. This is checked where routes are served, and not in `run` or `map`: these read the same file,
+/// and may have a lower `max_payload` for themselves.
+pub(super) fn bodies_are_within_payloads(values: &Values) -> Result<(), String> {
+    let most = values.pool.core.max_payload;
+    for (index, route) in values.routes.iter().enumerate() {
+        if let Some(length) = route.max_body.filter(|length| *length > most) {
+            let [length, most] = [length, most].map(show_size);
+            return Err(format!(
+                "max_body of route {}, {} {}: {length} is over max_payload, {most}: no input can be longer than that",
+                index + 1,
+                route.method,
+                route.path
+            ));
+        }
+    }
+    Ok(())
 }

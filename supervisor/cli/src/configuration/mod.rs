@@ -30,7 +30,7 @@ mod value;
 mod weights;
 mod words;
 
-pub(crate) use environment::{default_socket, read_environment};
+pub(crate) use environment::{FILE_VARIABLE, default_socket, misspelt_variables, read_environment};
 pub(crate) use file::{read_file, read_key_of_file};
 pub(crate) use key::{Key, http_tasks};
 pub(crate) use places::{ConfigFile, usual_places};
@@ -40,13 +40,14 @@ pub(crate) use surroundings::WorkerCommand;
 pub(crate) use words::split_words;
 
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
+use http_checks::bodies_are_within_payloads;
 use key::check_socket;
 use offload_http::Route;
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use table::{MAX_PAYLOAD, SOCKET, TABLE, in_file_order};
+use table::{MAX_PAYLOAD, ROUTE, SOCKET, TABLE, in_file_order};
 use value::Value;
 
 /// A mistake in a configuration, as one sentence for the person who wrote it.
@@ -298,6 +299,15 @@ impl Settings {
             })?;
         }
         self.values.pool.core.validate().map_err(ConfigError)
+    }
+
+    /// Checks what concerns only a supervisor that serves.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the place.
+    pub(crate) fn check_to_serve(&self) -> Result<(), ConfigError> {
+        bodies_are_within_payloads(&self.values)
+            .map_err(|reason| ConfigError(format!("{}: {reason}", self.place(ROUTE))))
     }
 
     /// Who decided this key.

@@ -73,7 +73,7 @@ pub(super) const ROUTE_EXAMPLE: &str = "\
 # task = \"thumbnail\"             # the body of the request is its input
 # query = [\"width\", \"fit\"]      # parameters of the query that become metadata, too; others are ignored
 # timeout = \"10s\"                # run timeout, whatever the client says; default: the client's, or run_timeout
-# max_body = \"8MiB\"              # default: max_payload
+# max_body = \"8MiB\"              # at most max_payload, which is the default
 # auth = \"token\"                 # or \"none\": no token needed; Offload-* fields, except Offload-Stream, Prefer and
 #                                 # Idempotency-Key are ignored
 # accepts = [\"image/*\"]          # other media types are refused with 415; default: all
@@ -101,7 +101,7 @@ pub(super) const TASK_EXAMPLE: &str = "\
 # file_size = \"1GiB\"             # of each file that it writes
 # env = { LANG = \"de_DE.UTF-8\" } # beside PATH, HOME, LANG=C.UTF-8 and TZ=UTC
 # dir = \"/srv/pictures\"          # default: the supervisor's
-# success = [0]                   # the exit codes that mean success
+# success = [0]                   # the exit codes that mean success; with --exec-task, as success=0 success=3
 # idempotent = false              # true: run again if its worker ends
 # accepts = [\"image/*\"]          # what `offload tasks` says that it takes; default: anything
 # produces = \"image/png\"         # default: text if it is UTF-8, otherwise bytes

@@ -334,8 +334,8 @@ pub(crate) static TABLE: &[Key] = &[
         "exec-task",
         Programs,
         field!(programs),
-        "Task that is a program: NAME, what is said of it, as in timeout=10s (see `config reference`), `--` and the command, which is \
-         started once for each job; may be given several times",
+        "Task that is a program: NAME, what is said of it, as in timeout=10s (see `config reference`; a list is said word by word, as in \
+         success=0 success=3), `--` and the command, which is started once for each job; may be given several times",
     )
     .in_group(Group::Programs)
     .for_example("thumb timeout=10s -- convert - -thumbnail 200 png:-"),
@@ -352,7 +352,7 @@ pub(crate) static TABLE: &[Key] = &[
         "io-root",
         File,
         field!(pool.io_root),
-        "Folder below which the tasks fs.read and fs.stat read files, without a worker; with it there is dns.lookup, too",
+        "Folder below which fs.read and fs.stat read files, without a worker: the one that is there at the start; with it there is dns.lookup",
     )
     .in_group(Group::Queue)
     .for_example("/srv/files")

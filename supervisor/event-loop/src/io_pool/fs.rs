@@ -18,6 +18,9 @@ impl IoHandle {
     /// [`part_bytes`](super::IoPoolConfig::part_bytes).
     ///
     /// `done` gets [`IoError::NotRegularFile`] for any other kind of file, and [`IoError::TooLarge`] for a longer one.
+    /// Of a file that changes meanwhile it gets at most as many bytes as the file had when it was opened: what is appended later
+    /// is not read, and a file that is cut ends where it ends then. The parts may be of different moments. A file that says that it
+    /// is empty, as those of /proc do, is read to its end.
     /// To open the file in another way, for instance confined to a directory, use [`IoHandle::fs_read_with`].
     #[track_caller]
     pub fn fs_read(
@@ -103,7 +106,12 @@ struct ReadLimits {
 
 enum FileReading<Open> {
     NotOpened(Option<Open>),
-    Opened { file: File, contents: Vec<u8> },
+    /// `left` bytes are still to be read, if there are as many.
+    Opened {
+        file: File,
+        left: u64,
+        contents: Vec<u8>,
+    },
 }
 
 impl<Open: FnOnce() -> io::Result<File>> FileReading<Open> {
@@ -121,21 +129,24 @@ impl<Open: FnOnce() -> io::Result<File>> FileReading<Open> {
         if let FileReading::NotOpened(open) = self {
             let Some(open) = open.take() else { return Ok(None) };
             let file = open().map_err(IoError::Io)?;
-            let contents = room_for(&file, max_bytes)?;
-            *self = FileReading::Opened { file, contents };
+            let (size, contents) = room_for(&file, max_bytes)?;
+            let left = if size == 0 { u64::MAX } else { size as u64 };
+            *self = FileReading::Opened { file, left, contents };
         }
-        let FileReading::Opened { file, contents } = self else { return Ok(None) };
-        let count = file.take(part_bytes as u64).read_to_end(contents).map_err(IoError::Io)?;
-        // The file may have grown since its size was asked for.
+        let FileReading::Opened { file, left, contents } = self else { return Ok(None) };
+        let part = (part_bytes as u64).min(*left);
+        let count = file.take(part).read_to_end(contents).map_err(IoError::Io)? as u64;
+        // One that said that it is empty may have any length.
         if contents.len() > max_bytes {
             return Err(IoError::TooLarge { max_bytes });
         }
-        Ok((count < part_bytes).then(|| std::mem::take(contents)))
+        *left -= count;
+        Ok((count < part || *left == 0).then(|| std::mem::take(contents)))
     }
 }
 
-/// Memory for the whole of a file that may be read.
-fn room_for(file: &File, max_bytes: usize) -> Result<Vec<u8>, IoError> {
+/// The size of a file that may be read, and memory for the whole of it.
+fn room_for(file: &File, max_bytes: usize) -> Result<(usize, Vec<u8>), IoError> {
     let metadata = file.metadata().map_err(IoError::Io)?;
     if !metadata.is_file() {
         return Err(IoError::NotRegularFile);
@@ -144,5 +155,5 @@ fn room_for(file: &File, max_bytes: usize) -> Result<Vec<u8>, IoError> {
     let size = size.ok_or(IoError::TooLarge { max_bytes })?;
     let mut contents = Vec::new();
     contents.try_reserve_exact(size).map_err(|error| IoError::Io(error.into()))?;
-    Ok(contents)
+    Ok((size, contents))
 }

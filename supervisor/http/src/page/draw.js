@@ -81,14 +81,16 @@ const coloured = (text, kind) => (row, cell) => {
   mark.className = kind(row);
 };
 
-/** A cell with a button that shows the story of a job. */
-const jobCell = (id) => (row, cell) => {
-  const job = id(row);
-  if (cell.dataset.job === String(job)) return;
-  cell.dataset.job = String(job);
-  cell.replaceChildren();
-  if (job) cell.append(element('button', { type: 'button', className: 'id', textContent: job, onclick: () => showStory(job) }));
+/** A cell with a button that shows the story of a job; of several jobs there is their number, and the buttons unfold. */
+const jobsCell = (ids) => (row, cell) => {
+  const jobs = ids(row);
+  if (cell.dataset.jobs === String(jobs)) return;
+  cell.dataset.jobs = String(jobs);
+  const buttons = jobs.map((job) => element('button', { type: 'button', className: 'id', textContent: job, onclick: () => showStory(job) }));
+  const several = () => element('details', {}, element('summary', { textContent: `${jobs.length} jobs` }), ...buttons.map((button) => element('div', {}, button)));
+  cell.replaceChildren(...(jobs.length > 1 ? [several()] : buttons));
 };
+const jobCell = (id) => jobsCell((row) => [id(row)].filter(Boolean));
 
 /** Fills a list of terms and values. */
 function facts(target, pairs) {

@@ -53,7 +53,7 @@ const tables = {
     ['Slot', (end) => `${end.slot}`, 'number'],
     ['Process', (end) => `${end.pid ?? '–'}`, 'number'],
     ['Program', (end) => end.program],
-    ['Job', jobCell((end) => end.job)],
+    ['Job', jobsCell((end) => (end.job ? [end.job] : end.batch_jobs))],
     ['How', (end) => (end.why ? `${end.how}: ${end.why}` : end.how), 'wide'],
   ], (end) => end.number, 'No worker has ended.'),
 };

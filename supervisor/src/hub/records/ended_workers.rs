@@ -40,6 +40,7 @@ impl Hub {
             why: why.clone(),
             job: jobs.first().filter(|_| jobs.len() == 1).map(|job| self.name(*job)),
             batch: several(jobs.len() as u32),
+            batch_jobs: jobs.iter().filter(|_| jobs.len() > 1).map(|job| self.name(*job)).collect(),
         };
         self.records.ended_workers.add(ended);
     }

@@ -2,7 +2,7 @@
 
 use super::super::routes::{Draft, FIELDS};
 use super::super::table::{ROUTE, in_table};
-use super::{Misplaced, SpannedValue, Value, check_names, kind_of, place_of};
+use super::{Misplaced, NO_TYPE, SpannedValue, Value, check_names, kind_of, place_of};
 use offload_http::{Route, RouteTable};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -64,6 +64,7 @@ fn texts(field: &str, written: &DeValue<'_>) -> Result<Vec<String>, String> {
                 .map_err(|_| format!("{number} is too large"))
         }
         ("cancel_on_disconnect", DeValue::Boolean(is)) => Ok(vec![is.to_string()]),
+        ("accepts", DeValue::Array(list)) if list.is_empty() => Err(NO_TYPE.to_owned()),
         ("accepts" | "query", DeValue::Array(list)) => list.iter().map(|one| text(one.get_ref())).collect(),
         ("headers", DeValue::Table(pairs)) => {
             let pair = |(name, value): (&Spanned<_>, &Spanned<_>)| {

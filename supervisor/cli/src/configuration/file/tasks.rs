@@ -4,7 +4,7 @@ use super::super::batches::parse_wait;
 use super::super::key::ValueKind;
 use super::super::programs::{EXEC, FIELDS, TaskProgram};
 use super::super::table::{TASK, in_table};
-use super::{Misplaced, SpannedValue, Value, kind_of, number, unknown_key, words};
+use super::{Misplaced, NO_TYPE, SpannedValue, Value, kind_of, number, unknown_key, words};
 use offload_core::batches::BatchLimits;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -117,6 +117,7 @@ fn texts(field: &str, written: &DeValue<'_>) -> Result<Vec<String>, String> {
         ("success", written) => Ok(vec![integer(written)?]),
         ("idempotent", DeValue::Boolean(is)) => Ok(vec![is.to_string()]),
         ("idempotent", other) => Err(format!("true or false is expected, not {}", kind_of(other))),
+        ("accepts", DeValue::Array(list)) if list.is_empty() => Err(NO_TYPE.to_owned()),
         ("accepts", DeValue::Array(list)) => list.iter().map(|one| text(one.get_ref())).collect(),
         ("env", DeValue::Table(pairs)) => {
             let pair = |(name, value): (&Spanned<_>, &Written<'_>)| {

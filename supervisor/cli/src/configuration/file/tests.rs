@@ -195,6 +195,10 @@ fn routes_are_read_and_a_wrong_one_is_told_with_the_line_of_what_is_wrong() {
         ("auth = 'all'", "5: route.auth: \"all\" is neither token nor none"),
         ("headers = 'x'", "5: route.headers: a table of texts is expected, not the text \"x\""),
         ("headers = { Location = '/' }", "5: route.headers: location is for the server itself to set"),
+        (
+            "accepts = []",
+            "5: route.accepts: [] names no media type: name at least one, or leave the key out, and any is accepted",
+        ),
         ("accepts = [1]", "5: route.accepts: a text is expected, not the number 1"),
         ("acepts = 'a/b'", "5: unknown key \"acepts\" in [[route]]; did you mean \"accepts\"?"),
         (good, "7: route.path: a route before it is for POST /a/{x}, too"),
@@ -242,6 +246,7 @@ fn a_task_of_the_file_may_be_a_program_and_mistakes_are_told_with_their_lines() 
         ),
         ("[task.a]\nexec = \"x\"\nsuccess = [256]", ":3: task.a.success"),
         ("[task.a]\nexec = \"x\"\nenv = \"A=b\"", ":3: task.a.env: a table of texts"),
+        ("[task.a]\nexec = \"x\"\naccepts = []", ":3: task.a.accepts: [] names no media type"),
         ("[task]\na = 1", ":2: task.a: a table is expected"),
         ("[task.\"2a\"]\nexec = \"x\"", "cannot be the name of a task: 1 to 64 ASCII letters"),
     ] {

@@ -52,6 +52,37 @@ fn s63_a_part_has_as_many_bytes_as_was_asked_for() {
     assert_eq!(order.take(), ["two", "three parts", "three"]);
 }
 
+/// Between two of its parts, a task changes the file.
+#[test]
+fn of_a_file_that_changes_no_more_is_read_than_it_had_at_first() {
+    for (length, expected) in [(60, 25), (15, 15)] {
+        let file = TemporaryFile::with("changing", &[7; 25]);
+        let (mut event_loop, pool) = pool_with(one_thread());
+        let contents = Answers::default();
+        let blocked = block_a_thread(&pool, &Answers::default());
+        blocked.begun.recv().unwrap();
+        pool.in_parts_of(10).fs_read(&file.0, 100, collect(&contents));
+        let path = file.0.clone();
+        let change = move || std::fs::OpenOptions::new().write(true).open(path)?.set_len(length);
+        pool.submit(change, |_, result| assert!(matches!(result, Ok(Ok(())))));
+        drop(blocked);
+        event_loop.run().unwrap();
+        let contents = contents.take().pop().unwrap().unwrap();
+        assert_eq!(contents, vec![7; expected], "after it had {length} bytes");
+    }
+}
+
+#[test]
+fn a_file_that_does_not_say_its_length_is_read_to_its_end() {
+    let (mut event_loop, pool) = pool_with(one_thread());
+    let (whole, refused) = (Answers::default(), Answers::default());
+    pool.in_parts_of(10).fs_read("/proc/self/status", 1 << 20, collect(&whole));
+    pool.in_parts_of(10).fs_read("/proc/self/status", 20, collect(&refused));
+    event_loop.run().unwrap();
+    assert!(whole.take()[0].as_ref().unwrap().starts_with(b"Name:"));
+    assert_eq!(refused.take(), [Err(IoError::TooLarge { max_bytes: 20 }.to_string())]);
+}
+
 #[test]
 fn a_stat_tells_of_a_file_or_why_not() {
     let file = TemporaryFile::with("stat", b"four");
