@@ -35,6 +35,9 @@ use std::task::{Context, Poll, ready};
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+const HEAD_IS_LATE: Violation =
+    Violation { status: 408, reason: "the head of the request did not come in time" };
+
 const NOT_TLS: Violation =
     Violation { status: 400, reason: "this port speaks TLS: write https:// in place of http://" };
 
@@ -243,7 +246,7 @@ impl Line {
         let is_http1 = self.incoming.borrow().frames.is_none();
         match late {
             Late::Head => {
-                self.violation.set(Some(Violation { status: 408, reason: late.reason() }));
+                self.violation.set(Some(HEAD_IS_LATE));
                 self.transport.socket().wake_reader();
             }
             Late::Ahead => {
@@ -258,11 +261,9 @@ impl Line {
                 self.is_over.set(true);
                 self.transport.socket().wake_reader();
             }
-            // That ends alone.
-            Late::Body => {}
             // The client is told, because a request of its may be under way; if it does not answer, there is a second time.
             Late::Idle if !self.is_ending.replace(true) => self.transport.socket().wake_reader(),
-            Late::Idle | Late::Answer | Late::Reader | Late::Linger => self.transport.socket().cut(),
+            Late::Idle | Late::Reader | Late::Linger => self.transport.socket().cut(),
         }
     }
 

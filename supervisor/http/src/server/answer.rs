@@ -14,7 +14,6 @@ use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
 use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
 use crate::panics::caught;
-use crate::patience::Late;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
 use crate::request::{Remote, Request, one};
@@ -150,7 +149,8 @@ impl Inner {
         }
         // The connection is about to end, but over HTTP/2 that is up to the client: it learns nothing more.
         if body.patience().is_barred() {
-            return Err(Problem::new(OutcomeCode::Unauthenticated, Late::Guesses.reason()).into_response());
+            let problem = Problem::new(OutcomeCode::Unauthenticated, "too many wrong tokens were shown");
+            return Err(problem.into_response());
         }
         let checks = Rc::clone(&self.registered.borrow().checks);
         let check = || checks.iter().find_map(|check| check(&head, remote).err());
