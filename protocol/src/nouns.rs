@@ -239,6 +239,15 @@ impl ErrorDetail {
     }
 }
 
+/// One line, such as `worker_crashed: signal 11 (SIGSEGV) in attempt 1 of 1`.
+impl fmt::Display for ErrorDetail {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for ErrorDetail {}
+
 /// Everything about a job that has ended, except its output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {

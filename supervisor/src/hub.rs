@@ -52,7 +52,6 @@ mod introductions;
 mod launches;
 mod links;
 mod live_jobs;
-mod loop_end;
 mod meters;
 mod notices;
 mod pages;
@@ -70,6 +69,7 @@ mod strays;
 mod tests;
 mod trays;
 mod turns;
+mod unserved;
 mod view;
 
 use crate::end_of_turn::EndOfTurn;
@@ -91,7 +91,7 @@ use offload_core::action::{Accepted, Action, Actions, Kill};
 use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono, WorkerId};
-use offload_event_loop::{Context, Lingerer, LoopHandle};
+use offload_event_loop::{Context, Lingerer, LoopHandle, OnGone};
 use offload_protocol::messages::ToWorker;
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode};
 use printed::Printed;
@@ -142,6 +142,7 @@ pub(crate) struct Hub {
     authors: Authors,
     printed: Printed,
     meters: TaskMeters,
+    _on_loop_gone: OnGone,
 }
 
 /// Called when a reload has ended: with nothing if it succeeded, or with the reason why it was rolled back.
@@ -202,6 +203,7 @@ impl Hub {
                 me: me.clone(),
                 lingerer: handle.lingerer(),
                 records: Records::new(Hub::asker(me.clone(), handle.clone())),
+                _on_loop_gone: Hub::drop_unserved_with_loop(me, &handle),
                 handle,
                 core,
                 inbox: VecDeque::new(),
@@ -327,19 +329,6 @@ impl Hub {
         self.handle_event(Event::ClientGone { job });
     }
 
-    /// Calls `then` once a worker is ready. If one is ready already, `then` is called soon.
-    pub(crate) fn when_ready(&mut self, then: Then) {
-        if self.core.slots().iter().any(offload_core::slots::Slot::is_ready) {
-            return self.handle.set_pending(then);
-        }
-        self.callbacks.on_ready(then);
-    }
-
-    /// Calls `then` with the reason if a start fails and its program has had no worker yet.
-    pub(crate) fn when_no_worker_starts(&mut self, then: OnNoWorker) {
-        self.callbacks.on_no_worker(then);
-    }
-
     /// Applies other limits and times.
     pub(crate) fn configure(&mut self, config: CoreConfig) {
         self.handle_event(Event::Configure(Box::new(config)));
@@ -374,17 +363,6 @@ impl Hub {
         }
         self.tell_of_room();
         self.schedule_end_of_turn();
-    }
-
-    /// Has those called who wait for room, if bytes were released.
-    fn tell_of_room(&mut self) {
-        let told = self.callbacks.take_room(self.core.ledger().releases());
-        self.call_soon(told);
-    }
-
-    /// Has the event loop call these callbacks.
-    fn call_soon(&self, all: Vec<Then>) {
-        all.into_iter().for_each(|then| self.handle.set_pending(then));
     }
 
     /// Carries out the actions that the core returned for one event or one request.

@@ -279,7 +279,7 @@ impl Finished {
     pub fn into_output(self) -> Result<Bytes, String> {
         match self.report.error {
             None => Ok(self.output),
-            Some(error) => Err(format!("{}: {}", error.code, error.message)),
+            Some(error) => Err(error.to_string()),
         }
     }
 }

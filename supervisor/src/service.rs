@@ -93,13 +93,13 @@ use descriptors::Descriptors;
 use in_flight::Requests;
 use offload_core::ids::JobId;
 use offload_event_loop::io_pool::{IoFuture, IoPool, IoPoolConfig, IoPoolStats};
-use offload_event_loop::{Context, JoinHandle, LoopHandle, WATCHDOG_THRESHOLD, Watchdog};
+use offload_event_loop::{Context, LoopHandle, OnGone, WATCHDOG_THRESHOLD, Watchdog};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use reload::Reloads;
 use rustix::process::geteuid;
 use session::Sessions;
 
-use shutdown::{LoopEnd, Shutdown};
+use shutdown::Shutdown;
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
@@ -136,8 +136,7 @@ struct Inner {
     handle: LoopHandle,
     descriptors: Descriptors,
     shutdown: RefCell<Shutdown>,
-    /// A task that only waits: the loop drops it, and with it the fronts.
-    _loop_end: JoinHandle<()>,
+    _on_loop_gone: OnGone,
     requests: Requests,
     reloads: RefCell<Reloads>,
     sessions: RefCell<Sessions>,
@@ -213,7 +212,7 @@ impl Service {
             log,
             io_pool,
             shutdown: RefCell::new(Shutdown::new(handle.hold())),
-            _loop_end: LoopEnd::of(me, &handle),
+            _on_loop_gone: Service::drop_fronts_with_loop(me, &handle),
             requests: Requests::default(),
             handle,
             descriptors,

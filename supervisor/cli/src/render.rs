@@ -116,7 +116,7 @@ pub(crate) fn message(report: &Report) -> String {
     match &report.error {
         None => "no reason was given".to_owned(),
         Some(error) if error.code == report.outcome => error.message.clone(),
-        Some(error) => format!("{}: {}", error.code, error.message),
+        Some(error) => error.to_string(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use super::futures::{NextIteration, Sleep};
 use super::handle::{Hold, Lingerer, LoopHandle};
+use super::on_gone::OnGone;
 use super::readiness::Ready;
 use super::remote::{Notifier, Remote};
 use super::requests::Request;
@@ -24,7 +25,7 @@ macro_rules! impl_plain_debug {
     };
 }
 
-impl_plain_debug!(Hold, Lingerer, NextIteration, Notifier, Sleep, Watchdog);
+impl_plain_debug!(Hold, Lingerer, NextIteration, Notifier, OnGone, Sleep, Watchdog);
 
 impl LoopHandle {
     fn show(&self, name: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

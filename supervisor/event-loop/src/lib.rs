@@ -79,7 +79,7 @@
 //! | `handle.rs`, `pausing.rs`, `closing.rs`, `inspect.rs` | registering, pausing, closing and listing timers and handles |
 //! | `timers.rs`, `wheel.rs`, `immediates.rs`, `handles.rs` | the tables of timers, immediates and handles |
 //! | `tasks.rs`, `futures.rs`, `one_shot.rs`, `readiness.rs` | futures |
-//! | `state.rs`, `survivors.rs`, `origin.rs` | what the loop owns, and how it is dropped, also in a forked child |
+//! | `state.rs`, `on_gone.rs`, `origin.rs` | what the loop owns, and how it is dropped, also in a forked child |
 //! | `remote.rs`, `mailbox.rs`, `delivery.rs`, `wakeup.rs`, `requests.rs` | how other threads reach the loop |
 //! | `metrics.rs`, `watchdog.rs`, `alive.rs` | how busy the loop is, which callback blocks it, why it does not end |
 //! | `sources/` | streams, listeners, UDP sockets, child processes; begin with `sources/base.rs` |
@@ -102,6 +102,11 @@ struct Readme;
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// offload_event_loop::EventLoop::new().unwrap().lingerer();
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// offload_event_loop::EventLoop::new().unwrap().on_gone(|| ());
 /// ```
 ///
 /// ```compile_fail
@@ -140,6 +145,7 @@ mod limits;
 mod linger;
 mod mailbox;
 mod metrics;
+mod on_gone;
 mod one_shot;
 mod origin;
 mod partition;
@@ -156,7 +162,6 @@ mod signals;
 mod slab;
 mod sources;
 mod state;
-mod survivors;
 mod sync;
 mod sys;
 mod tasks;
@@ -189,6 +194,7 @@ pub use limits::{SEND_QUEUE_BYTES_MAX, SEND_QUEUE_LEN_MAX};
 pub use metrics::{
     Lag, Lateness, Lingering, LoopMetrics, PhaseTime, SPREAD_BOUNDS, SlowCallback, Spread, Starvation,
 };
+pub use on_gone::OnGone;
 pub use partition::PARTITION_BUDGET;
 pub use poller::{Interest, Readiness};
 pub use readiness::Ready;
@@ -212,7 +218,7 @@ use state::Shared;
 
 /// An event loop. It dereferences to [`Context`], so its owner can do whatever a callback can do.
 ///
-/// Dropping it drops everything that was registered.
+/// Dropping it drops everything that was registered, after it has called what waits [for that](LoopHandle::on_gone).
 pub struct EventLoop {
     context: Context,
 }

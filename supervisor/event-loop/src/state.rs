@@ -4,6 +4,7 @@
 //! no borrow can ever meet another one.
 
 use std::cell::{Cell, RefCell};
+use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,12 +17,12 @@ use super::handles::{Handles, HookPhase};
 use super::immediates::Immediates;
 use super::limits::CLEARING_ROUNDS;
 use super::metrics::Metrics;
+use super::on_gone::GoneCallbacks;
 use super::poller::{Interest, Poller};
 use super::pulse::Pulse;
 use super::remote::{Post, Remote};
 use super::requests::Requests;
 use super::slab::Slab;
-use super::survivors::Survivors;
 use super::tasks::{Leftovers, LocalLoops, Tasks};
 use super::timers::Timers;
 
@@ -56,7 +57,7 @@ pub(super) struct Shared {
     pub(super) linger: Cell<Nanos>,
     /// Where each hold was made.
     pub(super) holds: RefCell<Slab<Site>>,
-    pub(super) survivors: RefCell<Survivors>,
+    pub(super) on_gone: GoneCallbacks,
     pub(super) stopping: Cell<bool>,
     pub(super) is_running: Cell<bool>,
     /// See [`LoopHandle::polls`](super::LoopHandle::polls).
@@ -97,7 +98,7 @@ impl Shared {
             lingerers: RefCell::new(Slab::new()),
             linger: Cell::new(0),
             holds: RefCell::new(Slab::new()),
-            survivors: RefCell::new(Survivors::new()),
+            on_gone: GoneCallbacks::default(),
             stopping: Cell::new(false),
             is_running: Cell::new(false),
             polls: Cell::new(0),
@@ -190,8 +191,16 @@ impl Shared {
             LocalLoops::unregister(self.remote.loop_number());
         }
         drop(self.remote.close());
-        self.tell_survivors();
+        // What they register is dropped with everything else, not from within.
+        self.is_clearing.set(true);
+        let panic = self.on_gone.call_all();
+        self.is_clearing.set(false);
         self.drop_everything();
+        if let Some(panic) = panic
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 
     /// # Errors

@@ -10,6 +10,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use offload_protocol::nouns::{ErrorDetail, MediaType, OutcomeCode, Receipt};
 use offload_supervisor::service::{Reply, Report};
 use send_wrapper::SendWrapper;
+use std::fmt;
 use std::rc::Rc;
 
 /// Where the time of the job went, in a response.
@@ -115,6 +116,16 @@ impl Failure {
         &self.problem
     }
 }
+
+/// The line of its [problem](Failure::problem).
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problem.fmt(formatter)
+    }
+}
+
+/// It says all that its problem says, so it has no source.
+impl std::error::Error for Failure {}
 
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Failure {

@@ -36,6 +36,8 @@ impl fmt::Display for Violation {
     }
 }
 
+impl std::error::Error for Violation {}
+
 const fn bad(reason: &'static str) -> Violation {
     Violation { status: 400, reason }
 }

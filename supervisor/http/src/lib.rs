@@ -121,6 +121,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_handler_awaits_and_what_a_check_says_can_be_passed_on_as_any_error() {
+        use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
+        use std::error::Error;
+
+        let error = ErrorDetail::new(OutcomeCode::Timeout, "it ran for 1 s");
+        let failed = || -> Result<Output, Box<dyn Error>> { Err(Failure::refused(&error))? };
+        let refused = || -> Result<(), Box<dyn Error>> { Err(Problem::of(&error))? };
+        for passed_on in [failed().unwrap_err(), refused().unwrap_err(), Box::new(error.clone())] {
+            assert_eq!(passed_on.to_string(), "timeout: it ran for 1 s");
+        }
+        let violation = || -> Result<(), Box<dyn Error>> {
+            guard::Guard::default().admit(b"GET\n")?;
+            Ok(())
+        };
+        assert!(violation().is_err());
+    }
+
+    #[test]
     fn an_error_that_main_returns_is_printed_as_its_sentence() {
         is_a_sentence("127.0.0.1".parse::<Address>().unwrap_err());
         is_a_sentence("everybody".parse::<TrustedProxy>().unwrap_err());

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! hyper sees a head only when all of it is there and sound. To hyper a violation is the end of what the client sends; the answer
-//! to it is written here, when hyper has written all others.
+//! to it is written here, when hyper has written all others. What is read when is in `line/reading.rs`.
 
 mod half_closed;
 mod incoming;
+mod reading;
 
 use crate::frames::Frames;
 use crate::guard::Violation;
-use crate::limits::{CHUNK_COST, FRAME_COST, HEAD_COST, HEAD_MAX};
+use crate::limits::HEAD_MAX;
 use crate::patience::{Late, Patience, Timekeeper};
 use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
@@ -35,8 +36,20 @@ use std::task::{Context, Poll, ready};
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+const HEAD_IS_LATE: Violation =
+    Violation { status: 408, reason: "the head of the request did not come in time" };
+
 const NOT_TLS: Violation =
     Violation { status: 400, reason: "this port speaks TLS: write https:// in place of http://" };
+
+/// Why nothing that comes is answered any more. What the client still sends is read only to see its end, and thrown away.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// The client has sent too much ahead for too long.
+    TooMuchAhead,
+    /// It is answered with this, when hyper has written all other answers.
+    Violation(Violation),
+}
 
 /// What the client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +64,9 @@ pub(crate) struct Line {
     patience: Rc<Patience>,
     traffic: Rc<Traffic>,
     incoming: RefCell<Incoming>,
-    violation: Cell<Option<Violation>>,
+    refusal: Cell<Option<Refusal>>,
     /// Nothing more is read, because the client ended or because it is to end.
     is_over: Cell<bool>,
-    /// The client has sent too much ahead for too long. What it still sends is read only to see its end, and thrown away.
-    is_deaf: Cell<bool>,
     /// No further request is answered.
     is_ending: Cell<bool>,
     /// Of the answer to the request under way, over HTTP/1.
@@ -84,9 +95,8 @@ impl Line {
             patience: Patience::new(keeper),
             traffic: Rc::clone(traffic),
             incoming: RefCell::default(),
-            violation: Cell::new(None),
+            refusal: Cell::new(None),
             is_over: Cell::new(false),
-            is_deaf: Cell::new(false),
             is_ending: Cell::new(false),
             stage: Cell::default(),
             is_awaited: Cell::new(None),
@@ -143,13 +153,13 @@ impl Line {
                         return Poll::Ready(Some(Protocol::Http1));
                     }
                     Ok(false) => {}
-                    Err(violation) => self.violation.set(Some(violation)),
+                    Err(violation) => self.refuse_all(violation),
                 }
             }
             drop(incoming);
             if self.is_at_end() || ready!(self.poll_fill(context)).is_err() {
                 if self.transport.security() == Security::OtherProtocol {
-                    self.violation.set(Some(NOT_TLS));
+                    self.refuse_all(NOT_TLS);
                 }
                 return Poll::Ready(None);
             }
@@ -158,14 +168,22 @@ impl Line {
 
     /// Why the connection is about to end, if the client is to blame.
     pub(crate) fn violation(&self) -> Option<Violation> {
-        self.violation.get()
+        match self.refusal.get() {
+            Some(Refusal::Violation(violation)) => Some(violation),
+            Some(Refusal::TooMuchAhead) | None => None,
+        }
+    }
+
+    /// From now on nothing that comes is answered but for this.
+    fn refuse_all(&self, violation: Violation) {
+        self.refusal.set(Some(Refusal::Violation(violation)));
     }
 
     /// Answers a violation, if there was one, and then waits for the client to close the connection, so that it can read the
     /// answer. All of this has its time, or a client that reads nothing could keep the connection for ever.
     pub(crate) async fn end(&self) {
         self.patience.lingers();
-        if let Some(violation) = self.violation.take().filter(|_| self.transport.can_answer()) {
+        if let Some(violation) = self.violation().filter(|_| self.transport.can_answer()) {
             let goodbye = |frames: &Frames| frames.goodbye(violation.reason);
             let goodbye = self.incoming.borrow().frames.as_ref().map(goodbye);
             let answer = goodbye.unwrap_or_else(|| crate::problem::raw(violation));
@@ -208,7 +226,7 @@ impl Line {
 
     /// Whether nothing that comes is answered any more.
     fn is_refusing(&self) -> bool {
-        self.is_deaf.get() || self.violation.get().is_some()
+        self.refusal.get().is_some()
     }
 
     /// Answers a connection for which there is no room, as far as the socket takes that at once. With TLS nothing can be told without
@@ -243,11 +261,11 @@ impl Line {
         let is_http1 = self.incoming.borrow().frames.is_none();
         match late {
             Late::Head => {
-                self.violation.set(Some(Violation { status: 408, reason: late.reason() }));
+                self.refuse_all(HEAD_IS_LATE);
                 self.transport.socket().wake_reader();
             }
             Late::Ahead => {
-                self.is_deaf.set(true);
+                self.refusal.set(self.refusal.get().or(Some(Refusal::TooMuchAhead)));
                 self.transport.socket().wake_reader();
             }
             Late::Guesses => {
@@ -258,151 +276,9 @@ impl Line {
                 self.is_over.set(true);
                 self.transport.socket().wake_reader();
             }
-            // That ends alone.
-            Late::Body => {}
             // The client is told, because a request of its may be under way; if it does not answer, there is a second time.
             Late::Idle if !self.is_ending.replace(true) => self.transport.socket().wake_reader(),
-            Late::Idle | Late::Answer | Late::Reader | Late::Linger => self.transport.socket().cut(),
-        }
-    }
-
-    /// Reads without looking at what comes, but for its frames.
-    fn poll_read_directly(
-        &self,
-        context: &Context<'_>,
-        incoming: &mut Incoming,
-        cursor: &mut ReadBufCursor<'_>,
-        most: usize,
-    ) -> Poll<io::Result<()>> {
-        let socket = self.transport.socket();
-        if incoming.frames.is_some() {
-            ready!(socket.poll_turn(context, 0));
-        }
-        let (frames, patience) = (&mut incoming.frames, &self.patience);
-        let seen = |bytes: &[u8]| {
-            if let Some(frames) = frames {
-                let passed = frames.pass(bytes);
-                socket.pay(FRAME_COST * passed.frames);
-                patience.frames_came(passed);
-            }
-        };
-        let count = ready!(self.transport.poll_read_into(context, most, cursor, seen))?;
-        self.traffic.receive(count);
-        self.is_over.set(count == 0);
-        incoming.came_directly(count);
-        Poll::Ready(Ok(()))
-    }
-
-    /// While a request over HTTP/1 is under way: waits until the client is gone, and keeps what it sends ahead.
-    pub(crate) fn poll_gone(&self, context: &Context<'_>) -> Poll<()> {
-        loop {
-            let incoming = self.incoming.borrow();
-            let is_between_requests =
-                incoming.frames.is_none() && incoming.cleared == 0 && incoming.guard.awaits_head();
-            // hyper reads nothing behind a body that nobody wants.
-            let is_behind_a_body = !is_between_requests && self.patience.is_body_left();
-            if !(is_between_requests || is_behind_a_body) || !self.patience.is_answering() {
-                return Poll::Pending;
-            }
-            let length = incoming.length();
-            drop(incoming);
-            if self.is_over.get() {
-                return self.poll_unawaited(context);
-            }
-            let is_lost = if self.is_refusing() {
-                ready!(self.poll_until_gone(context)).is_err()
-            } else if length >= HEAD_MAX || is_behind_a_body {
-                // The end of a client may not be seen behind what it has sent and nobody reads: it has limited time to hide in.
-                self.patience.much_is_ahead();
-                ready!(self.transport.socket().poll_hang_up(context));
-                return self.poll_unawaited(context);
-            } else {
-                ready!(self.poll_fill(context)).is_err()
-            };
-            if is_lost {
-                self.is_over.set(true);
-                self.is_awaited.set(Some(false));
-            }
-        }
-    }
-
-    /// Throws away what comes, until the client is gone.
-    fn poll_until_gone(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut scratch = Vec::with_capacity(HEAD_MAX);
-        loop {
-            let count = ready!(self.transport.poll_discard(context, &mut scratch))?;
-            self.traffic.receive(count);
-            if count == 0 {
-                self.is_over.set(true);
-                return Poll::Ready(Ok(()));
-            }
-        }
-    }
-
-    /// Reads more into the buffer.
-    fn poll_fill(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut incoming = self.incoming.borrow_mut();
-        let room = incoming.make_room();
-        let bytes = &mut incoming.bytes;
-        let count = ready!(self.transport.poll_read(context, room, bytes))?;
-        self.traffic.receive(count);
-        self.is_over.set(count == 0);
-        let is_head = count > 0 && incoming.frames.is_none() && incoming.guard.awaits_head();
-        // The time for the next head begins when the request under way is answered.
-        if is_head && !self.patience.is_answering() {
-            self.patience.head_begins();
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_read(&self, context: &Context<'_>, cursor: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let mut incoming = self.incoming.borrow_mut();
-            if incoming.cleared > 0 {
-                incoming.hand_over(cursor);
-                return Poll::Ready(Ok(()));
-            }
-            if self.is_refusing() && self.patience.owes_answer(context) {
-                // What was passed on before is answered first.
-                drop(incoming);
-                return self.poll_until_gone(context);
-            }
-            if self.is_refusing() || (self.is_over.get() && incoming.is_empty()) {
-                return Poll::Ready(Ok(()));
-            }
-            if incoming.is_empty()
-                && let Some(most) = incoming.most_to_read_directly(cursor.remaining())
-            {
-                return self.poll_read_directly(context, &mut incoming, cursor, most);
-            }
-            let is_head = incoming.guard.awaits_head();
-            if is_head && incoming.frames.is_none() && self.patience.has_request(context) {
-                // The next request waits here until this one is answered.
-                drop(incoming);
-                ready!(self.poll_gone(context));
-                return Poll::Ready(Ok(()));
-            }
-            if is_head && !incoming.is_empty() {
-                ready!(self.transport.socket().poll_turn(context, HEAD_COST));
-            } else if incoming.guard.is_in_chunks() {
-                ready!(self.transport.socket().poll_turn(context, 0));
-            }
-            match incoming.clear() {
-                Ok(true) if is_head && incoming.frames.is_none() => self.patience.head_is_there(),
-                Ok(true) => self.transport.socket().pay(CHUNK_COST * incoming.guard.take_chunks()),
-                Err(violation) if is_head => self.violation.set(Some(violation)),
-                // The answer to this request is hyper's, if it is still to be given.
-                Err(violation) => return Poll::Ready(Err(io::Error::other(violation.reason))),
-                // The client has ended in the middle of a request.
-                Ok(false) if self.is_over.get() => return Poll::Ready(Ok(())),
-                Ok(false) => {
-                    if is_head && !incoming.is_empty() {
-                        self.patience.head_begins();
-                    }
-                    drop(incoming);
-                    ready!(self.poll_fill(context))?;
-                }
-            }
+            Late::Idle | Late::Reader | Late::Linger => self.transport.socket().cut(),
         }
     }
 }

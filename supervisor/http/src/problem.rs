@@ -9,6 +9,7 @@ use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
+use std::fmt;
 use std::time::SystemTime;
 
 /// The media type of a problem document.
@@ -105,6 +106,15 @@ impl Problem {
         }
     }
 }
+
+/// One line: the code and the detail.
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.code, self.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
 
 /// The status of a response for a job that ended so, or a request that was refused so: 200 for `ok`, 422 for `app_error`, 502 if the
 /// worker is to blame, 504 for `timeout`, 503 for `overloaded` and `unavailable`, 429 for `quota`, and so on.

@@ -38,10 +38,10 @@ use askers::LastAsker;
 use crowd::{Crowds, shares_last_places};
 use http::Method;
 use http::request::Parts;
-use offload_event_loop::{Context, JoinHandle, LoopHandle};
+use offload_event_loop::{Context, JoinHandle, LoopHandle, OnGone};
 use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::{LastAnswers, Service};
-use registered::{LoopEnd, Registered};
+use registered::Registered;
 use replier::PendingReply;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -76,8 +76,7 @@ struct Inner {
     /// For all limits on what clients do.
     keeper: Rc<Timekeeper>,
     registered: RefCell<Registered>,
-    /// A task that only waits: the loop drops it, and with it what is registered.
-    _loop_end: JoinHandle<()>,
+    _on_loop_gone: OnGone,
     listeners: RefCell<Vec<Listener>>,
     connections: RefCell<BTreeMap<u64, Connection>>,
     /// Those of them that were not cut to make room.
@@ -140,7 +139,7 @@ impl Server {
             handle: handle.clone(),
             keeper: Timekeeper::new(handle, &RunningClock::new(handle)),
             registered: RefCell::default(),
-            _loop_end: LoopEnd::of(me, handle),
+            _on_loop_gone: Inner::drop_with_loop(me, handle),
             listeners: RefCell::default(),
             connections: RefCell::default(),
             crowds: RefCell::default(),

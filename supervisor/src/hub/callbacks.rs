@@ -2,7 +2,7 @@
 //! takes them out of here and has the event loop call them. They are never called from inside the hub, so a callback
 //! may call the hub again.
 
-use super::{OnNoWorker, OnReloaded, Then};
+use super::{Hub, OnNoWorker, OnReloaded, Then};
 use offload_core::ids::Version;
 use std::collections::BTreeMap;
 
@@ -70,6 +70,32 @@ impl Callbacks {
     /// The reload to this version has ended: takes out its callback.
     pub(super) fn take_reloaded(&mut self, version: Version) -> Option<OnReloaded> {
         self.reloaded.remove(&version)
+    }
+}
+
+impl Hub {
+    /// Calls `then` once a worker is ready. If one is ready already, `then` is called soon.
+    pub(crate) fn when_ready(&mut self, then: Then) {
+        if self.core.slots().iter().any(offload_core::slots::Slot::is_ready) {
+            return self.handle.set_pending(then);
+        }
+        self.callbacks.on_ready(then);
+    }
+
+    /// Calls `then` with the reason if a start fails and its program has had no worker yet.
+    pub(crate) fn when_no_worker_starts(&mut self, then: OnNoWorker) {
+        self.callbacks.on_no_worker(then);
+    }
+
+    /// Has those called who wait for room, if bytes were released.
+    pub(super) fn tell_of_room(&mut self) {
+        let told = self.callbacks.take_room(self.core.ledger().releases());
+        self.call_soon(told);
+    }
+
+    /// Has the event loop call these callbacks.
+    pub(super) fn call_soon(&self, all: Vec<Then>) {
+        all.into_iter().for_each(|then| self.handle.set_pending(then));
     }
 }
 

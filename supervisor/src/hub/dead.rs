@@ -71,8 +71,7 @@ impl Hub {
             LetterKept::Not => return,
         };
         let attempts = self.attempt_views(&ended.lost);
-        let error =
-            report.error.as_ref().map_or(String::new(), |error| format!("{}: {}", error.code, error.message));
+        let error = report.error.as_ref().map_or(String::new(), ToString::to_string);
         let mut options = live_job.options();
         // A retry is a new job, so it does not reuse the idempotency key, and nobody reads it as a stream.
         options.stream = false;

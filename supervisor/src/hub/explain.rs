@@ -334,7 +334,7 @@ fn explain_ended(record: &Record, kept: Option<String>) -> ExplanationView {
     let reason = match &report.error {
         None => format!("it has ended: the task returned {} bytes", report.receipt.output_bytes),
         Some(error) if error.code == report.outcome => format!("it has ended: {}", error.message),
-        Some(error) => format!("it has ended: {}: {}", error.code, error.message),
+        Some(error) => format!("it has ended: {error}"),
     };
     let lost = record.lost.iter().map(|lost| loss(lost.attempt, &lost.what));
     ExplanationView {

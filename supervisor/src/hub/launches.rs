@@ -215,10 +215,9 @@ impl Hub {
     /// Watches the bell of the launcher. The watcher is unreferenced, because a start that is under way must not keep
     /// the event loop alive: only jobs and explicit holds do.
     pub(super) fn watch_launcher(&mut self) -> Result<(), LoopError> {
-        let (me, loop_end) = (self.me.clone(), self.loop_end());
+        let me = self.me.clone();
         let bell = self.launches.bell();
         let watcher = self.handle.watch(bell, Interest::READ, move |_, _| {
-            let _is_kept = &loop_end;
             Hub::with(&me, Hub::take_launcher_events);
         })?;
         self.handle.unref(watcher);

@@ -104,11 +104,18 @@ impl fmt::Display for ServiceError {
         match self {
             ServiceError::PoolEnded => PoolEnded.fmt(formatter),
             ServiceError::Job(finished) => match &finished.report.error {
-                Some(error) => write!(formatter, "{}: {}", error.code, error.message),
+                Some(error) => error.fmt(formatter),
                 None => formatter.write_str("the job has failed"),
             },
         }
     }
 }
 
-impl std::error::Error for ServiceError {}
+impl std::error::Error for ServiceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ServiceError::PoolEnded => Some(&PoolEnded),
+            ServiceError::Job(finished) => finished.report.error.as_ref().map(|error| error as _),
+        }
+    }
+}

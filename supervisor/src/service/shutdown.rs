@@ -15,8 +15,7 @@ pub(super) use super::stage::EndRequester;
 use super::{Inner, Service, Stage};
 use crate::limits::LAST_ANSWERS_TIMEOUT;
 use offload_core::outcome::human;
-use offload_event_loop::{Hold, JoinHandle, LoopHandle};
-use std::future::pending;
+use offload_event_loop::{Hold, LoopHandle, OnGone};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
@@ -73,27 +72,6 @@ impl Drop for LoopStop {
     }
 }
 
-/// Owned by the loop. After it nobody tells the fronts anything, and they may own the service, which would live for ever.
-pub(super) struct LoopEnd(Weak<Inner>);
-
-impl LoopEnd {
-    pub(super) fn of(service: &Weak<Inner>, handle: &LoopHandle) -> JoinHandle<()> {
-        let end = LoopEnd(Weak::clone(service));
-        handle
-            .spawn(async move {
-                let _is_kept = end;
-                pending::<()>().await;
-            })
-            .cancel_on_drop()
-    }
-}
-
-impl Drop for LoopEnd {
-    fn drop(&mut self) {
-        Service::with(&self.0, Service::drop_fronts);
-    }
-}
-
 impl Shutdown {
     pub(super) fn new(hold: Hold) -> Shutdown {
         Shutdown {
@@ -115,6 +93,12 @@ impl Service {
         if self.0.handle.is_gone() {
             self.drop_fronts();
         }
+    }
+
+    /// After the loop nobody tells the fronts anything, and they may own the service, which would live for ever.
+    pub(super) fn drop_fronts_with_loop(me: &Weak<Inner>, handle: &LoopHandle) -> OnGone {
+        let me = Weak::clone(me);
+        handle.on_gone(move || Service::with(&me, Service::drop_fronts))
     }
 
     /// What is dropped may come back to the service, so that is not borrowed then.

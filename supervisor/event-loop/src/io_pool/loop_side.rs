@@ -13,8 +13,7 @@ use super::thread_pool::{RefusedTask, ThreadPool, WriteOff};
 use super::work::{QueuedTask, drop_quietly};
 use super::{CancelOutcome, IoError, IoPoolConfig, StuckTask, TaskId};
 use crate::callback::Site;
-use crate::survivors::{Survivor, SurvivorEntry};
-use crate::{Context, LoopHandle, TimerId};
+use crate::{Context, LoopHandle, OnGone, TimerId};
 
 type ShutDownCallback = Box<dyn FnOnce(&mut Context)>;
 
@@ -32,7 +31,7 @@ pub(super) struct LoopSide {
     /// The callbacks that wait for the end of the pool.
     on_shut_down: RefCell<Vec<(Site, ShutDownCallback)>>,
     on_stuck: RefCell<OnStuck>,
-    _tells_when_loop_is_gone: SurvivorEntry,
+    _on_loop_gone: OnGone,
 }
 
 /// The timer of the earliest deadline.
@@ -51,7 +50,7 @@ impl LoopSide {
         number: u64,
     ) -> Rc<LoopSide> {
         let loop_side = Rc::new_cyclic(|me: &Weak<LoopSide>| LoopSide {
-            _tells_when_loop_is_gone: event_loop.tell_when_gone(me.clone()),
+            _on_loop_gone: LoopSide::hear_of_loop_gone(me, &event_loop),
             event_loop,
             config,
             thread_pool,
@@ -67,6 +66,18 @@ impl LoopSide {
             loop_side.on_loop_gone();
         }
         loop_side
+    }
+
+    fn hear_of_loop_gone(me: &Weak<LoopSide>, event_loop: &LoopHandle) -> OnGone {
+        let me = Weak::clone(me);
+        event_loop.on_gone(move || me.upgrade().iter().for_each(|loop_side| loop_side.on_loop_gone()))
+    }
+
+    /// No callback that waits here will ever be called, and none that comes from here on.
+    fn on_loop_gone(&self) {
+        let never_called = self.on_shut_down.take();
+        drop(never_called);
+        self.forget_on_stuck();
     }
 
     pub(super) fn enqueue(&self, job: QueuedTask) {
@@ -242,13 +253,5 @@ impl LoopSide {
             self.fail(job.task, self.is_shut());
             drop_quietly(job);
         }
-    }
-}
-
-impl Survivor for LoopSide {
-    fn on_loop_gone(&self) {
-        let never_called = self.on_shut_down.take();
-        drop(never_called);
-        self.forget_on_stuck();
     }
 }

@@ -26,6 +26,7 @@ mod inspect;
 mod life;
 mod lingering;
 mod model;
+mod on_gone;
 mod order;
 mod pausing;
 mod remote;

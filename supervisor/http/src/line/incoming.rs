@@ -32,6 +32,11 @@ impl Incoming {
         self.bytes.len() - self.start
     }
 
+    /// Over HTTP/1: whether the next head is awaited, and nothing before it is to be handed on.
+    pub(super) fn is_between_requests(&self) -> bool {
+        self.frames.is_none() && self.cleared == 0 && self.guard.awaits_head()
+    }
+
     /// Hands on what may be.
     pub(super) fn hand_over(&mut self, cursor: &mut ReadBufCursor<'_>) {
         let count = self.cleared.min(cursor.remaining());

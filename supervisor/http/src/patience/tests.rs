@@ -1,14 +1,18 @@
 //! Each limit, in virtual time.
 
 use super::*;
-use crate::limits::{BODY_QUOTA, DOCUMENTS_MAX, STREAMS_MAX};
+use crate::limits::{BODY_QUOTA, BODY_RATE, READ_QUOTA};
 use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
 use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::InFlight;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Context;
 use std::time::Duration;
+
+pub(super) fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
 
 /// After how many seconds of the loop's time each limit was found to have passed.
 fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Late)> {
@@ -24,6 +28,22 @@ fn late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle)) -> Vec<(u64, Lat
     event_loop.set_timeout(Duration::from_secs(65), |cx| cx.stop());
     event_loop.run().unwrap();
     late.take()
+}
+
+/// After how many seconds the first of these bodies was found to be late, of which the connection is told nothing.
+fn body_late_after(prepare: impl FnOnce(&Rc<Patience>, &LoopHandle) -> Rc<BodyPace>) -> Option<u64> {
+    let found = Rc::new(RefCell::new(None));
+    let first = Rc::clone(&found);
+    let told = late_after(move |patience, handle| {
+        let (body, start, clock) = (prepare(patience, handle), handle.now(), handle.clone());
+        handle.set_interval(Duration::from_millis(100), move |_| {
+            if body.is_late() {
+                first.borrow_mut().get_or_insert((clock.now() - start).as_secs());
+            }
+        });
+    });
+    assert!(told.iter().all(|(_, late)| *late == Late::Idle), "{told:?}");
+    found.take()
 }
 
 /// The context of a task that need not be woken.
@@ -91,22 +111,24 @@ fn trickle(bytes: usize, wait: fn(&Patience), count: fn(&Patience, usize)) -> Ve
 #[test]
 fn a_body_that_trickles_is_late_and_one_that_flows_is_not() {
     let late = |bytes| {
-        late_after(move |patience, handle| {
+        body_late_after(move |patience, handle| {
             let mark = in_order(patience);
-            let body = mark.patience().body();
+            let body = Rc::new(mark.patience().body());
             body.wait(NOBODY);
+            let its = Rc::clone(&body);
             handle.set_interval(Duration::from_secs(1), move |_| {
                 let _under_way = &mark;
-                body.came(bytes);
-                body.wait(NOBODY);
+                its.came(bytes);
+                its.wait(NOBODY);
             });
+            body
         })
     };
-    assert_eq!(late(1)[0], (10, Late::Body));
+    assert_eq!(late(1), Some(10));
     let enough = usize::try_from(BODY_QUOTA / 9).unwrap();
-    assert_eq!(late(enough / 2)[0], (10, Late::Body));
-    assert_eq!(late(enough)[0], (30, Late::Body), "it would hold its memory for too long");
-    assert_eq!(late(usize::try_from(BODY_RATE).unwrap()), []);
+    assert_eq!(late(enough / 2), Some(10));
+    assert_eq!(late(enough), Some(30), "it would hold its memory for too long");
+    assert_eq!(late(usize::try_from(BODY_RATE).unwrap()), None);
 }
 
 #[test]
@@ -127,34 +149,7 @@ fn an_answer_that_is_not_taken_is_late_whatever_else_is_taken_over_its_connectio
             let _stands = &stands;
         });
     });
-    assert_eq!(late[0], (10, Late::Answer));
-}
-
-#[test]
-fn documents_wait_until_those_before_them_were_read_and_requests_that_are_gone_leave_little() {
-    let event_loop = EventLoop::new().unwrap();
-    let handle = &event_loop.handle();
-    let patience = Patience::new(&Timekeeper::new(handle, &RunningClock::new(handle)));
-    let first = patience.document(DOCUMENTS_MAX + 1);
-    let woken = Arc::new(Woken::default());
-    for _ in 0..1000 {
-        let waker = Waker::from(Arc::new(Woken::default()));
-        assert!(patience.poll_room_for_documents(&Context::from_waker(&waker)).is_pending());
-        assert!(patience.waits_for_documents.borrow().len() <= 2 * STREAMS_MAX as usize);
-    }
-    let waker = Waker::from(Arc::clone(&woken));
-    assert!(patience.poll_room_for_documents(&Context::from_waker(&waker)).is_pending());
-    drop(first);
-    assert!(woken.0.load(Relaxed) && patience.has_room_for_documents());
-}
-
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl std::task::Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Relaxed);
-    }
+    assert_eq!(late[0], (10, Late::Reader));
 }
 
 #[test]
@@ -199,28 +194,29 @@ fn much_that_was_taken_at_once_is_no_credit() {
 
 #[test]
 fn the_time_in_which_we_kept_the_client_waiting_does_not_count() {
-    let late = late_after(|patience, handle| {
+    let late = body_late_after(|patience, handle| {
         let mark = in_order(patience);
-        let body = mark.patience().body();
+        let body = Rc::new(mark.patience().body());
         body.wait(NOBODY);
-        let clock = handle.clone();
+        let (its, clock) = (Rc::clone(&body), handle.clone());
         handle.set_timeout(Duration::from_secs(5), move |_| {
-            body.came(1);
+            its.came(1);
             // There is no room for more, for 30 s.
             clock.set_timeout(Duration::from_secs(30), move |_| {
-                body.wait(NOBODY);
-                std::mem::forget((body, mark));
+                its.wait(NOBODY);
+                std::mem::forget(mark);
             });
         });
+        body
     });
-    assert_eq!(late[0], (40, Late::Body), "5 s of the 10 were used up before");
+    assert_eq!(late, Some(40), "5 s of the 10 were used up before");
 }
 
 #[test]
 fn a_body_that_stops_is_late_whatever_else_comes_over_its_connection() {
-    let late = late_after(|patience, handle| {
+    let late = body_late_after(|patience, handle| {
         let mark = in_order(patience);
-        let body = mark.patience().body();
+        let body = Rc::new(mark.patience().body());
         body.wait(NOBODY);
         handle.set_interval(Duration::from_secs(2), move |_| {
             // Another request on the same connection, with a body that flows.
@@ -228,10 +224,10 @@ fn a_body_that_stops_is_late_whatever_else_comes_over_its_connection() {
             let flowing = other.patience().body();
             flowing.wait(NOBODY);
             flowing.came(1 << 20);
-            let _stands = &body;
         });
+        body
     });
-    assert_eq!(late[0], (10, Late::Body));
+    assert_eq!(late, Some(10));
 }
 
 #[test]

@@ -14,18 +14,18 @@ use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
 use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
 use crate::panics::caught;
-use crate::patience::Late;
+use crate::patience::Patience;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
 use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
-use crate::router::Found;
+use crate::router::{Found, Parameters};
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::ext::ReasonPhrase;
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::service::{InFlight, Service};
+use offload_supervisor::service::{Asker, InFlight, Service};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -134,7 +134,8 @@ impl Inner {
         found
     }
 
-    /// The response that comes later: that of the handler, or the refusal of a guess.
+    /// The response that comes later: that of the handler, or the refusal of a guess. What anybody may learn is said first, and what is
+    /// found only to whoever passes the checks.
     ///
     /// # Errors
     /// The response, if it is there at once.
@@ -145,18 +146,13 @@ impl Inner {
         found: Found<Handler>,
         (remote, client): (Remote, Option<IpAddr>),
     ) -> Result<HandlerFuture, Response> {
-        if let Some(problem) = out_of_bounds(&head) {
-            return Err(problem.into_response());
-        }
+        check_bounds(&head).map_err(IntoResponse::into_response)?;
         // The connection is about to end, but over HTTP/2 that is up to the client: it learns nothing more.
         if body.patience().is_barred() {
-            return Err(Problem::new(OutcomeCode::Unauthenticated, Late::Guesses.reason()).into_response());
+            let problem = Problem::new(OutcomeCode::Unauthenticated, "too many wrong tokens were shown");
+            return Err(problem.into_response());
         }
-        let checks = Rc::clone(&self.registered.borrow().checks);
-        let check = || checks.iter().find_map(|check| check(&head, remote).err());
-        let checked = caught(&self.service, "the check of an HTTP request", check);
-        let Some(verdict) = checked else { return Err(panic_problem().into_response()) };
-        if let Some(problem) = verdict {
+        if let Err(problem) = self.check_all(&head, remote) {
             let is_guess = problem.status == 401 && head.headers.contains_key(AUTHORIZATION);
             return if is_guess {
                 self.refuse_guess(problem, &body, remote)
@@ -164,23 +160,8 @@ impl Inner {
                 Err(problem.into_response())
             };
         }
-        if !body.patience().is_known() && !needs_no_token(&head) {
-            let connection = body.patience().recognize();
-            self.crowds.borrow_mut().recognize(client_key(remote), connection);
-        }
-        let (handler, parameters) = match found {
-            Found::Handler(handler, parameters) => (handler, parameters),
-            Found::OtherMethods(methods) => return Err(other_methods(&head, &methods)),
-            Found::Nothing if head.method == Method::OPTIONS && head.uri.path() == "*" => {
-                return Err(StatusCode::NO_CONTENT.into_response());
-            }
-            Found::Nothing => {
-                let detail = format!("there is nothing at {}", head.uri.path());
-                let status = StatusCode::NOT_FOUND;
-                let problem = Problem::with_status(status, OutcomeCode::BadRequest, detail);
-                return Err(Problem { code: NOT_FOUND, ..problem }.into_response());
-            }
-        };
+        self.recognize(&head, body.patience(), remote);
+        let (handler, parameters) = handler_of(found, &head)?;
         if let Some(Preflight(method)) = head.extensions.get::<Preflight>() {
             return Err(preflight_response(&head, method));
         }
@@ -188,7 +169,30 @@ impl Inner {
             return Err(Problem::new(OutcomeCode::BadRequest, detail).into_response());
         }
         let asker = self.asker(&head, (remote, client)).map_err(IntoResponse::into_response)?;
-        let context = RequestContext {
+        let context = self.context(&body, asker, remote);
+        let request = Request { head, parameters, body, remote, client };
+        caught(&self.service, HANDLER, || handler(request, context))
+            .ok_or_else(|| panic_problem().into_response())
+    }
+
+    /// # Errors
+    /// What the first check says that refuses the request, or that one has panicked.
+    fn check_all(&self, head: &Parts, remote: Remote) -> Result<(), Problem> {
+        let checks = Rc::clone(&self.registered.borrow().checks);
+        let check = || checks.iter().try_for_each(|check| check(head, remote));
+        caught(&self.service, "the check of an HTTP request", check).unwrap_or_else(|| Err(panic_problem()))
+    }
+
+    /// The request has passed the checks. If not everybody is let in with it, its client is known from now on.
+    fn recognize(&self, head: &Parts, patience: &Patience, remote: Remote) {
+        if !patience.is_known() && !needs_no_token(head) {
+            let connection = patience.recognize();
+            self.crowds.borrow_mut().recognize(client_key(remote), connection);
+        }
+    }
+
+    fn context(&self, body: &RequestBody, asker: Rc<Asker>, remote: Remote) -> RequestContext {
+        RequestContext {
             service: self.service.clone(),
             handle: self.handle.clone(),
             clock: self.keeper.clock.clone(),
@@ -199,10 +203,7 @@ impl Inner {
             documents: Rc::clone(&self.documents),
             patience: Rc::clone(body.patience()),
             pass: body.pass(),
-        };
-        let request = Request { head, parameters, body, remote, client };
-        caught(&self.service, HANDLER, || handler(request, context))
-            .ok_or_else(|| panic_problem().into_response())
+        }
     }
 }
 
@@ -232,11 +233,33 @@ impl Inner {
     }
 }
 
-/// What no head may have. Over HTTP/1 the guard has seen to it; over HTTP/2 there is no other place.
-fn out_of_bounds(head: &Parts) -> Option<Problem> {
+/// The handler that was found, with the parameters of its path.
+///
+/// # Errors
+/// The response, if there is none.
+fn handler_of(found: Found<Handler>, head: &Parts) -> Result<(Handler, Parameters), Response> {
+    match found {
+        Found::Handler(handler, parameters) => Ok((handler, parameters)),
+        Found::OtherMethods(methods) => Err(other_methods(head, &methods)),
+        Found::Nothing if head.method == Method::OPTIONS && head.uri.path() == "*" => {
+            Err(StatusCode::NO_CONTENT.into_response())
+        }
+        Found::Nothing => {
+            let detail = format!("there is nothing at {}", head.uri.path());
+            let problem = Problem::with_status(StatusCode::NOT_FOUND, OutcomeCode::BadRequest, detail);
+            Err(Problem { code: NOT_FOUND, ..problem }.into_response())
+        }
+    }
+}
+
+/// Over HTTP/1 the guard has seen to it; over HTTP/2 there is no other place.
+///
+/// # Errors
+/// What no head may have.
+fn check_bounds(head: &Parts) -> Result<(), Problem> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         let detail = format!("the method {} is not supported", head.method);
-        return Some(Problem::with_status(StatusCode::NOT_IMPLEMENTED, OutcomeCode::Unsupported, detail));
+        return Err(Problem::with_status(StatusCode::NOT_IMPLEMENTED, OutcomeCode::Unsupported, detail));
     }
     let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     let (status, detail) = if target > TARGET_MAX {
@@ -245,9 +268,9 @@ fn out_of_bounds(head: &Parts) -> Option<Problem> {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         (status, format!("there are more than {FIELDS_MAX} header fields"))
     } else {
-        return None;
+        return Ok(());
     };
-    Some(Problem::with_status(status, OutcomeCode::TooLarge, detail))
+    Err(Problem::with_status(status, OutcomeCode::TooLarge, detail))
 }
 
 /// The client as the access log has it: one word.

@@ -6,8 +6,7 @@ use crate::problem::Problem;
 use crate::request::Remote;
 use crate::router::{Found, Router};
 use http::request::Parts;
-use offload_event_loop::{JoinHandle, LoopHandle};
-use std::future::pending;
+use offload_event_loop::{LoopHandle, OnGone};
 use std::rc::{Rc, Weak};
 
 /// Decides whether a request is answered.
@@ -23,32 +22,19 @@ pub(super) struct Registered {
     pub(super) checks: Rc<Vec<Check>>,
 }
 
-/// Owned by the loop. When it is dropped, the server has nothing registered any more.
-pub(super) struct LoopEnd(Weak<Inner>);
-
-impl LoopEnd {
-    pub(super) fn of(server: &Weak<Inner>, handle: &LoopHandle) -> JoinHandle<()> {
-        let end = LoopEnd(Weak::clone(server));
-        handle
-            .spawn(async move {
-                let _is_kept = end;
-                pending::<()>().await;
-            })
-            .cancel_on_drop()
-    }
-}
-
-impl Drop for LoopEnd {
-    fn drop(&mut self) {
-        if let Some(server) = self.0.upgrade() {
-            server.drop_registered();
-            let done = server.done.take();
-            drop(done);
-        }
-    }
-}
-
 impl Inner {
+    /// When the loop is gone, no request can come, and nothing waits for the end of the server.
+    pub(super) fn drop_with_loop(me: &Weak<Inner>, handle: &LoopHandle) -> OnGone {
+        let me = Weak::clone(me);
+        handle.on_gone(move || {
+            if let Some(server) = me.upgrade() {
+                server.drop_registered();
+                let done = server.done.take();
+                drop(done);
+            }
+        })
+    }
+
     /// On a loop that is gone nothing is registered.
     pub(super) fn register<R>(&self, register: impl FnOnce(&mut Registered) -> R) -> R {
         let registered = register(&mut self.registered.borrow_mut());

@@ -5,11 +5,9 @@ use super::callbacks::Callbacks;
 use super::live_jobs::LiveJob;
 use super::{Hub, HubRef};
 use offload_core::ids::JobId;
+use offload_event_loop::{LoopHandle, OnGone};
 use std::cell::RefCell;
 use std::rc::Weak;
-
-/// Part of a callback that is registered for as long as the hub exists, so it is dropped with the loop or with the hub.
-pub(super) struct LoopEnd(Weak<RefCell<Hub>>);
 
 /// What only the event loop could have told or carried out.
 struct Unserved {
@@ -18,8 +16,16 @@ struct Unserved {
 }
 
 impl Hub {
-    pub(super) fn loop_end(&self) -> LoopEnd {
-        LoopEnd(self.me.clone())
+    pub(super) fn drop_unserved_with_loop(me: &Weak<RefCell<Hub>>, handle: &LoopHandle) -> OnGone {
+        let me = Weak::clone(me);
+        handle.on_gone(move || {
+            // What is dropped may come back to the hub, so that is not borrowed then.
+            let unserved = me.upgrade().and_then(|hub: HubRef| {
+                let mut hub = hub.try_borrow_mut().ok()?;
+                Some(hub.take_unserved())
+            });
+            drop(unserved);
+        })
     }
 
     fn take_unserved(&mut self) -> Unserved {
@@ -27,16 +33,5 @@ impl Hub {
             _jobs: self.records.close_all().collect(),
             _callbacks: std::mem::take(&mut self.callbacks),
         }
-    }
-}
-
-impl Drop for LoopEnd {
-    fn drop(&mut self) {
-        // What is dropped may come back to the hub, so that is not borrowed then.
-        let unserved = self.0.upgrade().and_then(|hub: HubRef| {
-            let mut hub = hub.try_borrow_mut().ok()?;
-            hub.handle.is_gone().then(|| hub.take_unserved())
-        });
-        drop(unserved);
     }
 }
