@@ -202,7 +202,8 @@ fn an_interrupted_stream_says_that_its_job_is_cancelled() {
             assert_eq!(rest, Vec::<String>::new());
         } else {
             let job: serde_json::Value = serde_json::from_str(&rest[0]).unwrap();
-            assert_eq!(job["outcome"], "cancelled");
+            assert_eq!((&job["outcome"], &job["attempts"]), (&"cancelled".into(), &1.into()), "{job}");
+            assert!(job["job"].as_str().is_some_and(|id| !id.is_empty()), "{job}");
             assert!(rest[1].contains("interrupted by signal 2 (SIGINT)"), "{rest:?}");
         }
     }

@@ -43,6 +43,8 @@ pub(crate) enum Failure {
     /// Ctrl-C, a closed terminal, or another signal that ends the process. The process ends by that same signal, which
     /// shells show as 128 plus its number.
     Interrupted(i32),
+    /// The file or folder for results cannot be used, and nothing was done: 74.
+    NoPlace(String),
     /// Results could not be written to their destination: 74.
     Unwritten(String),
     /// The reader of standard output left before everything was written: 74. This prints no message, because
@@ -61,7 +63,7 @@ impl Failure {
             Failure::Unreadable(_) => USAGE,
             Failure::Outcome { code, .. } => code.exit_code(),
             Failure::Internal(_) => 70,
-            Failure::Unwritten(_) | Failure::ReaderGone => UNWRITTEN,
+            Failure::NoPlace(_) | Failure::Unwritten(_) | Failure::ReaderGone => UNWRITTEN,
             Failure::AlreadyRunning(_) => 75,
             Failure::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         }
@@ -93,6 +95,7 @@ impl Failure {
             Failure::Usage(message)
             | Failure::NoSupervisor(message)
             | Failure::AlreadyRunning(message)
+            | Failure::NoPlace(message)
             | Failure::Unwritten(message)
             | Failure::Internal(message) => Some(message.clone()),
         }
@@ -101,8 +104,9 @@ impl Failure {
     /// The document that `--json` prints, if any: an object with the one member `error`.
     pub(crate) fn document(&self) -> Option<String> {
         let code = match self {
-            // There is no place for it.
+            // Standard output may be what failed, in the middle of a document.
             Failure::Unwritten(_) | Failure::ReaderGone => return None,
+            Failure::NoPlace(_) => "unwritten",
             Failure::Outcome { code, .. } => code.as_str(),
             Failure::Unreadable(_) => OutcomeCode::IoError.as_str(),
             Failure::Usage(_) | Failure::CommandLine(_) => "usage",

@@ -124,6 +124,9 @@ pub(crate) const BATCH_IO_THREADS: usize = 6;
 /// take any time. Ctrl-C ends the wait.
 pub(crate) const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// For how long `run --stream` waits for the end of a job that it has cancelled.
+pub(crate) const CANCELLED_JOB_MAX: Duration = Duration::from_secs(5);
+
 /// Result lines are collected up to this many bytes before they are written (256 KiB).
 pub(crate) const WRITTEN_AT_ONCE_BYTES: usize = 256 << 10;
 

@@ -41,7 +41,7 @@ enum WriteMode {
 impl OutputFile {
     /// Checks that a result could be written there now.
     pub(crate) fn open(path: &Path) -> Result<OutputFile, Failure> {
-        let mode = find_mode(path).map_err(|error| unwritten(path, &error))?;
+        let mode = find_mode(path).map_err(|error| Failure::NoPlace(cannot_write(path, &error)))?;
         Ok(OutputFile { path: path.to_owned(), mode })
     }
 
@@ -53,12 +53,12 @@ impl OutputFile {
             WriteMode::InPlace { file, is_regular } => write_in_place(file, is_regular, bytes),
             WriteMode::Replace { target, permissions } => replace(&target, permissions, bytes),
         };
-        written.map_err(|error| unwritten(&self.path, &error))
+        written.map_err(|error| Failure::Unwritten(cannot_write(&self.path, &error)))
     }
 }
 
-fn unwritten(path: &Path, error: &io::Error) -> Failure {
-    Failure::Unwritten(format!("cannot write to {}: {error}", text::printable(&path.to_string_lossy())))
+fn cannot_write(path: &Path, error: &io::Error) -> String {
+    format!("cannot write to {}: {error}", text::printable(&path.to_string_lossy()))
 }
 
 /// The number of the descriptor that this path names. A link to such a path is one, too.
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_path_that_cannot_be_written_is_known_before_there_is_a_result() {
         for path in ["/nonexistent/out", "/", "/proc/version/out", ""] {
-            assert!(matches!(OutputFile::open(Path::new(path)), Err(Failure::Unwritten(_))), "{path:?}");
+            assert!(matches!(OutputFile::open(Path::new(path)), Err(Failure::NoPlace(_))), "{path:?}");
         }
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   next part ---> written on a thread, because standard output may block ---> next part ---> ... the end
-//!       '--- Ctrl-C, or a part that cannot be written: the job is cancelled, the workers end, and that is said
+//!       |--- a part that cannot be written: the job is cancelled, the workers end, and that is said
+//!       '--- Ctrl-C: the job is cancelled, and nothing more is written but how it ended. Standard output may be full, so nobody waits
+//!            for the part that is being written; and after another Ctrl-C not for the end of the job either
 //! ```
 
 use super::embedded::{job_of, new_event_loop, not_started};
@@ -11,19 +13,45 @@ use super::input::{Content, Input, Payload, wants_bytes};
 use super::output::{has_room, say};
 use super::render::refused;
 use super::stream_output::StreamOutput;
-use crate::limits::AS_LONG_AS_IT_TAKES;
+use crate::limits::{AS_LONG_AS_IT_TAKES, CANCELLED_JOB_MAX};
+use bytes::Bytes;
 use offload_event_loop::io_pool::{IoPool, IoPoolConfig};
-use offload_event_loop::{EventLoop, Interest};
+use offload_event_loop::{EventLoop, Interest, LoopHandle};
 use offload_protocol::messages::SubmitOptions;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::signals::EndingSignals;
 use offload_supervisor::{ComputePool, Finished, OutputStream, PoolConfig};
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-/// How the stream ended: with its job, or early.
-type Ended = Rc<RefCell<Option<Result<Finished, Failure>>>>;
+/// The job, as far as it has come.
+#[derive(Default)]
+struct UnderWay {
+    stream: RefCell<Option<OutputStream>>,
+    /// How many bytes of its output are written.
+    written: Cell<u64>,
+    /// This signal ends it.
+    interrupted: Cell<Option<i32>>,
+    ended: RefCell<Option<Result<Finished, Failure>>>,
+}
+
+impl UnderWay {
+    fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.stream.borrow_mut().as_mut().map_or(Poll::Ready(None), |stream| stream.poll_next(cx))
+    }
+
+    /// Not for a job that a signal ends: then the other one who reads is to be woken.
+    async fn next_part_to_write(&self) -> Option<Bytes> {
+        poll_fn(|cx| if self.interrupted.get().is_some() { Poll::Pending } else { self.poll_part(cx) }).await
+    }
+
+    fn end(&self) -> Option<Finished> {
+        self.stream.borrow().as_ref().and_then(OutputStream::finished).cloned()
+    }
+}
 
 /// Runs the job and writes its output.
 pub(crate) fn run(
@@ -39,43 +67,45 @@ pub(crate) fn run(
         Err(error) => return output.end(&refused(task, error.code, error.message)),
     };
     let mut event_loop = new_event_loop()?;
-    let ended = Ended::default();
-    catch_signals(&event_loop, &ended)?;
+    let job = Rc::<UnderWay>::default();
+    catch_signals(&event_loop, &job)?;
     let pool = ComputePool::start(config, &event_loop).map_err(not_started)?;
     let threads = IoPoolConfig { threads: 1, deadline: AS_LONG_AS_IT_TAKES, ..IoPoolConfig::default() };
     let threads = IoPool::new(&event_loop, threads)
         .map_err(|error| Failure::internal("cannot start a thread", error))?;
-    let (handle, end, workers) = (event_loop.handle(), Rc::clone(&ended), pool.clone());
-    let written = Rc::new(Cell::new(Written::default()));
-    let job = StreamedJob { task: task.to_owned(), options, max, output, written: Rc::clone(&written) };
+    let (handle, workers) = (event_loop.handle(), pool.clone());
+    let streamed = StreamedJob { task: task.to_owned(), options, max, output, job: Rc::clone(&job) };
     event_loop.spawn(async move {
-        let result = job.run(&workers, &threads, payload).await;
-        end.borrow_mut().get_or_insert(result);
+        let result = streamed.run(&workers, &threads, payload).await;
+        streamed.job.ended.replace(Some(result));
         workers.shutdown(move |_| handle.stop());
     });
     event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
+    let cancelled = job.stream.take().and_then(|stream| stream.finished().cloned());
     // Its workers have ended, or end with it.
     drop(pool);
-    let ended = ended.borrow_mut().take();
-    let nothing = || Err(Failure::Internal("the event loop ended before the job did".to_owned()));
-    match ended.unwrap_or_else(nothing) {
-        Err(Failure::Interrupted(signal)) => Err(interrupted(task, written.get(), output, signal)),
-        ended => output.end(&ended?),
+    if let Some(signal) = job.interrupted.get() {
+        return Err(interrupted(task, cancelled, job.written.get(), output, signal));
     }
-}
-
-/// How much of the output has been written.
-#[derive(Clone, Copy, Debug, Default)]
-struct Written {
-    bytes: u64,
+    let nothing = || Err(Failure::Internal("the event loop ended before the job did".to_owned()));
+    output.end(&job.ended.take().unwrap_or_else(nothing)?)
 }
 
 /// Says that the job was cancelled, as `run` does without `--stream`. This must not wait for a reader that does not read, so
 /// there is no line for the job if standard output is full.
-fn interrupted(task: &str, written: Written, output: StreamOutput, signal: i32) -> Failure {
-    let message = "interrupted, the job is cancelled".to_owned();
-    let mut finished = refused(task, OutcomeCode::Cancelled, message);
-    finished.report.receipt.output_bytes = written.bytes;
+fn interrupted(
+    task: &str,
+    cancelled: Option<Finished>,
+    written: u64,
+    output: StreamOutput,
+    signal: i32,
+) -> Failure {
+    let said = refused(task, OutcomeCode::Cancelled, "interrupted, the job is cancelled".to_owned()).report;
+    let mut finished = cancelled.unwrap_or_else(|| Finished { report: said.clone(), output: Bytes::new() });
+    // It may have ended in another way just before, but not all of its output was written.
+    (finished.report.outcome, finished.report.error) = (said.outcome, said.error);
+    finished.report.receipt.output_bytes = written;
+    finished.output = Bytes::new();
     say(&output.failure(&finished.report));
     // A thread that still writes a part is not stuck then, and comes first.
     if has_room() {
@@ -92,7 +122,7 @@ struct StreamedJob {
     /// Longest input, in bytes.
     max: u64,
     output: StreamOutput,
-    written: Rc<Cell<Written>>,
+    job: Rc<UnderWay>,
 }
 
 impl StreamedJob {
@@ -124,32 +154,47 @@ impl StreamedJob {
         }
     }
 
-    async fn write_all(&self, mut stream: OutputStream, threads: &IoPool) -> Result<Finished, Failure> {
-        let output = self.output;
-        while let Some(part) = stream.next().await {
-            let Written { bytes } = self.written.get();
-            let all = bytes + part.len() as u64;
+    async fn write_all(&self, stream: OutputStream, threads: &IoPool) -> Result<Finished, Failure> {
+        let (output, job) = (self.output, &self.job);
+        *job.stream.borrow_mut() = Some(stream);
+        while let Some(part) = job.next_part_to_write().await {
+            let all = job.written.get() + part.len() as u64;
             let written = threads.run(move || output.write(&part)).await;
             written.map_err(|error| Failure::internal("a thread failed", error))??;
-            self.written.set(Written { bytes: all });
+            job.written.set(all);
         }
-        // There is no next part, so the job has ended.
-        Ok(stream.collect().await)
+        job.end().ok_or_else(|| Failure::Internal("the stream ended before its job".to_owned()))
     }
 }
 
-/// A signal ends the loop; the pool is dropped then, and its workers end.
-fn catch_signals(event_loop: &EventLoop, ended: &Ended) -> Result<(), Failure> {
+/// After the first signal the job is cancelled and its end is waited for, in which time no part is written; after the second one the
+/// loop ends at once. Then the pool is dropped, and its workers end.
+fn catch_signals(event_loop: &EventLoop, job: &Rc<UnderWay>) -> Result<(), Failure> {
     let failed = |error| Failure::internal("cannot catch signals", error);
     let mut signals = EndingSignals::catch().map_err(failed)?;
     let readable = signals.descriptor().map_err(failed)?;
-    let (handle, ended) = (event_loop.handle(), Rc::clone(ended));
+    let (handle, job) = (event_loop.handle(), Rc::clone(job));
     let on_readable = move |_: &mut offload_event_loop::Context, _| {
         for signal in signals.pending() {
-            ended.borrow_mut().get_or_insert(Err(Failure::Interrupted(signal)));
-            handle.stop();
+            let has_ended = job.ended.borrow().is_some();
+            if has_ended || job.interrupted.get().is_some() {
+                return handle.stop();
+            }
+            job.interrupted.set(Some(signal));
+            stop_after_the_end(&handle, &job);
         }
     };
     let watched = event_loop.handle().watch(readable, Interest::READ, on_readable);
     watched.map(|_| ()).map_err(|error| Failure::internal("cannot catch signals", error))
+}
+
+fn stop_after_the_end(handle: &LoopHandle, job: &Rc<UnderWay>) {
+    job.stream.borrow().iter().for_each(OutputStream::cancel);
+    let (stop, job) = (handle.clone(), Rc::clone(job));
+    handle.spawn(async move {
+        while poll_fn(|cx| job.poll_part(cx)).await.is_some() {}
+        stop.stop();
+    });
+    let stop = handle.clone();
+    handle.set_timeout(CANCELLED_JOB_MAX, move |_| stop.stop());
 }

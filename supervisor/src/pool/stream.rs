@@ -91,6 +91,13 @@ impl OutputStream {
         }
     }
 
+    /// Cancels the job. What it has sent can still be read, up to the end.
+    pub fn cancel(&self) {
+        if let State::Reading { job, .. } = self.state {
+            self.pool.hub.borrow_mut().cancel(job);
+        }
+    }
+
     /// How the job ended, once [`OutputStream::next`] has returned `None`. Its output is empty, because all parts were taken;
     /// their length is in the receipt.
     pub fn finished(&self) -> Option<&Finished> {
@@ -123,8 +130,6 @@ impl fmt::Debug for OutputStream {
 
 impl Drop for OutputStream {
     fn drop(&mut self) {
-        if let State::Reading { job, .. } = self.state {
-            self.pool.hub.borrow_mut().cancel(job);
-        }
+        self.cancel();
     }
 }

@@ -164,14 +164,14 @@ impl JobLog {
     /// # Errors
     /// [`Failure::Usage`] if the log is there and should not be, is no log, is used by another process, or is of other work, or if
     /// only what would become `LOG.results` is there;
-    /// [`Failure::Unwritten`] if it cannot be used.
+    /// [`Failure::NoPlace`] if it cannot be used.
     pub(crate) fn open(
         path: &Path,
         mode: LogMode,
         work: LoggedWork,
         folder: Option<PathBuf>,
     ) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
-        let unusable = |error: io::Error| Failure::Unwritten(cannot_write(path, &error));
+        let unusable = |error: io::Error| Failure::NoPlace(cannot_write(path, &error));
         refuse_what_is_no_results(path)?;
         let log = open_file(path).map_err(|error| not_opened(path, &error))?;
         if !lock(&log).map_err(unusable)? {
@@ -264,7 +264,7 @@ fn refuse_what_is_no_results(log: &Path) -> Result<(), Failure> {
 }
 
 fn not_opened(path: &Path, error: &io::Error) -> Failure {
-    Failure::Unwritten(match error.kind() {
+    Failure::NoPlace(match error.kind() {
         io::ErrorKind::IsADirectory => {
             format!("cannot write to {}: it is a folder; name a file with --joblog", path.display())
         }

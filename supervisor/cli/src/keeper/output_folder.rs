@@ -37,13 +37,13 @@ impl OutputFolder {
     /// Opens the folder, and makes it if it is not there. Until it is dropped, no other `map` writes to it.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if another one writes to it, [`Failure::Unwritten`] if it cannot be used.
+    /// [`Failure::Usage`] if another one writes to it, [`Failure::NoPlace`] if it cannot be used.
     pub(crate) fn open(path: &Path) -> Result<OutputFolder, Failure> {
-        let unusable = |error: io::Error| Failure::Unwritten(cannot_write(path, &error));
+        let unusable = |error: io::Error| Failure::NoPlace(cannot_write(path, &error));
         if path.metadata().is_ok_and(|about| !about.is_dir()) {
             let why =
                 format!("cannot write to {}: it is no folder; name one with --output-dir", path.display());
-            return Err(Failure::Unwritten(why));
+            return Err(Failure::NoPlace(why));
         }
         create_dir_all(path).map_err(unusable)?;
         let folder = File::open(path).map_err(unusable)?;
@@ -58,13 +58,13 @@ impl OutputFolder {
     /// outputs, if they come to that, have their index as name.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if one of these files has such a name, [`Failure::Unwritten`] if the folder cannot be used.
+    /// [`Failure::Usage`] if one of these files has such a name, [`Failure::NoPlace`] if the folder cannot be used.
     pub(crate) fn protecting(self, protected: ProtectedFiles, indexes: u64) -> Result<OutputFolder, Failure> {
         let opened = OutputFolder { protected, ..self };
         let met = opened
             .remove_unfinished()
             .and_then(|()| opened.own_file_below(indexes))
-            .map_err(|error| Failure::Unwritten(cannot_write(&opened.path, &error)))?;
+            .map_err(|error| Failure::NoPlace(cannot_write(&opened.path, &error)))?;
         match met {
             None => Ok(opened),
             Some((name, what)) => Err(Failure::Usage(format!(

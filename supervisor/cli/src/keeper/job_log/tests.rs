@@ -131,7 +131,7 @@ fn what_belongs_to_somebody_else_is_not_touched() {
 
 #[test]
 fn a_device_is_no_log() {
-    assert!(matches!(open(Path::new("/dev/null"), LogMode::Fresh), Err(Failure::Unwritten(_))));
+    assert!(matches!(open(Path::new("/dev/null"), LogMode::Fresh), Err(Failure::NoPlace(_))));
 }
 
 proptest! {
