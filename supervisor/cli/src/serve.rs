@@ -4,6 +4,7 @@ use super::embedded::{become_sweeper, new_event_loop, not_started};
 use super::failure::{Failure, OK, VerbResult};
 use super::flags::{Globals, PoolFlags, ServeFlags};
 use super::http::{Interface, Live};
+use super::output::say;
 use super::text;
 use crate::configuration::{ConfigFile, Layer, Settings};
 use clap::{Args, ValueEnum};
@@ -93,7 +94,10 @@ impl Serve {
             let _ = lines.print(ready_line(ready, &places.borrow(), is_json));
         };
         let server =
-            Server::start(config, &mut event_loop, move |ready, _| on_ready(ready)).map_err(refused)?;
+            Server::start(config, &mut event_loop, move |ready, _| on_ready(ready)).map_err(|error| {
+                globals.tell_of_misspelt_variables(|line| say(&line));
+                refused(error)
+            })?;
         let mut access_log = None;
         if let Some(http) = http {
             let (token_file, has_tls) = (http.live().token_file.clone(), http.has_tls());

@@ -218,8 +218,8 @@ pub enum Keep {
     AsCourtesy,
     /// The report and the output, until the shell is told to release them.
     Promised,
-    /// The report, until the shell is told to release it; there is no room for the output. This happens only while
-    /// the supervisor ends, when jobs are no longer held back.
+    /// The report, until the shell is told to release it; there is no room for the output. This happens while the supervisor ends,
+    /// when jobs are no longer held back, and of what a thread has read (`here.rs`).
     WithoutOutput,
 }
 

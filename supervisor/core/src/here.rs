@@ -126,7 +126,9 @@ impl Core {
     fn begin_here(&mut self, turn: &mut Turn<'_>, id: JobId) {
         self.dequeue(id);
         self.charge_expected(id);
-        self.program_here().into_iter().for_each(|program| self.note_expected_run(id, program));
+        if let Some(program) = self.program_here() {
+            self.note_expected_run(id, program);
+        }
         self.expect_output(id);
         self.check_estimate(turn.now, id);
         let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };
@@ -165,15 +167,15 @@ impl Core {
         self.finish(turn, id, ending);
     }
 
-    /// Whether an output is kept that was promised to be. Several files of any length may be read at a time, and begun while there was
-    /// room for each. Kept together they could use up the room of all clients until their time is over. But a file is still there: so
-    /// what is beyond the share of its account is kept only if something stays free for the others.
+    /// Whether an output is kept that was promised to be: if it is small, if it is within the share of its account, or if a thirty-second
+    /// of the limit stays free for the others. Several files of any length may be read at a time, each begun while there was room.
+    /// Kept together they could use up the room of all clients until their time is over; and a file is still there.
     pub(super) fn keeps_what_was_read(&self, account: &str, output_bytes: u64, more: u64) -> bool {
         let limit = self.config.max_kept_bytes;
-        let left = || limit.saturating_sub(self.promises.kept().all().bytes).checked_sub(more);
+        let left = limit.saturating_sub(self.promises.kept().all().bytes).checked_sub(more);
         output_bytes <= PROMISE_BYTES
             || self.has_room_for(account, more)
-            || left().is_some_and(|left| left >= limit / LEFT_FOR_OTHERS)
+            || left.is_some_and(|left| left >= limit / LEFT_FOR_OTHERS)
     }
 
     /// The job has ended before the shell was done with it.

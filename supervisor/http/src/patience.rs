@@ -28,7 +28,7 @@
 //! | `reader.rs` | the connection is cut |
 //! | `unread.rs` | over HTTP/2 the answer ends alone; otherwise the connection is cut |
 //! | `ahead.rs` | what the client sends is thrown away, and the connection ends with the answer under way |
-//! | `ending.rs` | the connection is cut |
+//! | `ending.rs` | the connection ends; one that lingers is cut |
 //! | `identity.rs` | after too many wrong tokens the connection ends |
 //! | `documents.rs` | no more documents are written |
 //!

@@ -18,8 +18,8 @@
 //!
 //! Connections that wait for room form a queue. When memory is released, and once a second, the queue is read from its
 //! front and as many connections as there is room for are taken out. If there is too little room for every one of
-//! them, none is checked. A connection that may not be read, because too many of its answers are unsent, keeps its place: it has taken
-//! some of them when memory is released.
+//! them, none is checked. A connection that may not be read, because too many of its answers are unsent, keeps its place. It is looked at
+//! again when memory is released, which happens when its answers are taken.
 
 use super::Front;
 use super::client::ConnectedClient;
@@ -83,8 +83,8 @@ pub(super) struct RoomQueue {
 #[derive(Clone, Copy, Debug)]
 struct Need {
     bytes: u64,
-    /// The bytes are within the share of this client, and it may be read.
-    has_room: bool,
+    /// The bytes are within the share of this client, and it would be read.
+    may_be_let_in: bool,
 }
 
 impl RoomQueue {
@@ -101,7 +101,7 @@ impl RoomQueue {
         let mut out = Vec::new();
         for id in std::mem::take(&mut self.ids) {
             match need(id) {
-                Some(need) if need.bytes > free || !need.has_room => self.join(id, need.bytes),
+                Some(need) if need.bytes > free || !need.may_be_let_in => self.join(id, need.bytes),
                 need => {
                     free -= need.map_or(0, |need| need.bytes);
                     out.push(id);
@@ -221,11 +221,16 @@ impl Front {
             (Some(length), _) => length,
             (None, Some(length)) => (length - connection.arrived()).min(READ_CHUNK),
             // A client that has not taken its answers waits until memory is no longer full.
-            (None, None) => return Some(Need { bytes: 0, has_room: !self.service.is_full() }),
+            (None, None) => return Some(Need { bytes: 0, may_be_let_in: !self.service.is_full() }),
         };
-        // A client that is not read for another reason would leave the queue in vain, and never come back.
-        let has_room = client.may_be_read() && client.session.account().has_room(bytes as u64);
-        Some(Need { bytes: bytes as u64, has_room })
+        // If it is not read for another reason, it would leave the queue in vain. In the middle of a payload it is watched again when
+        // that reason is gone.
+        let is_read = match connection.announced() {
+            Some(_) => client.may_be_read(),
+            None => client.asked.is_none(),
+        };
+        let may_be_let_in = is_read && client.session.account().has_room(bytes as u64);
+        Some(Need { bytes: bytes as u64, may_be_let_in })
     }
 
     fn read_clients_with_room(&mut self) {
@@ -330,7 +335,7 @@ mod tests {
         let (mut queue, looks) = (queue(), Cell::new(0));
         let need = |_| {
             looks.set(looks.get() + 1);
-            Some(Need { bytes: 100, has_room: true })
+            Some(Need { bytes: 100, may_be_let_in: true })
         };
         assert_eq!((queue.take_out(99, need), looks.get()), (Vec::new(), 0));
         assert_eq!(queue.take_out(350, need), [0, 1, 2]);
@@ -343,12 +348,12 @@ mod tests {
         let mut queue = queue();
         let need = |id| {
             let bytes = if id == 1 { 1000 } else { 100 };
-            Some(Need { bytes, has_room: id != 0 })
+            Some(Need { bytes, may_be_let_in: id != 0 })
         };
         assert_eq!(queue.take_out(200, need), [2, 3]);
         assert_eq!(queue.ids.iter().take(3).copied().collect::<Vec<_>>(), [0, 1, 4]);
         assert_eq!(
-            queue.take_out(u64::MAX, |id| (id > 1).then_some(Need { bytes: 1, has_room: id > 5 })).len(),
+            queue.take_out(u64::MAX, |id| (id > 1).then_some(Need { bytes: 1, may_be_let_in: id > 5 })).len(),
             996
         );
         assert_eq!(queue.ids, [4, 5]);

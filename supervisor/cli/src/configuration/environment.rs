@@ -36,16 +36,18 @@ pub(crate) const FILE_VARIABLE: &str = "OFFLOAD_CONFIG";
 /// What the variables of settings begin with.
 const PREFIX: &str = "OFFLOAD_";
 
-/// So many letters may be wrong in a variable that is taken for a misspelt one. Other programs have variables of this prefix, too,
-/// and a supervisor gives some to its workers; none of those is so near.
-const LETTERS_WRONG: usize = 2;
+/// Whether a variable with so many wrong letters is taken for a misspelt one: of every four letters behind the prefix one may be wrong, and
+/// at most two. Other programs have variables of this prefix, too, and a supervisor gives some to its workers; none of those is so near.
+fn is_misspelt(name: &str, wrong: usize) -> bool {
+    (1..=2.min((name.len() - PREFIX.len()) / 4)).contains(&wrong)
+}
 
 /// A sentence for each of these variables that is none of ours, but nearly is.
 pub(crate) fn misspelt_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let known: Vec<String> = TABLE.iter().map(Key::variable).chain([FILE_VARIABLE.to_owned()]).collect();
     let nearest = |name: &str| {
         let near = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
-        near.min().filter(|(wrong, _)| (1..=LETTERS_WRONG).contains(wrong)).map(|(_, known)| known.as_str())
+        near.min().filter(|(wrong, _)| is_misspelt(name, *wrong)).map(|(_, known)| known.as_str())
     };
     let mut told: Vec<String> = names
         .filter_map(|name| name.into_string().ok())
@@ -139,6 +141,7 @@ mod tests {
         let others = [
             "OFFLOAD_ADAPTER_TASKS",
             "OFFLOAD_BIN",
+            "OFFLOAD_CASES",
             "OFFLOAD_CLIENT",
             "OFFLOAD_COMPLETE",
             "OFFLOAD_CORE",

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Open ---- is to end ----> Held by requests, and by answers that are not written
-//!                               '----> Free ---- 2 s later: cut, if it is still there
+//!                               '----> Free ---- 2 s later: the same as of an idle connection, if it is still there
 //!
 //!   from everywhere: everything is written ----> Lingering ---- 2 s later: cut, if the client has not closed it
 //! ```

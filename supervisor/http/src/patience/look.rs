@@ -97,7 +97,7 @@ impl Patience {
     }
 
     /// While a request is under way the timer looks at least as often as the shortest limit is long, so none passes unseen.
-    fn longest_rest(&self) -> Duration {
+    pub(super) fn longest_rest(&self) -> Duration {
         let shortest = HEAD_TIME.min(BODY_TIME).min(READ_TIME).min(AHEAD_TIME);
         if self.ending.has_begun() { LINGER_TIME.min(shortest) } else { shortest }
     }

@@ -67,6 +67,8 @@ impl Patience {
     /// A request is under way until the mark is dropped.
     pub(crate) fn request_begins(self: &Rc<Patience>, in_flight: InFlight) -> RequestMark {
         self.requests.begin();
+        // While nothing was under way, the timer looked for nothing but the idle connection.
+        self.look_by(self.now() + self.longest_rest());
         let pass = in_flight.pass();
         let (patience, in_flight) = (Rc::clone(self), RefCell::new(Some(in_flight)));
         RequestMark { patience, left: Cell::default(), in_flight, pass }

@@ -70,6 +70,21 @@ fn a_second_head_has_its_own_time() {
 }
 
 #[test]
+fn a_body_that_begins_while_the_timer_looks_for_an_idle_connection_has_no_more_time_than_others() {
+    let late = body_late_after(|patience, handle| {
+        drop(in_order(patience));
+        let body = Rc::new(patience.body());
+        let (its, patience) = (Rc::clone(&body), Rc::clone(patience));
+        handle.set_timeout(Duration::from_secs(30), move |_| {
+            std::mem::forget(patience.request_begins(InFlight::default()));
+            its.wait(NOBODY);
+        });
+        body
+    });
+    assert_eq!(late, Some(40));
+}
+
+#[test]
 fn who_is_kept_waiting_for_wrong_tokens_gives_way_like_one_that_asks_for_nothing() {
     let event_loop = EventLoop::new().unwrap();
     let handle = &event_loop.handle();
