@@ -1,6 +1,7 @@
 /** Bytes with a media type of their own: an input of a call, or an output of a task. */
 export class Payload {
-  constructor(bytes: Uint8Array | ArrayBuffer | string, contentType: string);
+  /** Throws a TypeError if they are neither bytes nor a string. */
+  constructor(bytes: ArrayBufferView | ArrayBuffer | string, contentType: string);
   readonly bytes: Uint8Array;
   readonly contentType: string;
 }
@@ -29,16 +30,16 @@ export interface JobContext<State = any> {
   /** Prints a line for the supervisor's log. */
   log(...values: unknown[]): void;
   /** Saves a state of at most 65,536 bytes. Throws a RangeError if it is longer. */
-  checkpoint(state: Uint8Array | string): void;
-  /** Sends a part of the output. Rejected with an `AbortError` if nobody wants it any more. */
-  write(part: Uint8Array | string): Promise<void>;
+  checkpoint(state: ArrayBufferView | ArrayBuffer | string): void;
+  /** Sends a part of the output, behind those of earlier calls. Rejected with an `AbortError` if nobody wants it any more. */
+  write(part: ArrayBufferView | ArrayBuffer | Payload | string): Promise<void>;
 }
 
 export type Run<State = any> = (input: any, ctx: JobContext<State>) => unknown;
 
 export interface TaskDefinition<State = any> {
   run?: Run<State>;
-  /** In place of `run`: as many results as inputs; one that is an `Error` is that job's error. */
+  /** In place of `run`: as many results as inputs, or promises of them; one that is an `Error` or is rejected is that job's error. */
   runBatch?: (inputs: any[], ctxs: JobContext<State>[]) => unknown[] | Promise<unknown[]>;
   /** Most jobs (2 to 32), and for how many milliseconds the first one waits for others (0 to 1,000). */
   batch?: { max?: number; wait?: number };

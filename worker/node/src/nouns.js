@@ -17,6 +17,7 @@ export const outcome = enumeration(OUTCOMES);
 export const lane = enumeration(['cpu', 'io']);
 
 export const JSON_TYPE = 'application/json';
+export const JSON_LINES_TYPE = 'application/x-ndjson';
 export const TEXT_TYPE = 'text/plain; charset=utf-8';
 export const BYTES_TYPE = 'application/octet-stream';
 export const ANY_TYPE = '*/*';
@@ -137,6 +138,9 @@ const errorDetail = struct({
 export const report = struct({
   job: text, task: text, outcome, error: option(errorDetail), attempts: u32, receipt, media_type: mediaType, metadata, labels,
 });
+
+/** Whether a string has no half of a surrogate pair, which UTF-8 cannot express. @type {(text: string) => boolean} */
+export const isWellFormed = 'isWellFormed' in String.prototype ? (text) => /** @type {any} */ (text).isWellFormed() : (text) => !/\p{Surrogate}/u.test(text);
 
 /** The longest beginning of `string` that has at most `max` bytes and ends between two characters. @param {string} string @param {number} max */
 export function cut(string, max) {

@@ -28,6 +28,7 @@ import { encodePayload, Payload } from '../payload.js';
 import { resultsOf } from './batches.js';
 import { JobContext } from './context.js';
 import { Link } from './link.js';
+import { sendParts } from './parts.js';
 import { inputOf } from './tasks.js';
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
@@ -223,27 +224,24 @@ export class Session {
     let returned;
     try {
       returned = task.run(inputOf(task, member.job.input, member.job.run.media_type), member.context);
+      if (isAsync(returned) || member.context._isWriting) return void this.#settle(running, member, returned);
     } catch (error) {
       return this.#failed(running, member, error);
     }
-    if (isAsync(returned)) void this.#settle(running, member, returned);
-    else this.#finished(running, member, returned);
+    this.#finished(running, member, returned);
   }
 
-  /** Waits for what the task has promised. Each value of an iterator is a part of the output. */
+  /** Waits for what the task has promised, and for the parts that it has written. Each value of an iterator is a part of the output. */
   async #settle(running, member, returned) {
+    let output;
     try {
       const value = await returned;
-      if (!isIterator(value)) return this.#finished(running, member, value);
-      let isText = true;
-      for await (const part of value) {
-        isText &&= typeof part === 'string';
-        await member.context.write(part);
-      }
-      this.#finished(running, member, isText ? '' : Buffer.alloc(0));
+      output = isIterator(value) ? await sendParts(member.context, value, running.task.produces) : value;
+      await member.context._written();
     } catch (error) {
-      this.#failed(running, member, error);
+      return this.#failed(running, member, error);
     }
+    this.#finished(running, member, output);
   }
 
   /** @param {Running} running */
