@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PARTS } from '../src/messages.js';
+import { BATCHES, PARTS } from '../src/messages.js';
 import { FakeSupervisor } from './fake_supervisor.js';
 
 /** A worker with these tasks, which has introduced itself. */
@@ -85,6 +85,49 @@ test('write refuses what is neither bytes nor a string', async () => {
   assert.equal(await supervisor.leave(), 0);
 });
 
+test('whatever is thrown, the job gets an answer and the process goes on', async () => {
+  const supervisor = await started();
+  const expected = {
+    undefined: 'undefined',
+    number: '5',
+    name: 'no name',
+    half: 'a \\ud800 b',
+    getter: 'an error that cannot be shown',
+    exitCode: 'known',
+    inspected: 'an error that cannot be shown',
+    proxy: '{}',
+    signal: 'no signal',
+  };
+  let job = 0;
+  for (const [name, message] of Object.entries(expected)) {
+    for (const task of ['throws', 'rejects']) {
+      assert.deepEqual(await outcomeOf(supervisor, ++job, task, name), ['app_error', message], `${task} ${name}`);
+    }
+  }
+  for (const [task, message] of [
+    ['then', 'from then'],
+    ['toJSON', 'an error that cannot be shown'],
+    ['changed', /"no type" is no media type/],
+    ['bytesChanged', 'TypeError: a number is neither bytes nor a string'],
+    ['throwsNothing', 'undefined'],
+  ]) {
+    const [kind, said] = await outcomeOf(supervisor, ++job, task, null);
+    assert.equal(kind, 'app_error');
+    if (typeof message === 'string') assert.equal(said, message);
+    else assert.match(said, message);
+  }
+  assert.equal(await supervisor.leave(), 0);
+});
+
+test('whatever nobody caught, the job that runs has panicked', async () => {
+  for (const [name, message] of [['getter', 'an error that cannot be shown'], ['proxy', '{}'], ['number', '5']]) {
+    const supervisor = await started();
+    assert.deepEqual(await outcomeOf(supervisor, 1, 'uncaught', name), ['panic', message]);
+    assert.equal(await supervisor.ended(), 1);
+    assert.match(supervisor.stderr, /an error that nobody caught: /);
+  }
+});
+
 test('an output that JSON cannot express is an error of the job', async () => {
   const supervisor = await started();
   const expected = {
@@ -112,6 +155,20 @@ test('an input whose bytes are no text is refused, and a task of bytes gets them
   assert.deepEqual(await outcomeOf(supervisor, 4, 'readsJson', bytes), refused);
   assert.deepEqual(await outcomeOf(supervisor, 5, 'text', Buffer.from([0xfc]), { media_type: 'text/plain; charset=latin1' }), [TEXT, 'ü']);
   assert.equal((await outcomeOf(supervisor, 6, 'echo', bytes))[0], 'application/octet-stream');
+  assert.equal(await supervisor.leave(), 0);
+});
+
+test('a result of a batch may be a promise, and one that is rejected fails alone', async () => {
+  const supervisor = await started({ capabilities: PARTS | BATCHES });
+  supervisor.send('Batch', { jobs: 4 });
+  ['promise', 'rejected', 'nothing', 'other'].forEach((input, index) => supervisor.run(index, 'batch', input));
+  await supervisor.expect('Started');
+  const answers = new Map();
+  while (answers.size < 4) {
+    const { job, message, payload } = await supervisor.hear();
+    answers.set(job, message ?? payload.toString());
+  }
+  assert.deepEqual([0, 1, 2, 3].map((job) => answers.get(job)), ['later', 'undefined', 'null', 'other']);
   assert.equal(await supervisor.leave(), 0);
 });
 

@@ -17,16 +17,14 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { constants } from 'node:os';
-import { inspect } from 'node:util';
-import { MESSAGE_MAX, PAYLOAD_MAX_CEILING } from '../limits.js';
+import { PAYLOAD_MAX_CEILING } from '../limits.js';
 import {
   BATCHES, ENDS, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
-import { cut } from '../nouns.js';
 import { encodePayload, Payload } from '../payload.js';
 import { resultsOf } from './batches.js';
 import { JobContext } from './context.js';
+import { failureOf, traceOf } from './failure.js';
 import { Link } from './link.js';
 import { sendParts } from './parts.js';
 import { inputOf } from './tasks.js';
@@ -246,9 +244,9 @@ export class Session {
 
   /** @param {Running} running */
   async #runTogether(running) {
-    for (const { member, error, value } of await resultsOf(running.task, running.members)) {
-      if (error === undefined) this.#finished(running, member, value);
-      else this.#failed(running, member, error);
+    for (const result of await resultsOf(running.task, running.members)) {
+      if ('error' in result) this.#failed(running, result.member, result.error);
+      else this.#finished(running, result.member, result.value);
     }
   }
 
@@ -272,8 +270,8 @@ export class Session {
 
   /** The task threw, or rejected its promise: an error of the application. */
   #failed(running, member, error) {
-    const kind = this.#saysEnds ? kindOf(error) : 'app_error';
-    this.#answer(running, member, 'Failed', { kind, message: cut(messageOf(error), MESSAGE_MAX) });
+    const { kind, message } = failureOf(error);
+    this.#answer(running, member, 'Failed', { kind: this.#saysEnds ? kind : 'app_error', message });
   }
 
   /** @param {Running} running @param {Member} member @param {string} name @param {Record<string, any>} fields @param {Uint8Array} [payload] */
@@ -285,7 +283,12 @@ export class Session {
     member.isAnswered = true;
     member.context._end();
     const spent = { run_ns: Math.round((elapsed * 1e6) / running.members.length), usage: usageOf(running) };
-    this.send(name, { job, attempt, ...spent, ...fields }, payload);
+    try {
+      this.send(name, { job, attempt, ...spent, ...fields }, payload);
+    } catch (error) {
+      // Nothing of it was written, because a field cannot be sent, such as a media type that the task has changed.
+      this.send('Failed', { job, attempt, ...spent, kind: 'app_error', message: failureOf(error).message });
+    }
     this.#kept = [];
     if (running.members.every((each) => each.isAnswered)) this.#ended();
   }
@@ -303,9 +306,9 @@ export class Session {
   #onUncaught(error) {
     const running = this.#running;
     this.#isBroken = true;
-    process.stderr.write(`offload worker: an error that nobody caught: ${error?.stack ?? String(error)}\n`);
+    process.stderr.write(`offload worker: an error that nobody caught: ${traceOf(error)}\n`);
     if (running?.members.length === 1) {
-      this.#answer(running, running.members[0], 'Failed', { kind: 'panic', message: cut(messageOf(error), MESSAGE_MAX) });
+      this.#answer(running, running.members[0], 'Failed', { kind: 'panic', message: failureOf(error).message });
     }
     this.#link.flushed().then(() => process.exit(1));
   }
@@ -327,26 +330,6 @@ function usageOf({ usage: before, members }) {
     cpu_system_us: Math.floor((now.systemCPUTime - before.systemCPUTime) / members.length),
     peak_rss_bytes: now.maxRSS * 1024,
   };
-}
-
-/**
- * How a program ended that the task has run, if that is what the error says. Those of `node:child_process` have an exit code in
- * `status`, or in `code` beside `cmd`; others may say `exitCode`. A signal is a name.
- * @param {any} error
- */
-function kindOf(error) {
-  if (!(error instanceof Error)) return 'app_error';
-  const { signal, exitCode, status, code, cmd } = /** @type {any} */ (error);
-  const number = typeof signal === 'string' ? constants.signals[signal] : undefined;
-  if (number !== undefined) return { signalled: { signal: number } };
-  const exit = [exitCode, signal === null ? status : undefined, cmd === undefined ? undefined : code].find(Number.isInteger);
-  return exit >= 0 && exit <= 255 ? { exited: { code: exit } } : 'app_error';
-}
-
-/** The reason for people: with the name of the error, unless that is `Error`. @param {any} error */
-function messageOf(error) {
-  if (!(error instanceof Error)) return typeof error === 'string' ? error : inspect(error);
-  return error.name === 'Error' || error.name === '' ? error.message : `${error.name}: ${error.message}`;
 }
 
 /** Ends the process. @param {string} why @param {number} code @returns {never} */
