@@ -173,6 +173,16 @@ export class Rejected extends Error {
   readonly retryAfter: number | null;
 }
 
+/** The job ended well, but its output is not what its media type says. */
+export class OutputError extends SyntaxError {
+  /** The output. */
+  readonly bytes: Buffer;
+  readonly contentType: string;
+  readonly job: string;
+  readonly attempts: number;
+  readonly receipt: Receipt;
+}
+
 /** There is no connection to a supervisor, so nothing was sent. */
 export class ConnectionError extends Error {
   readonly code: string;

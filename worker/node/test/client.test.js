@@ -321,3 +321,17 @@ test('when the supervisor is gone, calls in flight are indeterminate and later o
     assert.equal((await errorOf(client.call('echo', 1))).message, 'this client was closed');
   });
 });
+
+test('an output that is not what its media type says is an error that has its bytes', async () => {
+  await withSupervisor({ worker: 'parts.mjs' }, async (supervisor) => {
+    const client = supervisor.client();
+    for (const contentType of ['text/plain', 'application/json', 'text/plain; charset=klingon']) {
+      for (const error of [await errorOf(client.call('claims', contentType)), await errorOf(client.run('claims', contentType))]) {
+        assert.deepEqual([error.name, error instanceof SyntaxError, error.contentType], ['OutputError', true, contentType]);
+        assert.deepEqual([error.bytes, error.attempts, error.job.length], [Buffer.from([0x22, 0xff, 0x22]), 1, 26]);
+      }
+    }
+    assert.equal(await wait(client.call('claims', 'text/plain; charset=iso-8859-1')), '"ÿ"');
+    assert.deepEqual(await wait(client.call('claims', 'image/png')), Buffer.from([0x22, 0xff, 0x22]));
+  });
+});

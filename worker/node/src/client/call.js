@@ -8,7 +8,7 @@
  */
 
 import { decodePayload, encodePayload } from '../payload.js';
-import { JobError, Rejected, tooLarge } from './errors.js';
+import { JobError, OutputError, Rejected, tooLarge } from './errors.js';
 import { submitOptions } from './options.js';
 
 /** What a job that was sent still holds here of its input. */
@@ -105,12 +105,14 @@ export class Call {
 
   #finish(report, payload) {
     if (report.outcome !== 'ok') return this.#end(new JobError(report));
+    const told = { bytes: payload, ...resultOf(report) };
+    let output;
     try {
-      const output = decodePayload(payload, report.media_type);
-      this.#end(undefined, { output, bytes: payload, ...resultOf(report) });
+      output = decodePayload(payload, report.media_type);
     } catch (error) {
-      this.#end(error);
+      return this.#end(new OutputError(error, told));
     }
+    this.#end(undefined, { output, ...told });
   }
 
   /** @param {Error} [error] @param {object} [result] */

@@ -77,6 +77,7 @@ serve({
     ratio: () => ({ results: [1, { ratio: 0 / 0 }] }),
     infinite: { run: () => -Infinity, produces: 'text/plain' },
     map: () => new Map([[1, 2]]),
+    claims: (contentType) => new Payload(Buffer.from([0x22, 0xff, 0x22]), contentType),
     error: () => new Error('returned'),
     big: () => ({ a: 1n }),
     half: () => 'a \ud800 b',
