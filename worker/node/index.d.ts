@@ -80,6 +80,7 @@ export interface CallOptions {
   labels?: string[];
   /** The media type of an input that is bytes or a string. */
   contentType?: string;
+  /** Cancels the job, but for one with a key, which may be that of others. */
   signal?: AbortSignal;
 }
 
@@ -118,7 +119,7 @@ export interface ClientOptions {
 export class Client {
   constructor(options?: ClientOptions);
   readonly socket: string;
-  /** Rejected with `JobError`, `Rejected`, `ConnectionError`, the reason of the signal, or a TypeError. */
+  /** Rejected with `JobError`, `Rejected`, `ConnectionError`, `OutputError`, the reason of the signal, or a TypeError. */
   call<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Output>;
   run<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Result<Output>>;
   stream(task: string, input?: unknown, options?: CallOptions): AsyncGenerator<Buffer, void, void>;
@@ -149,7 +150,7 @@ export class Pool extends Client {
   constructor(options?: PoolOptions);
   /** Resolved when the first worker can take jobs. */
   ready(): Promise<void>;
-  /** Waits until the calls that were made have ended, and ends the supervisor. */
+  /** Waits until the calls that were made have ended, and ends the supervisor. Takes no more of them. */
   close(): Promise<void>;
   /** Ends the supervisor at once. */
   end(): Promise<void>;

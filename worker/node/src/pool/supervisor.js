@@ -39,6 +39,8 @@ export class PrivateSupervisor {
   #ready;
   /** Why it cannot be used any more. @type {ConnectionError | undefined} */
   #lost;
+  /** Somebody here has ended it. */
+  #isEnded = false;
   /** Calls that wait until it is ready, which keeps this program from ending. */
   #waiting = 0;
 
@@ -77,6 +79,7 @@ export class PrivateSupervisor {
   /** Ends it, with its jobs and its workers. Resolved when it is gone. */
   async end() {
     this.#lost ??= new ConnectionError('closed', 'this pool was closed');
+    this.#isEnded = true;
     this.#keepAlive(true);
     /** @type {import('node:stream').Writable} */ (this.#child.stdio[3]).destroy();
     await this.exit;
@@ -88,7 +91,8 @@ export class PrivateSupervisor {
     try {
       const said = await this.#firstLine();
       if (said?.ready) return;
-      throw notStarted(program, said?.error?.message, await this.exit);
+      const how = await this.exit;
+      throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
       clearTimeout(late);
     }
