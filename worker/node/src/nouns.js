@@ -83,7 +83,7 @@ function checkPair(key, value) {
   if (!/^[a-z0-9._-]{1,64}$/.test(key)) {
     throw new TypeError(`${JSON.stringify(key)} is no key of metadata: 1 to 64 of a-z, 0-9, '.', '_' and '-'`);
   }
-  if (typeof value !== 'string' || Buffer.byteLength(value) > METADATA_VALUE_MAX || /\p{Cc}/u.test(value)) {
+  if (typeof value !== 'string' || !isWellFormed(value) || Buffer.byteLength(value) > METADATA_VALUE_MAX || /\p{Cc}/u.test(value)) {
     throw new TypeError(`the value of the metadata key ${key} is no text of at most ${METADATA_VALUE_MAX} bytes without control characters`);
   }
 }
@@ -101,7 +101,7 @@ export const metadata = checked(list(struct({ key: text, value: text })), metada
 /** @param {string} label */
 function checkLabel(label) {
   const isLabel = /^(?:[^=\s\p{Cc}]+|[^=\s\p{Cc}]+=[^\s\p{Cc}]+)$/u;
-  if (typeof label === 'string' && Buffer.byteLength(label) <= LABEL_MAX && isLabel.test(label)) return label;
+  if (typeof label === 'string' && isWellFormed(label) && Buffer.byteLength(label) <= LABEL_MAX && isLabel.test(label)) return label;
   throw new TypeError(`${JSON.stringify(label)} is no label: a word, or KEY=VALUE, of 1 to ${LABEL_MAX} bytes without spaces`);
 }
 

@@ -188,3 +188,28 @@ test('to report progress never fails a job, and a checkpoint is bytes or a strin
   assert.equal((await supervisor.expect('Finished')).payload.toString(), Array(5).fill('TypeError').join(' '));
   assert.equal(await supervisor.leave(), 0);
 });
+
+test('a job whose description is not understood fails, alone, and the worker goes on', async () => {
+  const supervisor = await started({ capabilities: PARTS | BATCHES });
+  const message = /^this worker does not understand the job: .*(is no media type|is no key of metadata|the metadata key tenant is no text)/;
+  const said = [
+    [{ media_type: 'text/plain;a=bb' }, 'a=bb', 'a=b;'],
+    [{ metadata: { tenant: 'blue' } }, 'tenant', 'Tenant'],
+    [{ metadata: { tenant: 'blue' } }, 'blue', 'bl\ne'],
+  ];
+  for (const [index, words] of said.entries()) {
+    supervisor.runWith(index, 'echo', ...words);
+    await supervisor.expect('Started');
+    const answer = await supervisor.expect('Failed');
+    assert.equal(answer.kind, 'app_error');
+    assert.match(answer.message, message);
+  }
+  supervisor.send('Batch', { jobs: 2 });
+  supervisor.runWith(8, 'batch', ...said[0]);
+  supervisor.run(9, 'batch', 'other');
+  await supervisor.expect('Started');
+  assert.match((await supervisor.expect('Failed')).message, message);
+  assert.equal((await supervisor.expect('Finished')).payload.toString(), 'other');
+  assert.deepEqual(await outcomeOf(supervisor, 10, 'echo', 'next'), [TEXT, 'next']);
+  assert.equal(await supervisor.leave(), 0);
+});

@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { defineTasks, inputOf } from '../src/worker/tasks.js';
+import { defineTasks, inputOf as inputOfJob } from '../src/worker/tasks.js';
+
+const inputOf = (task, input, contentType) => inputOfJob(task, { input, run: { media_type: contentType } });
 
 const run = () => 1;
 const runBatch = () => [];

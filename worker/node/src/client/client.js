@@ -6,6 +6,7 @@
  * A client with nothing in flight does not keep the program from ending.
  */
 
+import { isWellFormed } from '../nouns.js';
 import { Call } from './call.js';
 import { Connection } from './connection.js';
 import { ConnectionError, Rejected } from './errors.js';
@@ -53,7 +54,7 @@ export class Client {
 
   /** @param {ClientOptions} [options] @param {() => Promise<unknown>} [before] what has to be done before each connection */
   constructor({ socket, name = '', maxInFlight = 256, maxWaiting = 100_000 } = {}, before = async () => {}) {
-    if (typeof name !== 'string') throw new TypeError('`name` is a text');
+    if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
     this.#socket = socket ?? defaultSocket();
     this.#name = name;
     this.#maxInFlight = atLeast(1, 'maxInFlight', maxInFlight);

@@ -159,7 +159,8 @@ export class Connection {
       const version = versionOf(bytes, start, end, CLIENT_MAGIC.length);
       if (version !== null && version.major !== VERSION_MAJOR) return this.#lose(foreign(version));
     }
-    this.#onMessage(TO_CLIENT.decode(bytes, start, end), payload);
+    // What is not understood of how an output is described is no reason to lose the other jobs: it is passed on as it came.
+    this.#onMessage(TO_CLIENT.decode(bytes, start, end, []), payload);
   }
 
   #onMessage(message, payload) {

@@ -25,7 +25,7 @@ export async function resultsOf(task, members) {
   const given = [];
   for (const member of members) {
     try {
-      given.push({ member, input: inputOf(task, member.job.input, member.job.run.media_type) });
+      given.push({ member, input: inputOf(task, member.job) });
     } catch (error) {
       failed.push({ member, error });
     }

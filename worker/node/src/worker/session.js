@@ -39,7 +39,10 @@ const UNKNOWN = Object.freeze({ cpu_user_us: 0, cpu_system_us: 0, peak_rss_bytes
 /** If the last run of a task took so many milliseconds, it is asked what the next one uses. To ask twice takes some 7 us. */
 const MEASURED_FROM = 2;
 
-/** @typedef {{ run: import('../messages.js').Message, input: Buffer, checkpoint?: Buffer, isCancelled: boolean }} Job */
+/**
+ * A job that was given. If something of its description is not understood, that is its failure, and not the end of the worker.
+ * @typedef {{ run: import('../messages.js').Message, input: Buffer, wrong?: string, checkpoint?: Buffer, isCancelled: boolean }} Job
+ */
 
 /** A job between Started and its answer. @typedef {{ job: Job, context: JobContext, isAnswered: boolean }} Member */
 
@@ -82,7 +85,7 @@ export class Session {
   constructor(tasks) {
     this.#tasks = tasks;
     this.#link = new Link({
-      onMessage: (message, payload) => this.#onMessage(message, payload),
+      onMessage: (message, payload, wrong) => this.#onMessage(message, payload, wrong),
       onRead: () => this.#work(),
       onEnd: (error) => this.#onEnd(error),
     });
@@ -122,11 +125,11 @@ export class Session {
     this.#kept.push(Buffer.from(part));
   }
 
-  /** @param {import('../messages.js').Message} message @param {Buffer} payload */
-  #onMessage(message, payload) {
+  /** @param {import('../messages.js').Message} message @param {Buffer} payload @param {string} [wrong] what is not understood */
+  #onMessage(message, payload, wrong) {
     switch (message.type) {
       case 'Welcome': return this.#onWelcome(message);
-      case 'Run': return this.#onRun(message, payload);
+      case 'Run': return this.#onRun(message, payload, wrong);
       case 'Batch': return void (this.#toGather = message.jobs);
       case 'Resume': return void (this.#checkpoint = payload);
       case 'Cancel': return this.#onCancel(message.job);
@@ -136,8 +139,8 @@ export class Session {
     }
   }
 
-  #onRun(run, input) {
-    this.#gathering.push({ run, input, checkpoint: this.#checkpoint, isCancelled: false });
+  #onRun(run, input, wrong) {
+    this.#gathering.push({ run, input, wrong, checkpoint: this.#checkpoint, isCancelled: false });
     this.#checkpoint = undefined;
     this.#toGather--;
     if (this.#toGather > 0) return;
@@ -214,6 +217,7 @@ export class Session {
 
   /** Calls the task. What it returns at once is answered at once. @param {Running} running */
   #run(running) {
+    if (this.#isBroken) return; // it was answered as a panic, before Started was with the kernel
     const { task, members } = running;
     running.startedAt = performance.now();
     if (task.isLong) running.usage = process.resourceUsage();
@@ -221,7 +225,7 @@ export class Session {
     const [member] = members;
     let returned;
     try {
-      returned = task.run(inputOf(task, member.job.input, member.job.run.media_type), member.context);
+      returned = task.run(inputOf(task, member.job), member.context);
       if (isAsync(returned) || member.context._isWriting) return void this.#settle(running, member, returned);
     } catch (error) {
       return this.#failed(running, member, error);

@@ -124,12 +124,16 @@ function readAs(accepts) {
 
 const isGenerator = (run) => /GeneratorFunction$/.test(Object.prototype.toString.call(run).slice(8, -1));
 
-/** What the task gets. Throws an Error if the input is not what the task takes. @param {Task} task @param {Buffer} bytes @param {string} contentType */
-export function inputOf(task, bytes, contentType) {
+/**
+ * What the task gets. Throws an Error if the job is not understood, or if its input is not what the task takes.
+ * @param {Task} task @param {Pick<import('./session.js').Job, 'run' | 'input' | 'wrong'>} job
+ */
+export function inputOf(task, { run: { media_type: contentType }, input, wrong }) {
+  if (wrong !== undefined) throw new Error(`this worker does not understand the job: ${wrong}`);
   try {
     // A task that reads texts reads each in its own charset.
     const isItsText = task.reads === TEXT_TYPE && isText(contentType);
-    return decodePayload(bytes, isItsText ? contentType : (task.reads ?? contentType));
+    return decodePayload(input, isItsText ? contentType : (task.reads ?? contentType));
   } catch (error) {
     throw new Error(`the input is not what this task takes: ${error.message}`);
   }
