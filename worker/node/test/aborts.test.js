@@ -1,6 +1,7 @@
 /** Callers who change their minds, and clients that are closed, in each state of a call, a stream and a pool. */
 
 import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
 import { test } from 'node:test';
 import { Client, Pool } from '../index.js';
 import { Connection } from '../src/client/connection.js';
@@ -98,6 +99,29 @@ test('a stream that is aborted while nobody reads is cancelled at once', async (
     await until('a cancelled job', async () => (await client.status()).jobs.cancelled === 1);
     await within('idleness', client.idle());
     assert.equal((await errorOf(stream.next())).name, 'AbortError');
+  });
+});
+
+test('whoever leaves a stream while it waits for a part cancels its job at once', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client();
+    const stream = client.stream('untilAborted');
+    const next = stream.next();
+    await until('a job that runs', async () => (await client.status()).jobs.running === 1);
+    await wait(stream.return());
+    assert.deepEqual(await wait(next), { value: undefined, done: true });
+    await until('a cancelled job', async () => (await client.status()).jobs.cancelled === 1);
+    // So do the streams of Node, whose readers may go away.
+    const piped = Readable.from(client.stream('untilAborted'));
+    piped.on('error', () => {}).read();
+    await until('a job that runs', async () => (await client.status()).jobs.running === 1);
+    piped.destroy();
+    await until('another cancelled job', async () => (await client.status()).jobs.cancelled === 2);
+    const never = client.stream('untilAborted');
+    await wait(never.return());
+    assert.deepEqual(await wait(never.next()), { value: undefined, done: true });
+    await within('idleness', client.idle());
+    assert.equal((await client.status()).jobs.accepted, 2);
   });
 });
 

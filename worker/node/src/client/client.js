@@ -95,7 +95,23 @@ export class Client {
    * @param {string} task @param {unknown} [input] @param {import('./options.js').CallOptions} [options]
    * @returns {AsyncGenerator<Buffer, void, void>}
    */
-  async *stream(task, input, options = {}) {
+  stream(task, input, options = {}) {
+    /** @type {OutputStream | undefined} */
+    let stream;
+    const begin = () => (stream = this.#beginStream(task, input, options));
+    const parts = (async function* () {
+      yield* begin().read();
+    })();
+    // A generator that waits for a part would look at this only once that has come.
+    const leave = parts.return.bind(parts);
+    parts.return = (value) => {
+      stream?.leave();
+      return leave(value);
+    };
+    return parts;
+  }
+
+  #beginStream(task, input, options) {
     options.signal?.throwIfAborted();
     const submission = new Submission(task, input, options, true);
     if (this.#isClosing) throw closed();
@@ -103,7 +119,7 @@ export class Client {
     this.#streams.add(stream);
     this.#underWay++;
     this.#open().then((connection) => stream.begin(connection), (error) => stream.fail(error));
-    yield* stream.read();
+    return stream;
   }
 
   /** Cancels a job by its ID. @param {string} job @returns {Promise<any>} what became of it */

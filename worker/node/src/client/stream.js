@@ -34,6 +34,8 @@ export class OutputStream {
   #isOver = false;
   /** Nobody wants the parts that are still to come. */
   #isAbandoned = false;
+  /** Nobody reads the parts that have come. */
+  #isLeft = false;
   /** How it ended, behind the parts that came before. @type {{ error: Error } | undefined} */
   #failure;
   #onChange = () => {};
@@ -85,9 +87,16 @@ export class OutputStream {
     try {
       for (let part = await this.#next(); part !== undefined; part = await this.#next()) yield part;
     } finally {
-      this.#signal?.removeEventListener('abort', this.#onAbort);
-      this.#abandon();
+      this.leave();
     }
+  }
+
+  /** Nobody reads on. Whoever waits for a part is told that there are no more. */
+  leave() {
+    this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#isLeft = true;
+    this.#onChange();
+    this.#abandon();
   }
 
   /** @param {import('../messages.js').Message} message @param {Buffer} payload */
@@ -139,7 +148,8 @@ export class OutputStream {
 
   /** The next part, or nothing behind the last one. Rejected if the job ended badly. @returns {Promise<Buffer | undefined>} */
   async #next() {
-    while (this.#parts.length === 0) {
+    while (this.#parts.length === 0 || this.#isLeft) {
+      if (this.#isLeft) return undefined;
       if (this.#failure !== undefined) throw this.#failure.error;
       if (this.#isOver) return undefined;
       await new Promise((resolve) => (this.#onChange = () => resolve(undefined)));
