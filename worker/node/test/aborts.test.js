@@ -160,6 +160,21 @@ test('a pool is closed although nobody reads a stream to its end, and its parts 
   assert.equal(Buffer.concat(parts).toString(), '1\n2\n3\n');
 });
 
+test('a pool is closed although a stream is held up by its reader', async () => {
+  const pool = new Pool({ worker: new URL('./workers/tasks.mjs', import.meta.url), workers: 1, log: 'ignore' });
+  // All of the short one fits into the buffers on the way. The supervisor disconnects the long one after 10 s.
+  const [short, long] = [6, 100].map((parts) => pool.stream('write', { parts, bytes: 65_536 }));
+  await wait(Promise.all([short.next(), long.next()]));
+  await within('the end of the pool', pool.close());
+  let bytes = 65_536;
+  for await (const part of short) bytes += part.length;
+  assert.equal(bytes, 6 * 65_536 + 'end'.length);
+  const rest = async () => {
+    for await (const part of long) assert.equal(part.length, 65_536);
+  };
+  assert.match((await errorOf(rest())).message, /no part was taken for 1\d s, and 10 s are allowed/);
+});
+
 test('what cannot be asked is rejected, and nothing is left of it', async () => {
   await withSupervisor({}, async (supervisor) => {
     const client = supervisor.client();

@@ -20,6 +20,8 @@ const HELD_MAX = 256 << 10;
 
 /** The supervisor disconnects who reads nothing for so long while something is ready, in milliseconds. */
 const PATIENCE_OF_SUPERVISOR = 10_000;
+/** After so long everything has been sent that will be: the rest is read, so that the end is seen though nobody takes the parts. */
+const HOLD_MAX = PATIENCE_OF_SUPERVISOR + 1000;
 
 /** The parts that have arrived, and how it goes on. */
 export class OutputStream {
@@ -30,6 +32,8 @@ export class OutputStream {
   /** When that began, and how long it has lasted at most, in milliseconds. */
   #holdingSince = 0;
   #longestHold = 0;
+  /** @type {NodeJS.Timeout | undefined} */
+  #holdTimer;
   /** Nothing more comes. */
   #isOver = false;
   /** Nobody wants the parts that are still to come. */
@@ -131,8 +135,13 @@ export class OutputStream {
   #hold(isHolding) {
     if (isHolding === this.#isHolding) return;
     this.#isHolding = isHolding;
-    if (isHolding) this.#holdingSince = performance.now();
-    else this.#longestHold = Math.max(this.#longestHold, performance.now() - this.#holdingSince);
+    if (isHolding) {
+      this.#holdingSince = performance.now();
+      this.#holdTimer = setTimeout(() => this.#hold(false), HOLD_MAX);
+    } else {
+      clearTimeout(this.#holdTimer);
+      this.#longestHold = Math.max(this.#longestHold, performance.now() - this.#holdingSince);
+    }
     this.#connection?.hold(isHolding);
   }
 
