@@ -65,6 +65,7 @@ export function checkTaskName(name) {
 /** Pairs of metadata, from an object or a map. Throws a TypeError if they exceed a bound. */
 function metadataToWire(metadata) {
   if (metadata === undefined) return NONE;
+  if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) throw new TypeError('`metadata` is an object or a Map');
   const pairs = metadata instanceof Map ? [...metadata] : Object.entries(metadata);
   return checkPairs(pairs.map(([key, value]) => ({ key, value })));
 }
@@ -106,7 +107,9 @@ function checkLabel(label) {
 }
 
 function checkLabels(labels) {
-  if (labels === undefined || labels.length === 0) return NONE;
+  if (labels === undefined) return NONE;
+  if (!Array.isArray(labels)) throw new TypeError('`labels` is a list');
+  if (labels.length === 0) return NONE;
   const unique = [...new Set(labels)].map(checkLabel);
   if (unique.length > LABELS_MAX) throw new TypeError(`${unique.length} labels, at most ${LABELS_MAX} are allowed`);
   return unique;

@@ -77,7 +77,8 @@ test('errors of tasks, of time limits and of requests are told apart', async () 
     const unknown = await errorOf(client.call('no_such_task'));
     assert.deepEqual([unknown.name, unknown.code, unknown.retryAfter], ['Rejected', 'unknown_task', null]);
     for (const options of [{ timeout: -1 }, { priority: 11 }, { attempts: 0 }, { idempotencyKey: '' }, { labels: ['two words'] },
-      { metadata: { Upper: '' } }, { metadata: { half: '\ud800' } }, { labels: ['\ud800'] }, { idempotencyKey: 'k\ud800' }, { contentType: 'png' }, { timeOut: 1 }]) {
+      { metadata: { Upper: '' } }, { metadata: { half: '\ud800' } }, { labels: ['\ud800'] }, { labels: 'nightly' }, { metadata: 'blue' }, { metadata: ['blue'] },
+      { metadata: null }, { idempotencyKey: 'k\ud800' }, { contentType: 'png' }, { timeOut: 1 }]) {
       const error = await errorOf(client.call('echo', 'text', options));
       assert.equal(error.name, 'TypeError', JSON.stringify(options));
     }

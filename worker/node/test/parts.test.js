@@ -213,3 +213,12 @@ test('a job whose description is not understood fails, alone, and the worker goe
   assert.deepEqual(await outcomeOf(supervisor, 10, 'echo', 'next'), [TEXT, 'next']);
   assert.equal(await supervisor.leave(), 0);
 });
+
+test('a pattern of media types is what a task produces, and not what an output is', async () => {
+  const supervisor = await started();
+  assert.deepEqual(await outcomeOf(supervisor, 1, 'anything', 'text'), [TEXT, 'text']);
+  assert.deepEqual(await outcomeOf(supervisor, 2, 'anything', [1]), ['application/json', '[1]']);
+  assert.deepEqual(await outcomeOf(supervisor, 3, 'anything', Buffer.from('x')), ['application/octet-stream', 'x']);
+  assert.deepEqual(await outcomeOf(supervisor, 4, 'anyPicture', null), ['image/png', 'x']);
+  assert.equal(await supervisor.leave(), 0);
+});

@@ -91,6 +91,7 @@ export class PrivateSupervisor {
     try {
       const said = await this.#firstLine();
       if (said?.ready) return;
+      this.#child.stdio[3]?.destroy();
       const how = await this.exit;
       throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
@@ -104,7 +105,7 @@ export class PrivateSupervisor {
     const line = await Promise.race([once(lines, 'line').then(([text]) => text), once(lines, 'close').then(() => undefined)]);
     lines.close();
     this.#child.stdout?.resume();
-    return line === undefined ? undefined : JSON.parse(line);
+    return line === undefined ? undefined : documentOf(line);
   }
 
   /** @param {number | string | null} code @param {string | null} signal */
@@ -122,6 +123,15 @@ export class PrivateSupervisor {
       if (doesKeep) /** @type {any} */ (handle)?.ref();
       else /** @type {any} */ (handle)?.unref();
     }
+  }
+}
+
+/** Another program may print anything. @param {string} line */
+function documentOf(line) {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return { error: { message: `it is another program: it printed ${JSON.stringify(line.slice(0, 80))}` } };
   }
 }
 

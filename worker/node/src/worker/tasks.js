@@ -71,7 +71,10 @@ function withOffer(name, told) {
     schema_length: schema.length,
   };
   const { run, runBatch } = told;
-  return { name, run, runBatch, batching: batchingOf(told), reads: readAs(accepts), produces, progressEvery, offer, texts: Buffer.concat([example, schema]), isLong: false };
+  const texts = Buffer.concat([example, schema]);
+  // A pattern, such as `image/*`, does not say what an output is.
+  const outputs = produces?.includes('*') ? undefined : produces;
+  return { name, run, runBatch, batching: batchingOf(told), reads: readAs(accepts), produces: outputs, progressEvery, offer, texts, isLong: false };
 }
 
 function checkShape(told) {

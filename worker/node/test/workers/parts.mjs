@@ -38,6 +38,8 @@ serve({
     },
     json: { produces: 'application/json', run: function* () { yield '{"a":'; yield '1}'; } },
     picture: { produces: 'image/png', run: function* () { yield Buffer.from('A'); yield Buffer.from('B'); } },
+    anything: { produces: '*/*', run: (input) => input },
+    anyPicture: { produces: 'image/*', run: () => new Payload('x', 'image/png') },
     returns: function* () {
       yield 'a';
       return 'b';
