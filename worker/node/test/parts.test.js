@@ -1,9 +1,11 @@
 /** Whatever a task yields, writes, returns or throws: nothing of it is lost without a word, and its job gets an answer. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { test } from 'node:test';
 import { BATCHES, PARTS } from '../src/messages.js';
 import { FakeSupervisor } from './fake_supervisor.js';
+import { within } from './within.js';
 
 /** A worker with these tasks, which has introduced itself. */
 async function started(welcome) {
@@ -126,6 +128,23 @@ test('whatever nobody caught, the job that runs has panicked', async () => {
     assert.equal(await supervisor.ended(), 1);
     assert.match(supervisor.stderr, /an error that nobody caught: /);
   }
+});
+
+test('a job that was answered as a panic before it could be announced does not run', async () => {
+  const supervisor = await started();
+  // Nothing is read, so behind eight megabytes the worker cannot say that it has started the next job.
+  supervisor.socket.pause();
+  supervisor.run(1, 'late', null);
+  supervisor.run(2, 'prints', null);
+  while (!supervisor.stderr.includes('a late one')) await within('the late error', once(supervisor.child.stderr, 'data'));
+  supervisor.socket.resume();
+  await supervisor.expect('Started');
+  assert.equal((await supervisor.expect('Finished')).payload.length, 8 << 20);
+  await supervisor.expect('Started');
+  assert.equal((await supervisor.expect('Failed')).kind, 'panic');
+  await supervisor.expect('nothing');
+  assert.equal(await supervisor.ended(), 1);
+  assert.ok(!supervisor.stderr.includes('it ran'), supervisor.stderr);
 });
 
 test('an output that JSON cannot express is an error of the job', async () => {

@@ -72,6 +72,11 @@ serve({
     throws: (name) => { throw THROWN[name](); },
     rejects: (name) => Promise.reject(THROWN[name]()),
     uncaught: (name) => new Promise(() => setImmediate(() => { throw THROWN[name](); })),
+    late: () => {
+      setTimeout(() => { throw new Error('a late one'); }, 50);
+      return Buffer.alloc(8 << 20);
+    },
+    prints: () => void process.stderr.write('it ran\n'),
     then: () => Object.defineProperty({}, 'then', { get: () => { throw new Error('from then'); } }),
     toJSON: () => ({ toJSON: () => { throw Object.defineProperty(new Error('x'), 'message', { get: () => { throw new Error('no'); } }); } }),
     changed: () => Object.assign(new Payload('x', 'a/b'), { contentType: 'no type' }),
