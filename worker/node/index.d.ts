@@ -1,6 +1,7 @@
 /** Bytes with a media type of their own: an input of a call, or an output of a task. */
 export class Payload {
-  constructor(bytes: Uint8Array | ArrayBuffer | string, contentType: string);
+  /** Throws a TypeError if they are neither bytes nor a string. */
+  constructor(bytes: ArrayBufferView | ArrayBuffer | string, contentType: string);
   readonly bytes: Uint8Array;
   readonly contentType: string;
 }
@@ -29,16 +30,16 @@ export interface JobContext<State = any> {
   /** Prints a line for the supervisor's log. */
   log(...values: unknown[]): void;
   /** Saves a state of at most 65,536 bytes. Throws a RangeError if it is longer. */
-  checkpoint(state: Uint8Array | string): void;
-  /** Sends a part of the output. Rejected with an `AbortError` if nobody wants it any more. */
-  write(part: Uint8Array | string): Promise<void>;
+  checkpoint(state: ArrayBufferView | ArrayBuffer | string): void;
+  /** Sends a part of the output, behind those of earlier calls. Rejected with an `AbortError` if nobody wants it any more. */
+  write(part: ArrayBufferView | ArrayBuffer | Payload | string): Promise<void>;
 }
 
 export type Run<State = any> = (input: any, ctx: JobContext<State>) => unknown;
 
 export interface TaskDefinition<State = any> {
   run?: Run<State>;
-  /** In place of `run`: as many results as inputs; one that is an `Error` is that job's error. */
+  /** In place of `run`: as many results as inputs, or promises of them; one that is an `Error` or is rejected is that job's error. */
   runBatch?: (inputs: any[], ctxs: JobContext<State>[]) => unknown[] | Promise<unknown[]>;
   /** Most jobs (2 to 32), and for how many milliseconds the first one waits for others (0 to 1,000). */
   batch?: { max?: number; wait?: number };
@@ -79,6 +80,7 @@ export interface CallOptions {
   labels?: string[];
   /** The media type of an input that is bytes or a string. */
   contentType?: string;
+  /** Cancels the job, but for one with a key, which may be that of others. */
   signal?: AbortSignal;
 }
 
@@ -117,7 +119,7 @@ export interface ClientOptions {
 export class Client {
   constructor(options?: ClientOptions);
   readonly socket: string;
-  /** Rejected with `JobError`, `Rejected`, `ConnectionError`, the reason of the signal, or a TypeError. */
+  /** Rejected with `JobError`, `Rejected`, `ConnectionError`, `OutputError`, the reason of the signal, or a TypeError. */
   call<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Output>;
   run<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Result<Output>>;
   stream(task: string, input?: unknown, options?: CallOptions): AsyncGenerator<Buffer, void, void>;
@@ -148,7 +150,7 @@ export class Pool extends Client {
   constructor(options?: PoolOptions);
   /** Resolved when the first worker can take jobs. */
   ready(): Promise<void>;
-  /** Waits until the calls that were made have ended, and ends the supervisor. */
+  /** Waits until the calls that were made have ended, and ends the supervisor. Takes no more of them. */
   close(): Promise<void>;
   /** Ends the supervisor at once. */
   end(): Promise<void>;
@@ -170,6 +172,16 @@ export class Rejected extends Error {
   readonly code: string;
   /** Milliseconds, or null if trying again is of no use now. */
   readonly retryAfter: number | null;
+}
+
+/** The job ended well, but its output is not what its media type says. */
+export class OutputError extends SyntaxError {
+  /** The output. */
+  readonly bytes: Buffer;
+  readonly contentType: string;
+  readonly job: string;
+  readonly attempts: number;
+  readonly receipt: Receipt;
 }
 
 /** There is no connection to a supervisor, so nothing was sent. */

@@ -121,12 +121,14 @@ function direction(messages) {
   const numbers = new Map(names.map((name, number) => [name, number]));
 
   /**
-   * The message in `bytes[start]` up to `bytes[end]`. Throws `Malformed` if it is none.
-   * @param {Buffer} bytes @param {number} start @param {number} end
+   * The message in `bytes[start]` up to `bytes[end]`. Throws `Malformed` if it is none. A media type, metadata or labels that are not
+   * understood make it none, too, unless somebody takes the complaints: then the message is as it came.
+   * @param {Buffer} bytes @param {number} start @param {number} end @param {string[]} [complaints]
    * @returns {Message}
    */
-  function decode(bytes, start, end) {
+  function decode(bytes, start, end, complaints) {
     const reader = new Reader(bytes, start, end);
+    reader.complaints = complaints;
     const type = types[u32.read(reader)];
     if (type === undefined) throw new Malformed('malformed header: an unknown number');
     const message = type.read(reader);

@@ -17,6 +17,7 @@ export const outcome = enumeration(OUTCOMES);
 export const lane = enumeration(['cpu', 'io']);
 
 export const JSON_TYPE = 'application/json';
+export const JSON_LINES_TYPE = 'application/x-ndjson';
 export const TEXT_TYPE = 'text/plain; charset=utf-8';
 export const BYTES_TYPE = 'application/octet-stream';
 export const ANY_TYPE = '*/*';
@@ -64,6 +65,7 @@ export function checkTaskName(name) {
 /** Pairs of metadata, from an object or a map. Throws a TypeError if they exceed a bound. */
 function metadataToWire(metadata) {
   if (metadata === undefined) return NONE;
+  if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) throw new TypeError('`metadata` is an object or a Map');
   const pairs = metadata instanceof Map ? [...metadata] : Object.entries(metadata);
   return checkPairs(pairs.map(([key, value]) => ({ key, value })));
 }
@@ -82,7 +84,7 @@ function checkPair(key, value) {
   if (!/^[a-z0-9._-]{1,64}$/.test(key)) {
     throw new TypeError(`${JSON.stringify(key)} is no key of metadata: 1 to 64 of a-z, 0-9, '.', '_' and '-'`);
   }
-  if (typeof value !== 'string' || Buffer.byteLength(value) > METADATA_VALUE_MAX || /\p{Cc}/u.test(value)) {
+  if (typeof value !== 'string' || !isWellFormed(value) || Buffer.byteLength(value) > METADATA_VALUE_MAX || /\p{Cc}/u.test(value)) {
     throw new TypeError(`the value of the metadata key ${key} is no text of at most ${METADATA_VALUE_MAX} bytes without control characters`);
   }
 }
@@ -100,12 +102,14 @@ export const metadata = checked(list(struct({ key: text, value: text })), metada
 /** @param {string} label */
 function checkLabel(label) {
   const isLabel = /^(?:[^=\s\p{Cc}]+|[^=\s\p{Cc}]+=[^\s\p{Cc}]+)$/u;
-  if (typeof label === 'string' && Buffer.byteLength(label) <= LABEL_MAX && isLabel.test(label)) return label;
+  if (typeof label === 'string' && isWellFormed(label) && Buffer.byteLength(label) <= LABEL_MAX && isLabel.test(label)) return label;
   throw new TypeError(`${JSON.stringify(label)} is no label: a word, or KEY=VALUE, of 1 to ${LABEL_MAX} bytes without spaces`);
 }
 
 function checkLabels(labels) {
-  if (labels === undefined || labels.length === 0) return NONE;
+  if (labels === undefined) return NONE;
+  if (!Array.isArray(labels)) throw new TypeError('`labels` is a list');
+  if (labels.length === 0) return NONE;
   const unique = [...new Set(labels)].map(checkLabel);
   if (unique.length > LABELS_MAX) throw new TypeError(`${unique.length} labels, at most ${LABELS_MAX} are allowed`);
   return unique;
@@ -137,6 +141,9 @@ const errorDetail = struct({
 export const report = struct({
   job: text, task: text, outcome, error: option(errorDetail), attempts: u32, receipt, media_type: mediaType, metadata, labels,
 });
+
+/** Whether a string has no half of a surrogate pair, which UTF-8 cannot express. @type {(text: string) => boolean} */
+export const isWellFormed = 'isWellFormed' in String.prototype ? (text) => /** @type {any} */ (text).isWellFormed() : (text) => !/\p{Surrogate}/u.test(text);
 
 /** The longest beginning of `string` that has at most `max` bytes and ends between two characters. @param {string} string @param {number} max */
 export function cut(string, max) {

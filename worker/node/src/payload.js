@@ -3,14 +3,18 @@
  * type that travels with a payload says which of them it is.
  */
 
-import { BYTES_TYPE, checkMediaType, isJson, isText, JSON_TYPE, TEXT_TYPE } from './nouns.js';
+import buffer from 'node:buffer';
+import { BYTES_TYPE, checkMediaType, isJson, isText, isWellFormed, JSON_LINES_TYPE, JSON_TYPE, TEXT_TYPE } from './nouns.js';
 
 /** Bytes with a media type of their own, such as a picture: an input of a call, or an output of a task. */
 export class Payload {
-  /** @param {Uint8Array | ArrayBuffer | string} bytes a string is encoded as UTF-8 @param {string} contentType */
+  /**
+   * Throws a TypeError if they are no bytes and no text, or if the type is none.
+   * @param {Uint8Array | ArrayBuffer | string} bytes a string is encoded as UTF-8 @param {string} contentType
+   */
   constructor(bytes, contentType) {
-    this.bytes = asBytes(bytes) ?? Buffer.from(String(bytes));
     this.contentType = checkMediaType(contentType);
+    this.bytes = bytesOf(bytes, contentType);
   }
 }
 
@@ -23,30 +27,132 @@ function asBytes(value) {
 }
 
 /**
+ * The bytes of what is bytes or text already. Throws a TypeError for anything else.
+ * @param {unknown} value @param {string} [contentType] what a string is to be
+ * @returns {Uint8Array}
+ */
+export function bytesOf(value, contentType = TEXT_TYPE) {
+  if (typeof value === 'string') return encodeText(value, contentType);
+  const bytes = asBytes(value);
+  if (bytes === undefined) throw new TypeError(`${nameOf(value)} is neither bytes nor a string`);
+  return bytes;
+}
+
+/**
  * A value as it is sent. `contentType`, if it is given, says what bytes and strings are; if it is a JSON type, anything but bytes
  * becomes a JSON document. Throws a TypeError if the value cannot be written as JSON.
  * @param {unknown} value @param {string} [contentType]
  * @returns {{ bytes: Uint8Array, contentType: string }}
  */
 export function encodePayload(value, contentType) {
-  if (value instanceof Payload) return value;
+  if (value instanceof Payload) return { bytes: bytesOf(value.bytes), contentType: value.contentType };
   const bytes = asBytes(value);
   if (bytes !== undefined) return { bytes, contentType: contentType ?? BYTES_TYPE };
   if (typeof value === 'string' && !(contentType !== undefined && isJson(contentType))) {
-    return { bytes: Buffer.from(value), contentType: contentType ?? TEXT_TYPE };
+    return { bytes: encodeText(value, contentType ?? TEXT_TYPE), contentType: contentType ?? TEXT_TYPE };
   }
   const isNamed = contentType !== undefined && (isJson(contentType) || isText(contentType));
-  const text = JSON.stringify(value === undefined ? null : value);
-  if (text === undefined) throw new TypeError(`a ${typeof value} cannot be written as JSON`);
-  return { bytes: Buffer.from(text), contentType: isNamed ? contentType : JSON_TYPE };
+  const type = isNamed ? contentType : JSON_TYPE;
+  return { bytes: encodeText(toJson(value), type), contentType: type };
+}
+
+/**
+ * One of several values that make an output together: bytes and strings as they are, everything else as a line of JSON.
+ * @param {unknown} value @param {string} [contentType] what all of them are
+ * @returns {{ bytes: Uint8Array, contentType: string }}
+ */
+export function encodePart(value, contentType) {
+  if (value instanceof Payload) return encodePayload(value);
+  if (typeof value === 'string') return { bytes: encodeText(value, contentType ?? TEXT_TYPE), contentType: contentType ?? TEXT_TYPE };
+  const bytes = asBytes(value);
+  if (bytes !== undefined) return { bytes, contentType: contentType ?? BYTES_TYPE };
+  return { bytes: Buffer.from(`${toJson(value)}\n`), contentType: contentType ?? JSON_LINES_TYPE };
 }
 
 /**
  * A payload as a value: a JSON document is parsed, text becomes a string, everything else stays bytes.
- * Throws a SyntaxError if a payload that is said to be JSON is none.
+ * Throws a SyntaxError or a TypeError if the bytes are not what the media type says: nothing is replaced by other characters.
  * @param {Buffer} bytes @param {string} contentType
  */
 export function decodePayload(bytes, contentType) {
-  if (isJson(contentType)) return JSON.parse(bytes.toString());
-  return isText(contentType) ? bytes.toString() : bytes;
+  if (isJson(contentType)) return JSON.parse(decodeUtf8(bytes));
+  return isText(contentType) ? decodeText(bytes, contentType) : bytes;
+}
+
+/** A value as JSON. Throws a TypeError for what JSON cannot express and `JSON.stringify` would leave out. @param {unknown} value @returns {string} */
+export function toJson(value) {
+  const text = JSON.stringify(value === undefined ? null : value);
+  if (text === undefined || (text === '{}' && !isPlain(value))) throw new TypeError(`${nameOf(value)} cannot be written as JSON`);
+  // A number that is not finite has become null. To look at each number costs more than the search for that word.
+  if (text.includes('null')) JSON.stringify(value, checkFinite);
+  return text;
+}
+
+function checkFinite(key, value) {
+  const isNumber = typeof value === 'number' || value instanceof Number;
+  if (isNumber && !Number.isFinite(Number(value))) {
+    throw new TypeError(`${value}${key === '' ? '' : ` (${JSON.stringify(key)})`} cannot be written as JSON`);
+  }
+  return value;
+}
+
+const tagOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
+
+/** Whether an object without fields is empty. A Map, an Error or a Promise only look so to JSON. */
+const isPlain = (value) => tagOf(value) === 'Object' || typeof value.toJSON === 'function';
+
+/** For people. */
+const nameOf = (value) => (typeof value === 'object' && value !== null ? `an object (${tagOf(value)})` : `a ${typeof value}`);
+
+/**
+ * A string in UTF-8. Throws a TypeError if it would be read as another one: it has half of a surrogate pair, or its media type
+ * states a charset in which these bytes are something else.
+ * @param {string} text @param {string} contentType
+ * @returns {Buffer}
+ */
+function encodeText(text, contentType) {
+  if (!isWellFormed(text)) throw new TypeError('a text with half of a surrogate pair cannot be sent');
+  const bytes = Buffer.from(text);
+  const charset = charsetOf(contentType);
+  if (charset !== UTF_8 && read(bytes, charset) !== text) {
+    throw new TypeError(`a string is sent as UTF-8, its media type says ${charset}: encode it, and send the bytes`);
+  }
+  return bytes;
+}
+
+/** @param {Buffer} bytes @param {string} contentType */
+function decodeText(bytes, contentType) {
+  const charset = charsetOf(contentType);
+  if (charset === UTF_8) return decodeUtf8(bytes);
+  const text = read(bytes, charset);
+  if (text === undefined) throw new TypeError(`it is no text in ${charset}`);
+  return text;
+}
+
+/** @param {Buffer} bytes */
+function decodeUtf8(bytes) {
+  if (!isUtf8(bytes)) throw new TypeError('it is not UTF-8');
+  return bytes.toString();
+}
+
+/** The text; undefined if it is none in this charset, or if nobody here knows that. @param {Buffer} bytes @param {string} charset */
+function read(bytes, charset) {
+  try {
+    return new TextDecoder(charset, { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+const isUtf8 = buffer.isUtf8 ?? ((bytes) => read(bytes, UTF_8) !== undefined); // Node 18.14
+
+const UTF_8 = 'utf-8';
+
+/** In which charset a text is: UTF-8 unless its media type names another one. JSON is always UTF-8. @param {string} contentType */
+function charsetOf(contentType) {
+  if (contentType === TEXT_TYPE || !isText(contentType)) return UTF_8;
+  const parameters = contentType.matchAll(/;[ \t]*([^=;\s]+)=("(?:[^"\\]|\\.)*"|[^;\s]*)/g);
+  const stated = [...parameters].find(([, name]) => name.toLowerCase() === 'charset')?.[2] ?? UTF_8;
+  const charset = stated.replace(/^"(.*)"$/, '$1').toLowerCase();
+  return charset === 'utf8' ? UTF_8 : charset;
 }

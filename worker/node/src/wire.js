@@ -24,6 +24,8 @@ export class Reader {
     this.bytes = bytes;
     this.at = at;
     this.end = end;
+    /** Where values that are not understood are named, instead of refusing the message. @type {string[] | undefined} */
+    this.complaints = undefined;
   }
 
   /** The place of the next `count` bytes, which are skipped. @param {number} count */
@@ -272,7 +274,8 @@ export function struct(fields) {
 }
 
 /**
- * A type whose values are checked, where they are read and where they are written.
+ * A type whose values are checked, where they are read and where they are written. A reader with complaints gives a value that may
+ * not come as it came.
  * @template T, U
  * @param {Type<T>} type
  * @param {(value: U) => T} toWire throws a TypeError for a value that cannot be sent
@@ -286,7 +289,9 @@ export function checked(type, toWire, fromWire) {
       try {
         return fromWire(value);
       } catch (error) {
-        throw new Malformed(`malformed header: ${error.message}`);
+        if (reader.complaints === undefined) throw new Malformed(`malformed header: ${error.message}`);
+        reader.complaints.push(error.message);
+        return /** @type {any} */ (value);
       }
     },
     write: (writer, value) => type.write(writer, toWire(value)),

@@ -2,11 +2,16 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Payload } from '../index.js';
+import { Client, Payload } from '../index.js';
+import { FrameDecoder } from '../src/frame.js';
+import { CLIENT_MAGIC, TO_CLIENT, TO_SUPERVISOR } from '../src/messages.js';
 import { Killer } from './killer.js';
 import { PROGRAM, until, withSupervisor } from './supervisor.js';
 import { within } from './within.js';
@@ -72,7 +77,8 @@ test('errors of tasks, of time limits and of requests are told apart', async () 
     const unknown = await errorOf(client.call('no_such_task'));
     assert.deepEqual([unknown.name, unknown.code, unknown.retryAfter], ['Rejected', 'unknown_task', null]);
     for (const options of [{ timeout: -1 }, { priority: 11 }, { attempts: 0 }, { idempotencyKey: '' }, { labels: ['two words'] },
-      { metadata: { Upper: '' } }, { contentType: 'png' }, { timeOut: 1 }]) {
+      { metadata: { Upper: '' } }, { metadata: { half: '\ud800' } }, { labels: ['\ud800'] }, { labels: 'nightly' }, { metadata: 'blue' }, { metadata: ['blue'] },
+      { metadata: null }, { idempotencyKey: 'k\ud800' }, { contentType: 'png' }, { timeOut: 1 }]) {
       const error = await errorOf(client.call('echo', 'text', options));
       assert.equal(error.name, 'TypeError', JSON.stringify(options));
     }
@@ -320,4 +326,48 @@ test('when the supervisor is gone, calls in flight are indeterminate and later o
     client.close();
     assert.equal((await errorOf(client.call('echo', 1))).message, 'this client was closed');
   });
+});
+
+test('an output that is not what its media type says is an error that has its bytes', async () => {
+  await withSupervisor({ worker: 'parts.mjs' }, async (supervisor) => {
+    const client = supervisor.client();
+    for (const contentType of ['text/plain', 'application/json', 'text/plain; charset=klingon']) {
+      for (const error of [await errorOf(client.call('claims', contentType)), await errorOf(client.run('claims', contentType))]) {
+        assert.deepEqual([error.name, error instanceof SyntaxError, error.contentType], ['OutputError', true, contentType]);
+        assert.deepEqual([error.bytes, error.attempts, error.job.length], [Buffer.from([0x22, 0xff, 0x22]), 1, 26]);
+      }
+    }
+    assert.equal(await wait(client.call('claims', 'text/plain; charset=iso-8859-1')), '"ÿ"');
+    assert.deepEqual(await wait(client.call('claims', 'image/png')), Buffer.from([0x22, 0xff, 0x22]));
+  });
+});
+
+test('an output whose description is not understood costs no other job, and its bytes are there', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const server = net.createServer((socket) => {
+    const send = (name, fields, payload) => Buffer.concat(TO_CLIENT.encode(name, fields, payload));
+    const decoder = new FrameDecoder(1 << 20, (bytes, start, end, payload) => {
+      const { type, ticket } = TO_SUPERVISOR.decode(bytes, start, end);
+      if (type === 'Hello') socket.write(send('Welcome', { magic: CLIENT_MAGIC, major: 3, minor: 0, capabilities: 0, payload_max: 1 << 20 }));
+      if (type !== 'Submit') return;
+      const usage = { cpu_user_us: 0, cpu_system_us: 0, peak_rss_bytes: 0 };
+      const times = { queued_us: 0, run_us: 0, returned_us: 0, worker_pid: 1, slot: 0, incarnation: 0, input_bytes: 0, output_bytes: 0, usage };
+      const report = { job: 'its ID', task: 'any', outcome: 'ok', error: null, attempts: 1, receipt: times, media_type: 'new/type;a=bb', labels: [] };
+      const frame = send('Finished', { ticket, report }, payload);
+      if (payload.toString() === 'odd') frame.write('a=b;', frame.indexOf('a=bb'), 'latin1');
+      socket.write(frame);
+    });
+    socket.on('data', (bytes) => decoder.push(bytes)).on('error', () => {});
+  });
+  const socket = join(folder, 'socket');
+  await within('the server', new Promise((resolve) => server.listen(socket, resolve)));
+  const client = new Client({ socket });
+  try {
+    const [odd, even] = await wait(Promise.all(['odd', 'even'].map((input) => client.run('any', input))));
+    assert.deepEqual([odd.bytes, odd.contentType, even.bytes], [Buffer.from('odd'), 'new/type;a=b;', Buffer.from('even')]);
+  } finally {
+    client.close();
+    server.close();
+    rmSync(folder, { recursive: true });
+  }
 });

@@ -63,6 +63,14 @@ export class FakeSupervisor {
     this.send('Run', run, payload);
   }
 
+  /** Runs a job after this text was put in place of the other one, which is as long, in what is said of the job. */
+  runWith(job, task, fields, text, replacement) {
+    const run = { job, attempt: 1, task, media_type: 'text/plain', timeout_ms: 0, deadline_ms: 0, metadata: {}, ...fields };
+    const frame = Buffer.concat(TO_WORKER.encode('Run', run, Buffer.alloc(0)));
+    frame.write(replacement, frame.indexOf(text), 'latin1');
+    this.socket.write(frame);
+  }
+
   /** The next message of the worker. */
   async hear() {
     while (this.#heard.length === 0) {

@@ -95,10 +95,14 @@ test('a pool that cannot start says why', async () => {
   assert.match(error.message, /^\/nonexistent\/offload cannot be found: install it, or name it by OFFLOAD_BIN/);
   const silent = new Pool({ worker: ['node', '--eval', 'process.exit(64)'], log: 'ignore' });
   assert.match((await errorOf(silent.ready())).message, /^the supervisor of this pool did not start: /);
+  const other = new Pool({ worker, program: '/bin/echo', log: 'ignore' });
+  const { name, code, message } = await errorOf(other.call('echo'));
+  assert.deepEqual([name, code], ['ConnectionError', 'no_supervisor']);
+  assert.match(message, /^the supervisor of this pool did not start: it is another program: it printed "--socket /);
   const wrong = new Pool({ worker, workers: -1, log: 'ignore' });
   assert.match((await errorOf(wrong.call('echo'))).message, /--workers/);
   assert.throws(() => new Pool({ worker: [] }), TypeError);
-  await wait(Promise.all([missing.end(), silent.end(), wrong.end()]));
+  await wait(Promise.all([missing.end(), silent.end(), other.end(), wrong.end()]));
 });
 
 test('the built-in tasks need no worker program', async () => {

@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { defineTasks, inputOf } from '../src/worker/tasks.js';
+import { defineTasks, inputOf as inputOfJob } from '../src/worker/tasks.js';
+
+const inputOf = (task, input, contentType) => inputOfJob(task, { input, run: { media_type: contentType } });
 
 const run = () => 1;
 const runBatch = () => [];
@@ -18,6 +20,11 @@ test('a definition that cannot be kept is refused with its reason', () => {
     [{ a: { run, accepts: Array(9).fill('a/b') } }, /media types has 9, 8 are allowed/],
     [{ a: { run, example: 'x'.repeat(65_537) } }, /example and schema has 65537, 65536 are allowed/],
     [{ a: { run, progressEvery: 0.5 } }, /whole number of milliseconds/],
+    [{ a: { run, memory: '1GiB' } }, /`memory` is a whole number of bytes/],
+    [{ a: { run, memory: -1 } }, /`memory` is a whole number of bytes/],
+    [{ a: { run, description: 5 } }, /`description` is a text/],
+    [{ a: { run, example: { ratio: NaN } } }, /NaN \("ratio"\) cannot be written as JSON/],
+    [{ a: { run, schema: () => {} } }, /a function cannot be written as JSON/],
     [{ a: { run, batch: { max: 2 } } }, /no function `runBatch`/],
     [{ a: { run, runBatch } }, /then it has no `run`/],
     [{ a: { runBatch, idempotent: false } }, /is idempotent/],
@@ -54,11 +61,30 @@ test('what a task accepts decides how its inputs are read, if it accepts one kin
     ['application/json', 'text/plain', 1],
     ['text/plain', 'application/json', '1'],
     ['image/png', 'application/json', Buffer.from('1')],
+    ['text/plain', 'text/plain; charset=utf-16', '\u3131', Buffer.from('11')],
     ['*/*', 'application/json', 1],
     [['application/json', 'image/png'], 'image/png', Buffer.from('1')],
   ];
-  for (const [accepts, contentType, expected] of inputs) {
+  for (const [accepts, contentType, expected, input = Buffer.from('1')] of inputs) {
     const task = defineTasks({ a: { run, accepts } }).get('a');
-    assert.deepEqual(inputOf(task, Buffer.from('1'), contentType), expected, `${accepts} ${contentType}`);
+    assert.deepEqual(inputOf(task, input, contentType), expected, `${accepts} ${contentType}`);
   }
+});
+
+test('an input that is not what its media type says is refused, and no byte of it is replaced', () => {
+  const inputs = [
+    [undefined, 'text/plain', [0xff], /^the input is not what this task takes: it is not UTF-8$/],
+    [undefined, 'application/json', [0x22, 0xff, 0x22], /it is not UTF-8$/],
+    ['text/plain', 'image/png', [0x61, 0xc3], /it is not UTF-8$/],
+    ['application/json', 'text/plain', [0x22, 0xff, 0x22], /it is not UTF-8$/],
+    [undefined, 'text/plain; charset=klingon', [0x61], /it is no text in klingon$/],
+    [undefined, 'text/plain; charset="UTF-16"', [0x00, 0xd8], /it is no text in utf-16$/],
+  ];
+  for (const [accepts, contentType, bytes, message] of inputs) {
+    const task = defineTasks({ a: { run, accepts } }).get('a');
+    assert.throws(() => inputOf(task, Buffer.from(bytes), contentType), { message }, `${accepts} ${contentType}`);
+  }
+  const task = defineTasks({ a: run }).get('a');
+  assert.deepEqual(inputOf(task, Buffer.from([0xff]), 'image/png'), Buffer.from([0xff]));
+  assert.equal(inputOf(task, Buffer.from([0xfc]), 'text/plain; a="; charset=x"; Charset=ISO-8859-1'), 'ü');
 });

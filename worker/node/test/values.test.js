@@ -42,6 +42,39 @@ test('a value is sent as what it is, unless a media type says otherwise', () => 
   for (const value of [() => {}, Symbol('x'), 1n]) assert.throws(() => encodePayload(value), TypeError);
 });
 
+test('a value that would be sent as another one is refused', () => {
+  const lossy = [
+    [NaN, undefined, /^NaN cannot be written as JSON/],
+    [-Infinity, 'text/plain', /^-Infinity cannot be written as JSON/],
+    [{ a: [1, { b: Infinity }] }, undefined, /^Infinity \("b"\) cannot/],
+    [[Object(NaN)], 'application/ld+json', /^NaN \("0"\) cannot/],
+    [{ toJSON: () => NaN }, undefined, /^NaN cannot/],
+    [new Map([[1, 2]]), undefined, /^an object \(Map\) cannot/],
+    [new Set([1]), undefined, /\(Set\)/],
+    [Promise.resolve(5), undefined, /\(Promise\)/],
+    [new Error('x'), undefined, /\(Error\)/],
+    ['a \ud800 b', undefined, /half of a surrogate pair/],
+    ['\udc00', 'image/svg+xml', /half of a surrogate pair/],
+    ['grüße', 'text/plain; charset=iso-8859-1', /sent as UTF-8, its media type says iso-8859-1/],
+    ['a', 'text/plain; charset=utf-16', /says utf-16/],
+    ['a', 'text/plain; charset=klingon', /says klingon/],
+  ];
+  for (const [value, given, message] of lossy) assert.throws(() => encodePayload(value, given), { name: 'TypeError', message });
+  const kept = [
+    [{ a: null, b: undefined, c: 'NaN null' }, undefined, '{"a":null,"c":"NaN null"}'],
+    [[undefined], undefined, '[null]'],
+    [{}, undefined, '{}'],
+    [Object.create(null), undefined, '{}'],
+    [new (class Empty {})(), undefined, '{}'],
+    ['\ud800', 'application/json', '"\\ud800"'],
+    ['ascii', 'text/plain; charset="ISO-8859-1"', 'ascii'],
+    ['ü', 'text/plain;charset=UTF8', 'ü'],
+  ];
+  for (const [value, given, text] of kept) assert.equal(Buffer.from(encodePayload(value, given).bytes).toString(), text);
+  for (const bytes of [5, {}, undefined, null, [1], '\ud800']) assert.throws(() => new Payload(bytes, 'a/b'), TypeError);
+  assert.throws(() => new Payload('x', 'png'), TypeError);
+});
+
 test('a payload is read as its media type says', () => {
   const read = (text, type) => decodePayload(Buffer.from(text), type);
   assert.deepEqual(read('{"a":1}', 'application/json; charset=utf-8'), { a: 1 });

@@ -6,11 +6,13 @@
  * A client with nothing in flight does not keep the program from ending.
  */
 
+import { isWellFormed } from '../nouns.js';
 import { Call } from './call.js';
 import { Connection } from './connection.js';
 import { ConnectionError, Rejected } from './errors.js';
 import { defaultSocket } from './socket.js';
-import { readStream } from './stream.js';
+import { OutputStream } from './stream.js';
+import { Submission } from './submission.js';
 
 /** The supervisor disconnects a client that asked for nothing for 60 s. After so many milliseconds another connection is opened. */
 const REST_MAX = 30_000;
@@ -39,15 +41,20 @@ export class Client {
   /** Requests that were sent and are not answered. */
   #inFlight = 0;
   #restsSince = 0;
+  /** Everything that was asked for and has not ended: calls that wait or are in flight, streams, questions. */
+  #underWay = 0;
   /** Who wants to know that nothing is left. @type {((value?: any) => void)[]} */
   #onIdle = [];
   #isSending = false;
-  /** @type {Set<Connection>} */
+  /** @type {Set<OutputStream>} */
   #streams = new Set();
+  /** No more jobs are taken. */
+  #isClosing = false;
   #isClosed = false;
 
   /** @param {ClientOptions} [options] @param {() => Promise<unknown>} [before] what has to be done before each connection */
   constructor({ socket, name = '', maxInFlight = 256, maxWaiting = 100_000 } = {}, before = async () => {}) {
+    if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
     this.#socket = socket ?? defaultSocket();
     this.#name = name;
     this.#maxInFlight = atLeast(1, 'maxInFlight', maxInFlight);
@@ -63,7 +70,7 @@ export class Client {
   /**
    * Runs a task and gives its output.
    * @param {string} task @param {unknown} [input] @param {import('./options.js').CallOptions} [options]
-   * @returns {Promise<any>} rejected with `JobError`, `Rejected`, `ConnectionError`, the reason of the signal, or a TypeError
+   * @returns {Promise<any>} rejected with `JobError`, `Rejected`, `ConnectionError`, `OutputError`, the reason of the signal, or a TypeError
    */
   async call(task, input, options) {
     return (await this.run(task, input, options)).output;
@@ -77,7 +84,9 @@ export class Client {
   run(task, input, options = {}) {
     return new Promise((resolve, reject) => {
       options.signal?.throwIfAborted();
-      this.#add(new Call(task, input, options, { resolve, reject, ended: () => this.#ended() }));
+      const left = (call) => this.#left(call);
+      const ended = () => this.#callEnded();
+      this.#add(new Call(task, input, options, { resolve, reject, left, ended }));
     });
   }
 
@@ -86,16 +95,31 @@ export class Client {
    * @param {string} task @param {unknown} [input] @param {import('./options.js').CallOptions} [options]
    * @returns {AsyncGenerator<Buffer, void, void>}
    */
-  async *stream(task, input, options = {}) {
+  stream(task, input, options = {}) {
+    /** @type {OutputStream | undefined} */
+    let stream;
+    const begin = () => (stream = this.#beginStream(task, input, options));
+    const parts = (async function* () {
+      yield* begin().read();
+    })();
+    // A generator that waits for a part would look at this only once that has come.
+    const leave = parts.return.bind(parts);
+    parts.return = (value) => {
+      stream?.leave();
+      return leave(value);
+    };
+    return parts;
+  }
+
+  #beginStream(task, input, options) {
     options.signal?.throwIfAborted();
-    const connection = await this.#open();
-    this.#streams.add(connection);
-    try {
-      yield* readStream(connection, task, input, options);
-    } finally {
-      this.#streams.delete(connection);
-      this.#tellIdle();
-    }
+    const submission = new Submission(task, input, options, true);
+    if (this.#isClosing) throw closed();
+    const stream = new OutputStream(submission, options.signal, () => this.#streamEnded(stream));
+    this.#streams.add(stream);
+    this.#underWay++;
+    this.#open().then((connection) => stream.begin(connection), (error) => stream.fail(error));
+    return stream;
   }
 
   /** Cancels a job by its ID. @param {string} job @returns {Promise<any>} what became of it */
@@ -125,24 +149,30 @@ export class Client {
 
   /** Resolved when no call and no stream is left. */
   async idle() {
-    while (this.#inFlight + this.#waiting.length + this.#streams.size > 0) {
-      await new Promise((resolve) => this.#onIdle.push(resolve));
-    }
+    while (this.#underWay > 0) await new Promise((resolve) => this.#onIdle.push(resolve));
   }
 
   /** Ends the connection. Jobs in flight are `indeterminate` for their callers; calls that were not sent are rejected. */
   close() {
+    this._stopTaking();
     this.#isClosed = true;
     this.#failWaiting(closed());
     this.#connection?.close();
-    for (const connection of this.#streams) connection.close();
+    for (const stream of [...this.#streams]) stream.close(closed());
+  }
+
+  /** Internal: no more jobs are taken. Those that were taken go on. */
+  _stopTaking() {
+    this.#isClosing = true;
   }
 
   /** @param {Call} call */
   #add(call) {
-    if (this.#isClosed) return call.fail(closed());
-    const isFull = this.#waiting.length >= this.#maxWaiting && this.#inFlight >= this.#maxInFlight;
+    if (this.#isClosing) return call.fail(closed());
+    // Those for which there is room do not wait for others, also while there is no connection yet.
+    const isFull = this.#waiting.length >= this.#maxWaiting + Math.max(0, this.#maxInFlight - this.#inFlight);
     if (isFull) return call.fail(new Rejected('overloaded', `${this.#maxWaiting} calls wait in this client already`));
+    this.#underWay++;
     this.#waiting.push(call);
     this.#sendWaiting();
   }
@@ -156,7 +186,7 @@ export class Client {
     while (this.#inFlight < this.#maxInFlight && connection.unsent < UNSENT_MAX) {
       const call = this.#waiting.shift();
       if (call === undefined) break;
-      if (!call.isSettled) this.#begin(connection, () => call.send(connection));
+      this.#begin(connection, () => call.send(connection));
     }
     this.#isSending = false;
   }
@@ -168,33 +198,60 @@ export class Client {
     send();
   }
 
+  /** A request is answered. */
   #ended() {
     this.#inFlight--;
     if (this.#inFlight === 0) {
       this.#restsSince = performance.now();
       this.#connection?.keepAlive(false);
-      this.#tellIdle();
     }
     this.#sendWaiting();
   }
 
-  #tellIdle() {
+  #callEnded() {
+    this.#ended();
+    this.#done();
+  }
+
+  /** A call that waits was aborted. @param {Call} call */
+  #left(call) {
+    this.#waiting.remove(call);
+    this.#done();
+  }
+
+  /** @param {OutputStream} stream */
+  #streamEnded(stream) {
+    this.#streams.delete(stream);
+    this.#done();
+  }
+
+  /** Something that was under way has ended. This is the only place where it is counted. */
+  #done() {
+    this.#underWay--;
+    if (this.#underWay > 0) return;
     for (const resolve of this.#onIdle.splice(0)) resolve();
   }
 
   /** @param {ConnectionError} error */
   #failWaiting(error) {
-    for (let call = this.#waiting.shift(); call !== undefined; call = this.#waiting.shift()) call.fail(error);
-    this.#tellIdle();
+    for (let call = this.#waiting.shift(); call !== undefined; call = this.#waiting.shift()) {
+      call.fail(error);
+      this.#done();
+    }
   }
 
   /** A question, which is answered by a document. */
   async #ask(name, fields) {
-    const connection = this.#usable() ?? (await this.#ready());
-    return new Promise((resolve, reject) => {
-      const asker = new Question(resolve, reject, () => this.#ended());
-      this.#begin(connection, () => connection.request(name, fields, asker));
-    });
+    this.#underWay++;
+    try {
+      const connection = this.#usable() ?? (await this.#ready());
+      return await new Promise((resolve, reject) => {
+        const question = new Question(resolve, reject, () => this.#ended());
+        this.#begin(connection, () => question.send(connection, name, fields));
+      });
+    } finally {
+      this.#done();
+    }
   }
 
   /** The connection, if it can be used. */
@@ -229,10 +286,14 @@ export class Client {
 
   async #open() {
     if (this.#isClosed) throw closed();
-    await this.#before();
-    const connection = await Connection.open(this.#socket, this.#name);
-    if (!this.#isClosed) return connection;
-    connection.close();
+    try {
+      await this.#before();
+      const connection = await Connection.open(this.#socket, this.#name);
+      if (!this.#isClosed) return connection;
+      connection.close();
+    } catch (error) {
+      if (!this.#isClosed) throw error;
+    }
     throw closed();
   }
 }
@@ -249,11 +310,28 @@ class Question {
     this.#ended = ended;
   }
 
+  /** @param {Connection} connection @param {string} name @param {Record<string, any>} fields */
+  send(connection, name, fields) {
+    try {
+      connection.request(name, fields, this);
+    } catch (error) {
+      this.onLost(error);
+    }
+  }
+
   onMessage(message, payload) {
     if (message.type === 'Rejected') this.#reject(new Rejected(message.code, message.message, message.retry_after_ms));
-    else this.#resolve(JSON.parse(payload.toString()));
+    else this.#answer(payload);
     this.#ended();
     return true;
+  }
+
+  #answer(payload) {
+    try {
+      this.#resolve(JSON.parse(payload.toString()));
+    } catch (error) {
+      this.#reject(new ConnectionError('protocol', `the supervisor broke the protocol: ${error.message}`));
+    }
   }
 
   onLost(error) {
@@ -262,29 +340,34 @@ class Question {
   }
 }
 
-/** Calls in their order. To take the first one costs the same however many there are. */
+/** Calls in their order. To take the first one, or to remove any, costs the same however many there are. */
 class Waiting {
-  /** @type {(Call | undefined)[]} */
-  #calls = [];
-  #taken = 0;
+  /** By their place. @type {Map<number, Call>} */
+  #calls = new Map();
+  /** No call has a place before this one. */
+  #first = 0;
+  #next = 0;
 
   get length() {
-    return this.#calls.length - this.#taken;
+    return this.#calls.size;
   }
 
   /** @param {Call} call */
   push(call) {
-    this.#calls.push(call);
+    call.place = this.#next++;
+    this.#calls.set(call.place, call);
+  }
+
+  /** @param {Call} call */
+  remove(call) {
+    this.#calls.delete(call.place);
   }
 
   shift() {
-    if (this.length === 0) return undefined;
-    const call = this.#calls[this.#taken];
-    this.#calls[this.#taken++] = undefined;
-    if (this.#taken * 2 > this.#calls.length) {
-      this.#calls = this.#calls.slice(this.#taken);
-      this.#taken = 0;
-    }
+    if (this.#calls.size === 0) return undefined;
+    while (!this.#calls.has(this.#first)) this.#first++;
+    const call = /** @type {Call} */ (this.#calls.get(this.#first));
+    this.remove(call);
     return call;
   }
 }

@@ -57,6 +57,9 @@ export class Connection {
     const timer = setTimeout(() => connection.#lose(busy(path, 'it does not answer')), GREETING_TIMEOUT);
     try {
       return await connection.#greet(name);
+    } catch (error) {
+      connection.close();
+      throw error;
     } finally {
       clearTimeout(timer);
     }
@@ -84,10 +87,12 @@ export class Connection {
   }
 
   /**
-   * Sends a request and returns its ticket. Throws a RangeError or a TypeError if a field cannot be sent; then nothing is.
+   * Sends a request and returns its ticket. Throws a RangeError or a TypeError if a field cannot be sent, and why there is no connection
+   * any more if there is none; then nothing is sent.
    * @param {string} name @param {Record<string, any>} fields without the ticket @param {Asker} asker @param {Uint8Array} [payload]
    */
   request(name, fields, asker, payload) {
+    if (this.lost !== undefined) throw this.lost;
     const ticket = this.#tickets + 1;
     const frame = TO_SUPERVISOR.encode(name, { ticket, ...fields }, payload);
     this.#tickets = ticket;
@@ -154,7 +159,8 @@ export class Connection {
       const version = versionOf(bytes, start, end, CLIENT_MAGIC.length);
       if (version !== null && version.major !== VERSION_MAJOR) return this.#lose(foreign(version));
     }
-    this.#onMessage(TO_CLIENT.decode(bytes, start, end), payload);
+    // What is not understood of how an output is described is no reason to lose the other jobs: it is passed on as it came.
+    this.#onMessage(TO_CLIENT.decode(bytes, start, end, []), payload);
   }
 
   #onMessage(message, payload) {

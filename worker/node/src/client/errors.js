@@ -45,6 +45,20 @@ export class Rejected extends Error {
   }
 }
 
+/** The job ended well, but its output is not what its media type says. Nothing of it is lost: the error has it. */
+export class OutputError extends SyntaxError {
+  /** @param {Error} cause @param {{ bytes: Buffer, contentType: string, job: string, attempts: number, receipt: object }} result */
+  constructor(cause, result) {
+    super(`the output is not what its media type says (${result.contentType}): ${cause.message}`, { cause });
+    this.name = 'OutputError';
+    this.bytes = result.bytes;
+    this.contentType = result.contentType;
+    this.job = result.job;
+    this.attempts = result.attempts;
+    this.receipt = result.receipt;
+  }
+}
+
 /** There is no connection to a supervisor, so the request was not sent. */
 export class ConnectionError extends Error {
   /** @param {string} code `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `protocol`, `closed` or the word of a Goodbye @param {string} message */

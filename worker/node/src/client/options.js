@@ -4,6 +4,7 @@
 
 import { createHash } from 'node:crypto';
 import { NAME_MAX } from '../limits.js';
+import { isWellFormed } from '../nouns.js';
 
 const KEYS = new Set([
   'timeout', 'deadline', 'priority', 'attempts', 'idempotencyKey', 'metadata', 'labels', 'contentType', 'signal',
@@ -55,7 +56,7 @@ function whole(name, value, min, max) {
 }
 
 function checkKey(key) {
-  if (typeof key === 'string' && key !== '' && Buffer.byteLength(key) <= NAME_MAX) return key;
+  if (typeof key === 'string' && isWellFormed(key) && key !== '' && Buffer.byteLength(key) <= NAME_MAX) return key;
   throw new TypeError(`\`idempotencyKey\` is a text of 1 to ${NAME_MAX} bytes`);
 }
 

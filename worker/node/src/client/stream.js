@@ -1,21 +1,30 @@
 /**
  * The output of a job as its task sends it. Each stream has a connection of its own, which is read only as fast as the program
  * takes the parts: whoever reads slowly makes the task wait, and nobody else.
+ *
+ *   opening --- a connection ---> submitted --- Accepted ---> accepted --- Finished ---> over
+ *      |                              '--- Rejected, the connection is lost -------------^
+ *      '--- no connection, the signal is aborted, nobody reads on ---> over
+ *
+ *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
+ *   as soon as its ID is known (not with a key). Then it is over.
+ *
+ * Parts that have arrived can be read when it is over. Only an abort drops them.
  */
 
-import { encodePayload } from '../payload.js';
-import { cancel } from './call.js';
-import { JobError, Rejected, tooLarge } from './errors.js';
-import { submitOptions } from './options.js';
+import { JobError, Rejected } from './errors.js';
+import { cancel } from './submission.js';
 
 /** Nothing more is read while so many bytes of parts wait here. */
 const HELD_MAX = 256 << 10;
 
 /** The supervisor disconnects who reads nothing for so long while something is ready, in milliseconds. */
 const PATIENCE_OF_SUPERVISOR = 10_000;
+/** After so long everything has been sent that will be: the rest is read, so that the end is seen though nobody takes the parts. */
+const HOLD_MAX = PATIENCE_OF_SUPERVISOR + 1000;
 
 /** The parts that have arrived, and how it goes on. */
-class Parts {
+export class OutputStream {
   /** @type {Buffer[]} */
   #parts = [];
   #held = 0;
@@ -23,39 +32,97 @@ class Parts {
   /** When that began, and how long it has lasted at most, in milliseconds. */
   #holdingSince = 0;
   #longestHold = 0;
+  /** @type {NodeJS.Timeout | undefined} */
+  #holdTimer;
+  /** Nothing more comes. */
   #isOver = false;
+  /** Nobody wants the parts that are still to come. */
   #isAbandoned = false;
-  /** @type {Error | undefined} */
-  #error;
+  /** Nobody reads the parts that have come. */
+  #isLeft = false;
+  /** How it ended, behind the parts that came before. @type {{ error: Error } | undefined} */
+  #failure;
   #onChange = () => {};
   #job = '';
+  /** @type {import('./connection.js').Connection | undefined} */
   #connection;
-  #task;
+  #submission;
+  #signal;
+  #onAbort = () => this.#abort();
+  #ended;
 
-  /** @param {import('./connection.js').Connection} connection @param {string} task */
-  constructor(connection, task) {
-    this.#connection = connection;
-    this.#task = task;
+  /**
+   * Throws the reason of the signal if that is aborted.
+   * @param {import('./submission.js').Submission} submission @param {AbortSignal | undefined} signal
+   * @param {() => void} ended called once: the job is over here
+   */
+  constructor(submission, signal, ended) {
+    this.#submission = submission;
+    this.#signal = signal;
+    this.#ended = ended;
+    signal?.throwIfAborted();
+    signal?.addEventListener('abort', this.#onAbort, { once: true });
   }
 
+  /** Submits the job, if it is still wanted, on a connection that nobody else has. @param {import('./connection.js').Connection} connection */
+  begin(connection) {
+    this.#connection = connection;
+    if (this.#isOver) return connection.close();
+    try {
+      this.#submission.send(connection, this);
+    } catch (error) {
+      this.#end(error);
+    }
+  }
+
+  /** It was not submitted, and will not be. @param {Error} error */
+  fail(error) {
+    this.#end(error);
+  }
+
+  /** The client is closed. @param {Error} error of a job that was not submitted */
+  close(error) {
+    if (this.#connection === undefined) this.#end(error);
+    else this.#connection.close();
+  }
+
+  /** The parts in their order. Whoever reads no further abandons the job. @returns {AsyncGenerator<Buffer, void, void>} */
+  async *read() {
+    try {
+      for (let part = await this.#next(); part !== undefined; part = await this.#next()) yield part;
+    } finally {
+      this.leave();
+    }
+  }
+
+  /** Nobody reads on. Whoever waits for a part is told that there are no more. */
+  leave() {
+    this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#isLeft = true;
+    this.#onChange();
+    this.#abandon();
+  }
+
+  /** @param {import('../messages.js').Message} message @param {Buffer} payload */
   onMessage(message, payload) {
     if (message.type === 'Accepted') this.#accepted(message.job);
-    if (payload.length > 0) this.#add(payload);
-    if (message.type === 'Finished') return this.#end(message.report.outcome === 'ok' ? undefined : new JobError(message.report));
-    if (message.type === 'Rejected') return this.#end(new Rejected(message.code, message.message, message.retry_after_ms));
-    return false;
+    if (payload.length > 0 && !this.#isAbandoned) this.#add(payload);
+    if (message.type === 'Finished') this.#end(message.report.outcome === 'ok' ? undefined : new JobError(message.report));
+    if (message.type === 'Rejected') this.#end(new Rejected(message.code, message.message, message.retry_after_ms));
+    return this.#isOver;
   }
 
+  /** @param {import('./errors.js').ConnectionError} error */
   onLost(error) {
     this.#hold(false);
     const seconds = Math.round(this.#longestHold / 1000);
     const why = this.#longestHold < PATIENCE_OF_SUPERVISOR ? '' : `: no part was taken for ${seconds} s, and 10 s are allowed`;
-    this.#end(JobError.indeterminate(this.#task, this.#job, error.message + why));
+    this.#end(JobError.indeterminate(this.#submission.task, this.#job, error.message + why));
   }
 
   #accepted(job) {
     this.#job = job;
-    if (this.#isAbandoned) this.abandon();
+    if (this.#isAbandoned) this.#cancel();
   }
 
   #add(part) {
@@ -68,30 +135,31 @@ class Parts {
   #hold(isHolding) {
     if (isHolding === this.#isHolding) return;
     this.#isHolding = isHolding;
-    if (isHolding) this.#holdingSince = performance.now();
-    else this.#longestHold = Math.max(this.#longestHold, performance.now() - this.#holdingSince);
-    this.#connection.hold(isHolding);
+    if (isHolding) {
+      this.#holdingSince = performance.now();
+      this.#holdTimer = setTimeout(() => this.#hold(false), HOLD_MAX);
+    } else {
+      clearTimeout(this.#holdTimer);
+      this.#longestHold = Math.max(this.#longestHold, performance.now() - this.#holdingSince);
+    }
+    this.#connection?.hold(isHolding);
   }
 
-  /** @param {Error | undefined} error */
+  /** @param {Error} [error] */
   #end(error) {
-    if (!this.#isOver) this.#error = error;
+    if (this.#isOver) return;
     this.#isOver = true;
+    if (error !== undefined) this.#failure ??= { error };
+    this.#connection?.closeWhenWritten();
     this.#onChange();
-    return true;
-  }
-
-  /** Nobody wants the parts any more, not even those that have arrived. @param {Error} reason */
-  abort(reason) {
-    this.#parts = [];
-    this.#isOver = false;
-    this.#end(reason);
+    this.#ended();
   }
 
   /** The next part, or nothing behind the last one. Rejected if the job ended badly. @returns {Promise<Buffer | undefined>} */
-  async next() {
-    while (this.#parts.length === 0) {
-      if (this.#error !== undefined) throw this.#error;
+  async #next() {
+    while (this.#parts.length === 0 || this.#isLeft) {
+      if (this.#isLeft) return undefined;
+      if (this.#failure !== undefined) throw this.#failure.error;
       if (this.#isOver) return undefined;
       await new Promise((resolve) => (this.#onChange = () => resolve(undefined)));
     }
@@ -101,41 +169,27 @@ class Parts {
     return part;
   }
 
-  /** Cancels the job, as soon as its ID is known, and ends the connection. */
-  abandon() {
+  /** Nobody wants the parts any more, not even those that have arrived. */
+  #abort() {
+    this.#parts = [];
+    this.#failure = { error: this.#signal?.reason };
+    this.#onChange();
+    this.#abandon();
+  }
+
+  /** Nobody wants what is still to come. */
+  #abandon() {
     this.#isAbandoned = true;
+    if (this.#isOver) return;
     this.#hold(false);
-    if (this.#job === '' && this.#connection.lost === undefined) return;
-    cancel(this.#connection, this.#job);
-    this.#connection.closeWhenWritten();
+    if (this.#connection === undefined) this.#end();
+    else if (this.#job !== '' || this.#submission.isShared) this.#cancel();
   }
-}
 
-/**
- * Submits a job on a connection, which it closes at the end, and gives the parts of its output. If the program stops reading, the
- * job is cancelled.
- * @param {import('./connection.js').Connection} connection
- * @param {string} task @param {unknown} input @param {import('./options.js').CallOptions} options
- * @returns {AsyncGenerator<Buffer, void, void>}
- */
-export async function* readStream(connection, task, input, options) {
-  const { signal } = options;
-  const parts = new Parts(connection, task);
-  const onAbort = () => parts.abort(signal?.reason);
-  signal?.addEventListener('abort', onAbort, { once: true });
-  try {
-    submit(connection, parts, task, input, options);
-    for (let part = await parts.next(); part !== undefined; part = await parts.next()) yield part;
-  } finally {
-    signal?.removeEventListener('abort', onAbort);
-    if (connection.waiting > 0) parts.abandon();
-    else connection.closeWhenWritten();
+  /** A job with a key may be that of others, too, so it goes on if they want it. */
+  #cancel() {
+    const connection = /** @type {import('./connection.js').Connection} */ (this.#connection);
+    if (!this.#submission.isShared) cancel(connection, this.#job);
+    this.#end();
   }
-}
-
-function submit(connection, parts, task, input, options) {
-  const { bytes, contentType } = encodePayload(input, options.contentType);
-  if (bytes.length > connection.payloadMax) throw tooLarge(bytes.length, connection.payloadMax);
-  const fields = { task, media_type: contentType, detach: false, options: submitOptions(options, { bytes, contentType }, true) };
-  connection.request('Submit', fields, parts, bytes);
 }

@@ -38,6 +38,7 @@ export class Pool extends Client {
 
   /** Waits until the calls that were made have ended, and ends the supervisor. Later calls are rejected. */
   async close() {
+    this._stopTaking();
     await this.idle();
     await this.end();
   }

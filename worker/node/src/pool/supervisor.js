@@ -39,6 +39,8 @@ export class PrivateSupervisor {
   #ready;
   /** Why it cannot be used any more. @type {ConnectionError | undefined} */
   #lost;
+  /** Somebody here has ended it. */
+  #isEnded = false;
   /** Calls that wait until it is ready, which keeps this program from ending. */
   #waiting = 0;
 
@@ -77,6 +79,7 @@ export class PrivateSupervisor {
   /** Ends it, with its jobs and its workers. Resolved when it is gone. */
   async end() {
     this.#lost ??= new ConnectionError('closed', 'this pool was closed');
+    this.#isEnded = true;
     this.#keepAlive(true);
     /** @type {import('node:stream').Writable} */ (this.#child.stdio[3]).destroy();
     await this.exit;
@@ -88,7 +91,9 @@ export class PrivateSupervisor {
     try {
       const said = await this.#firstLine();
       if (said?.ready) return;
-      throw notStarted(program, said?.error?.message, await this.exit);
+      this.#child.stdio[3]?.destroy();
+      const how = await this.exit;
+      throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
       clearTimeout(late);
     }
@@ -100,7 +105,7 @@ export class PrivateSupervisor {
     const line = await Promise.race([once(lines, 'line').then(([text]) => text), once(lines, 'close').then(() => undefined)]);
     lines.close();
     this.#child.stdout?.resume();
-    return line === undefined ? undefined : JSON.parse(line);
+    return line === undefined ? undefined : documentOf(line);
   }
 
   /** @param {number | string | null} code @param {string | null} signal */
@@ -118,6 +123,15 @@ export class PrivateSupervisor {
       if (doesKeep) /** @type {any} */ (handle)?.ref();
       else /** @type {any} */ (handle)?.unref();
     }
+  }
+}
+
+/** Another program may print anything. @param {string} line */
+function documentOf(line) {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return { error: { message: `it is another program: it printed ${JSON.stringify(line.slice(0, 80))}` } };
   }
 }
 

@@ -1,16 +1,17 @@
 /**
  * Jobs that run together, in one call of their task.
  *
- *   all of them ---> runBatch --- as many results as jobs ---> each job has its own: an output, or an Error
+ *   all of them ---> runBatch --- as many results as jobs ---> each job has its own: an output, an Error, or a promise of them
  *    ^                  '-------- it throws, or returns another number of results ---> one job: that is its error
  *    '--- each half of them <--------------------------------------------------------- several: nobody knows whose fault it is
  */
 
+import { isError } from './failure.js';
 import { inputOf } from './tasks.js';
 
 /**
  * @typedef {import('./session.js').Member} Member
- * @typedef {{ member: Member, value?: unknown, error?: unknown }} Result
+ * @typedef {{ member: Member, value?: unknown, error?: unknown }} Result it has failed if it has an error, which may be undefined
  */
 
 /**
@@ -24,7 +25,7 @@ export async function resultsOf(task, members) {
   const given = [];
   for (const member of members) {
     try {
-      given.push({ member, input: inputOf(task, member.job.input, member.job.run.media_type) });
+      given.push({ member, input: inputOf(task, member.job) });
     } catch (error) {
       failed.push({ member, error });
     }
@@ -50,8 +51,10 @@ async function runOnce(task, given) {
     const count = Array.isArray(outputs) ? outputs.length : 'no list of';
     throw new Error(`it returned ${count} results for ${given.length} jobs`);
   }
+  const settled = await Promise.allSettled(outputs);
   return given.map(({ member }, index) => {
-    const value = outputs[index];
-    return value instanceof Error ? { member, error: value } : { member, value };
+    const { status, value, reason } = /** @type {any} */ (settled[index]);
+    if (status === 'rejected') return { member, error: reason };
+    return isError(value) ? { member, error: value } : { member, value };
   });
 }

@@ -4,6 +4,7 @@
 
 import { format } from 'node:util';
 import { CHECKPOINT_MAX, PART_MAX, PARTS_CREDIT } from '../limits.js';
+import { bytesOf, Payload } from '../payload.js';
 
 /** Time between two reports of progress, in milliseconds, unless the task promised to report more often. */
 const PROGRESS_EVERY = 100;
@@ -31,6 +32,8 @@ export class JobContext {
   #credit = PARTS_CREDIT;
   /** Parts that wait for credit. @type {((value?: any) => void)[]} */
   #onCredit = [];
+  /** The last part, until it is sent. Rejected for good if a part could not be sent. @type {Promise<void> | undefined} */
+  #writing;
 
   /** @param {import('./session.js').Job} job @param {import('./tasks.js').Task} task @param {import('./session.js').Session} session */
   constructor(job, task, session) {
@@ -103,7 +106,7 @@ export class JobContext {
     if (this.#hasEnded || this.#task.runBatch || now - this.#progressAt < every || !isNews) return;
     this.#progressAt = now;
     this.#said = said;
-    this.#send('Progress', { done: Math.floor(done), total: Math.floor(total) });
+    this.#send('Progress', { done: wholeOf(done), total: wholeOf(total) });
   }
 
   /** Prints a line on standard error. The supervisor's log names the job beside it. @param {...unknown} values as in `console.log` */
@@ -113,24 +116,43 @@ export class JobContext {
 
   /**
    * Saves a state of at most 65,536 bytes, from which another attempt can go on (`resumed`). Only for a task with `checkpoints`.
-   * Throws a RangeError if it is longer, and a TypeError if the task has no checkpoints.
-   * @param {Uint8Array | string} state
+   * Throws a RangeError if it is longer, and a TypeError if it is neither bytes nor a string, or if the task has no checkpoints.
+   * @param {Uint8Array | ArrayBuffer | string} state
    */
   checkpoint(state) {
-    const bytes = Buffer.from(state);
+    const bytes = bytesOf(state);
     if (!this.#task.offer.task.checkpoints) throw new TypeError(`task ${this.#task.name} was defined without \`checkpoints: true\``);
     if (bytes.length > CHECKPOINT_MAX) throw new RangeError(`a checkpoint of ${bytes.length} bytes, ${CHECKPOINT_MAX} are allowed`);
     if (!this.#hasEnded) this.#send('Checkpoint', {}, bytes);
   }
 
   /**
-   * Sends the next part of the output, in front of what the task returns. Wait for the promise: it is resolved when the client has
-   * taken enough of the parts before, and rejected with an `AbortError` if nobody wants the output any more.
-   * @param {Uint8Array | string} part
+   * Sends the next part of the output, behind those of earlier calls and in front of what the task returns. Wait for the promise: it is
+   * resolved when the client has taken enough of the parts before, and rejected with an `AbortError` if nobody wants the output
+   * any more. If nobody waits for it, the answer of the job does, and a part that cannot be sent is the job's error.
+   * @param {Uint8Array | ArrayBuffer | Payload | string} part rejected with a TypeError if it is anything else
+   * @returns {Promise<void>}
    */
-  async write(part) {
-    if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
-    const bytes = typeof part === 'string' ? Buffer.from(part) : part;
+  write(part) {
+    let bytes;
+    try {
+      if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
+      bytes = bytesOf(part instanceof Payload ? part.bytes : part);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+    // Behind a part that was lost none is sent: the promise of each follows from the one before.
+    const writing = this.#writing === undefined ? this.#writeAll(bytes) : this.#writing.then(() => this.#writeAll(bytes));
+    this.#writing = writing;
+    const onWritten = () => {
+      if (this.#writing === writing) this.#writing = undefined;
+    };
+    writing.then(onWritten, () => {}); // an error is that of the job, also if nobody waits for it
+    return writing;
+  }
+
+  /** Its first pieces are with the kernel when it returns, as far as there is credit. @param {Uint8Array} bytes */
+  async #writeAll(bytes) {
     for (let at = 0; at < bytes.length; at += PART_MAX) await this.#writePiece(bytes.subarray(at, at + PART_MAX));
   }
 
@@ -160,6 +182,16 @@ export class JobContext {
     this.#tellParts();
   }
 
+  /** Internal: whether parts are not sent yet, or could not be. */
+  get _isWriting() {
+    return this.#writing !== undefined;
+  }
+
+  /** Internal: when all parts are sent. Rejected if one could not be. */
+  async _written() {
+    while (this.#writing !== undefined) await this.#writing;
+  }
+
   /** Internal: nobody wants the output any more. */
   _cancel() {
     this.#isCancelled = true;
@@ -177,3 +209,6 @@ export class JobContext {
     for (const resolve of this.#onCredit.splice(0)) resolve();
   }
 }
+
+/** Units of work as they are sent. What is no number of them counts as none: to report progress never fails a job. */
+const wholeOf = (units) => Math.min(Math.max(Math.floor(Number(units)) || 0, 0), Number.MAX_SAFE_INTEGER);

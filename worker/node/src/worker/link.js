@@ -29,18 +29,21 @@ export class Link {
 
   /**
    * @param {object} owner
-   * @param {(message: import('../messages.js').Message, payload: Buffer) => void} owner.onMessage
+   * @param {(message: import('../messages.js').Message, payload: Buffer, wrong?: string) => void} owner.onMessage with what is not
+   *   understood of what it describes, if there is something
    * @param {() => void} owner.onRead all messages of one read have been told
    * @param {(error?: Error) => void} owner.onEnd there is nothing more to read, because of this error if there is one
    */
   constructor({ onMessage, onRead, onEnd }) {
     const decoder = new FrameDecoder(PAYLOAD_MAX_CEILING, (bytes, start, end, payload) => {
-      onMessage(TO_WORKER.decode(bytes, start, end), payload);
+      const complaints = [];
+      onMessage(TO_WORKER.decode(bytes, start, end, complaints), payload, complaints[0]);
     });
     const callback = (length, buffer) => {
       try {
         decoder.push(buffer, length);
       } catch (error) {
+        if (error.name !== 'Malformed') throw error;
         onEnd(error);
         return false;
       }

@@ -2,6 +2,7 @@
  * A program becomes a worker: `serve({ tasks })`.
  */
 
+import { traceOf } from './failure.js';
 import { hasChannel } from './link.js';
 import { fail, POINTLESS, Session } from './session.js';
 import { defineTasks } from './tasks.js';
@@ -21,5 +22,5 @@ export function serve({ tasks, setUp }) {
     fail(error.message, POINTLESS);
   }
   if (!hasChannel()) fail("no supervisor started this program: start it with `offload serve --worker 'node FILE'`", POINTLESS);
-  new Session(defined).begin(setUp).catch((error) => fail(`setUp has failed: ${error?.stack ?? String(error)}`, 1));
+  new Session(defined).begin(setUp).catch((error) => fail(`setUp has failed: ${traceOf(error)}`, 1));
 }

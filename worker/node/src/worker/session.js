@@ -17,17 +17,16 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { constants } from 'node:os';
-import { inspect } from 'node:util';
-import { MESSAGE_MAX, PAYLOAD_MAX_CEILING } from '../limits.js';
+import { PAYLOAD_MAX_CEILING } from '../limits.js';
 import {
   BATCHES, ENDS, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
-import { cut } from '../nouns.js';
 import { encodePayload, Payload } from '../payload.js';
 import { resultsOf } from './batches.js';
 import { JobContext } from './context.js';
+import { failureOf, traceOf } from './failure.js';
 import { Link } from './link.js';
+import { sendParts } from './parts.js';
 import { inputOf } from './tasks.js';
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
@@ -40,7 +39,10 @@ const UNKNOWN = Object.freeze({ cpu_user_us: 0, cpu_system_us: 0, peak_rss_bytes
 /** If the last run of a task took so many milliseconds, it is asked what the next one uses. To ask twice takes some 7 us. */
 const MEASURED_FROM = 2;
 
-/** @typedef {{ run: import('../messages.js').Message, input: Buffer, checkpoint?: Buffer, isCancelled: boolean }} Job */
+/**
+ * A job that was given. If something of its description is not understood, that is its failure, and not the end of the worker.
+ * @typedef {{ run: import('../messages.js').Message, input: Buffer, wrong?: string, checkpoint?: Buffer, isCancelled: boolean }} Job
+ */
 
 /** A job between Started and its answer. @typedef {{ job: Job, context: JobContext, isAnswered: boolean }} Member */
 
@@ -83,7 +85,7 @@ export class Session {
   constructor(tasks) {
     this.#tasks = tasks;
     this.#link = new Link({
-      onMessage: (message, payload) => this.#onMessage(message, payload),
+      onMessage: (message, payload, wrong) => this.#onMessage(message, payload, wrong),
       onRead: () => this.#work(),
       onEnd: (error) => this.#onEnd(error),
     });
@@ -123,11 +125,11 @@ export class Session {
     this.#kept.push(Buffer.from(part));
   }
 
-  /** @param {import('../messages.js').Message} message @param {Buffer} payload */
-  #onMessage(message, payload) {
+  /** @param {import('../messages.js').Message} message @param {Buffer} payload @param {string} [wrong] what is not understood */
+  #onMessage(message, payload, wrong) {
     switch (message.type) {
       case 'Welcome': return this.#onWelcome(message);
-      case 'Run': return this.#onRun(message, payload);
+      case 'Run': return this.#onRun(message, payload, wrong);
       case 'Batch': return void (this.#toGather = message.jobs);
       case 'Resume': return void (this.#checkpoint = payload);
       case 'Cancel': return this.#onCancel(message.job);
@@ -137,8 +139,8 @@ export class Session {
     }
   }
 
-  #onRun(run, input) {
-    this.#gathering.push({ run, input, checkpoint: this.#checkpoint, isCancelled: false });
+  #onRun(run, input, wrong) {
+    this.#gathering.push({ run, input, wrong, checkpoint: this.#checkpoint, isCancelled: false });
     this.#checkpoint = undefined;
     this.#toGather--;
     if (this.#toGather > 0) return;
@@ -215,6 +217,7 @@ export class Session {
 
   /** Calls the task. What it returns at once is answered at once. @param {Running} running */
   #run(running) {
+    if (this.#isBroken) return; // it was answered as a panic, before Started was with the kernel
     const { task, members } = running;
     running.startedAt = performance.now();
     if (task.isLong) running.usage = process.resourceUsage();
@@ -222,35 +225,32 @@ export class Session {
     const [member] = members;
     let returned;
     try {
-      returned = task.run(inputOf(task, member.job.input, member.job.run.media_type), member.context);
+      returned = task.run(inputOf(task, member.job), member.context);
+      if (isAsync(returned) || member.context._isWriting) return void this.#settle(running, member, returned);
     } catch (error) {
       return this.#failed(running, member, error);
     }
-    if (isAsync(returned)) void this.#settle(running, member, returned);
-    else this.#finished(running, member, returned);
+    this.#finished(running, member, returned);
   }
 
-  /** Waits for what the task has promised. Each value of an iterator is a part of the output. */
+  /** Waits for what the task has promised, and for the parts that it has written. Each value of an iterator is a part of the output. */
   async #settle(running, member, returned) {
+    let output;
     try {
       const value = await returned;
-      if (!isIterator(value)) return this.#finished(running, member, value);
-      let isText = true;
-      for await (const part of value) {
-        isText &&= typeof part === 'string';
-        await member.context.write(part);
-      }
-      this.#finished(running, member, isText ? '' : Buffer.alloc(0));
+      output = isIterator(value) ? await sendParts(member.context, value, running.task.produces) : value;
+      await member.context._written();
     } catch (error) {
-      this.#failed(running, member, error);
+      return this.#failed(running, member, error);
     }
+    this.#finished(running, member, output);
   }
 
   /** @param {Running} running */
   async #runTogether(running) {
-    for (const { member, error, value } of await resultsOf(running.task, running.members)) {
-      if (error === undefined) this.#finished(running, member, value);
-      else this.#failed(running, member, error);
+    for (const result of await resultsOf(running.task, running.members)) {
+      if ('error' in result) this.#failed(running, result.member, result.error);
+      else this.#finished(running, result.member, result.value);
     }
   }
 
@@ -274,8 +274,8 @@ export class Session {
 
   /** The task threw, or rejected its promise: an error of the application. */
   #failed(running, member, error) {
-    const kind = this.#saysEnds ? kindOf(error) : 'app_error';
-    this.#answer(running, member, 'Failed', { kind, message: cut(messageOf(error), MESSAGE_MAX) });
+    const { kind, message } = failureOf(error);
+    this.#answer(running, member, 'Failed', { kind: this.#saysEnds ? kind : 'app_error', message });
   }
 
   /** @param {Running} running @param {Member} member @param {string} name @param {Record<string, any>} fields @param {Uint8Array} [payload] */
@@ -287,7 +287,12 @@ export class Session {
     member.isAnswered = true;
     member.context._end();
     const spent = { run_ns: Math.round((elapsed * 1e6) / running.members.length), usage: usageOf(running) };
-    this.send(name, { job, attempt, ...spent, ...fields }, payload);
+    try {
+      this.send(name, { job, attempt, ...spent, ...fields }, payload);
+    } catch (error) {
+      // Nothing of it was written, because a field cannot be sent, such as a media type that the task has changed.
+      this.send('Failed', { job, attempt, ...spent, kind: 'app_error', message: failureOf(error).message });
+    }
     this.#kept = [];
     if (running.members.every((each) => each.isAnswered)) this.#ended();
   }
@@ -305,9 +310,9 @@ export class Session {
   #onUncaught(error) {
     const running = this.#running;
     this.#isBroken = true;
-    process.stderr.write(`offload worker: an error that nobody caught: ${error?.stack ?? String(error)}\n`);
+    process.stderr.write(`offload worker: an error that nobody caught: ${traceOf(error)}\n`);
     if (running?.members.length === 1) {
-      this.#answer(running, running.members[0], 'Failed', { kind: 'panic', message: cut(messageOf(error), MESSAGE_MAX) });
+      this.#answer(running, running.members[0], 'Failed', { kind: 'panic', message: failureOf(error).message });
     }
     this.#link.flushed().then(() => process.exit(1));
   }
@@ -329,26 +334,6 @@ function usageOf({ usage: before, members }) {
     cpu_system_us: Math.floor((now.systemCPUTime - before.systemCPUTime) / members.length),
     peak_rss_bytes: now.maxRSS * 1024,
   };
-}
-
-/**
- * How a program ended that the task has run, if that is what the error says. Those of `node:child_process` have an exit code in
- * `status`, or in `code` beside `cmd`; others may say `exitCode`. A signal is a name.
- * @param {any} error
- */
-function kindOf(error) {
-  if (!(error instanceof Error)) return 'app_error';
-  const { signal, exitCode, status, code, cmd } = /** @type {any} */ (error);
-  const number = typeof signal === 'string' ? constants.signals[signal] : undefined;
-  if (number !== undefined) return { signalled: { signal: number } };
-  const exit = [exitCode, signal === null ? status : undefined, cmd === undefined ? undefined : code].find(Number.isInteger);
-  return exit >= 0 && exit <= 255 ? { exited: { code: exit } } : 'app_error';
-}
-
-/** The reason for people: with the name of the error, unless that is `Error`. @param {any} error */
-function messageOf(error) {
-  if (!(error instanceof Error)) return typeof error === 'string' ? error : inspect(error);
-  return error.name === 'Error' || error.name === '' ? error.message : `${error.name}: ${error.message}`;
 }
 
 /** Ends the process. @param {string} why @param {number} code @returns {never} */

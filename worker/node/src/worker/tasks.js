@@ -4,7 +4,7 @@
 
 import { ACCEPTED_TYPES_MAX, BATCH_JOBS_MAX, BATCH_WAIT_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX, TASKS_OFFERED_MAX } from '../limits.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
-import { decodePayload, encodePayload } from '../payload.js';
+import { decodePayload, encodePayload, toJson } from '../payload.js';
 
 /**
  * @typedef {object} Task
@@ -71,14 +71,19 @@ function withOffer(name, told) {
     schema_length: schema.length,
   };
   const { run, runBatch } = told;
-  return { name, run, runBatch, batching: batchingOf(told), reads: readAs(accepts), produces, progressEvery, offer, texts: Buffer.concat([example, schema]), isLong: false };
+  const texts = Buffer.concat([example, schema]);
+  // A pattern, such as `image/*`, does not say what an output is.
+  const outputs = produces?.includes('*') ? undefined : produces;
+  return { name, run, runBatch, batching: batchingOf(told), reads: readAs(accepts), produces: outputs, progressEvery, offer, texts, isLong: false };
 }
 
 function checkShape(told) {
   if (typeof (told.runBatch ?? told.run) !== 'function') throw new TypeError('it has no function `run`');
   const unknown = Object.keys(told).find((key) => !KEYS.has(key));
   if (unknown !== undefined) throw new TypeError(`it has no setting ${JSON.stringify(unknown)}; there are ${[...KEYS].join(', ')}`);
-  const { progressEvery = 1 } = told;
+  const { progressEvery = 1, memory = 0, description = '' } = told;
+  if (typeof description !== 'string') throw new TypeError('`description` is a text');
+  if (!Number.isSafeInteger(memory) || memory < 0) throw new TypeError('`memory` is a whole number of bytes');
   if (!Number.isInteger(progressEvery) || progressEvery < 1 || progressEvery > 0xffff_ffff) {
     throw new TypeError('`progressEvery` is a whole number of milliseconds');
   }
@@ -108,7 +113,7 @@ function textsOf({ example, schema }, accepts) {
   const reads = readAs(accepts);
   return {
     example: example === undefined ? Buffer.alloc(0) : Buffer.from(encodePayload(example, reads).bytes),
-    schema: schema === undefined ? Buffer.alloc(0) : Buffer.from(JSON.stringify(schema)),
+    schema: schema === undefined ? Buffer.alloc(0) : Buffer.from(toJson(schema)),
   };
 }
 
@@ -122,10 +127,16 @@ function readAs(accepts) {
 
 const isGenerator = (run) => /GeneratorFunction$/.test(Object.prototype.toString.call(run).slice(8, -1));
 
-/** What the task gets. Throws an Error if the input is not what the task takes. @param {Task} task @param {Buffer} bytes @param {string} contentType */
-export function inputOf(task, bytes, contentType) {
+/**
+ * What the task gets. Throws an Error if the job is not understood, or if its input is not what the task takes.
+ * @param {Task} task @param {Pick<import('./session.js').Job, 'run' | 'input' | 'wrong'>} job
+ */
+export function inputOf(task, { run: { media_type: contentType }, input, wrong }) {
+  if (wrong !== undefined) throw new Error(`this worker does not understand the job: ${wrong}`);
   try {
-    return decodePayload(bytes, task.reads ?? contentType);
+    // A task that reads texts reads each in its own charset.
+    const isItsText = task.reads === TEXT_TYPE && isText(contentType);
+    return decodePayload(input, isItsText ? contentType : (task.reads ?? contentType));
   } catch (error) {
     throw new Error(`the input is not what this task takes: ${error.message}`);
   }

@@ -1,0 +1,55 @@
+/**
+ * What a job is submitted as, from the moment of the call: its input, and its options.
+ */
+
+import { encodePayload } from '../payload.js';
+import { tooLarge } from './errors.js';
+import { submitOptions } from './options.js';
+
+/** What a job that was sent still holds here of its input. */
+const NOTHING = { bytes: Buffer.alloc(0), contentType: '' };
+
+export class Submission {
+  #input;
+  #options;
+  #deadline;
+
+  /**
+   * Throws a TypeError if the input or an option cannot be sent.
+   * @param {string} task @param {unknown} input @param {import('./options.js').CallOptions} options @param {boolean} stream
+   */
+  constructor(task, input, options, stream) {
+    this.task = task;
+    this.#input = encodePayload(input, options.contentType);
+    this.#options = submitOptions(options, this.#input, stream);
+    this.#deadline = this.#options.deadline_ms === null ? Infinity : performance.now() + this.#options.deadline_ms;
+  }
+
+  /** Whether the job may be that of others, too, because it has a key. Then it is not cancelled. */
+  get isShared() {
+    return this.#options.idempotency !== null;
+  }
+
+  /**
+   * Submits the job, once. Throws if it cannot be sent; then nothing is.
+   * @param {import('./connection.js').Connection} connection @param {import('./connection.js').Asker} asker
+   */
+  send(connection, asker) {
+    const { bytes, contentType } = this.#input;
+    this.#input = NOTHING;
+    if (bytes.length > connection.payloadMax) throw tooLarge(bytes.length, connection.payloadMax);
+    const fields = { task: this.task, media_type: contentType, detach: false, options: this.#remainingOptions() };
+    connection.request('Submit', fields, asker, bytes);
+  }
+
+  /** The time that the job has waited here counts for its deadline. */
+  #remainingOptions() {
+    if (this.#deadline === Infinity) return this.#options;
+    return { ...this.#options, deadline_ms: Math.max(1, Math.ceil(this.#deadline - performance.now())) };
+  }
+}
+
+/** Asks the supervisor to cancel a job. What becomes of it, the job's own answer says. @param {import('./connection.js').Connection} connection @param {string} job */
+export function cancel(connection, job) {
+  if (connection.lost === undefined) connection.request('Cancel', { job }, { onMessage: () => true, onLost: () => {} });
+}

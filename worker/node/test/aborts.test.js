@@ -1,0 +1,203 @@
+/** Callers who change their minds, and clients that are closed, in each state of a call, a stream and a pool. */
+
+import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
+import { test } from 'node:test';
+import { Client, Pool } from '../index.js';
+import { Connection } from '../src/client/connection.js';
+import { OutputStream } from '../src/client/stream.js';
+import { Submission } from '../src/client/submission.js';
+import { until, withSupervisor } from './supervisor.js';
+import { within } from './within.js';
+
+const wait = (promise) => within('the end of a call', promise);
+/** The error of a call that has to fail. */
+const errorOf = (promise) => wait(promise).then((output) => assert.fail(`it gave ${output}`), (error) => error);
+const neverReady = () => new Pool({ worker: new URL('./workers/never_ready.mjs', import.meta.url), workers: 1, log: 'ignore' });
+
+/** A client that connects when `open` is called. */
+function gated(supervisor, options) {
+  let open = () => {};
+  const gate = new Promise((resolve) => (open = resolve));
+  const client = new Client({ socket: supervisor.socket, ...options }, () => gate);
+  supervisor.clients.push(client);
+  return { client, open };
+}
+
+test('calls and streams that are aborted while a pool starts are rejected at once, and the pool can be closed', async () => {
+  const pool = neverReady();
+  const controller = new AbortController();
+  const { signal } = controller;
+  const errors = [pool.call('echo', 1, { signal }), pool.stream('echo', 1, { signal }).next()].map(errorOf);
+  controller.abort();
+  for (const error of errors) assert.equal((await error).name, 'AbortError');
+  await within('the end of the pool', pool.close());
+});
+
+test('a pool is closed or ended while it starts', async () => {
+  const closed = neverReady();
+  await within('the end of the pool', closed.close());
+  assert.equal((await errorOf(closed.ready())).message, 'this pool was closed');
+  const ended = neverReady();
+  const errors = [ended.call('echo', 1), ended.stream('echo', 1).next(), ended.ready(), ended.status()].map(errorOf);
+  await within('the end of the pool', ended.end());
+  for (const error of errors) {
+    const { name, code, message } = await error;
+    assert.deepEqual([name, code], ['ConnectionError', 'closed'], message);
+  }
+});
+
+test('a job that is aborted before there is a connection is never submitted', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const { client, open } = gated(supervisor);
+    const controller = new AbortController();
+    const { signal } = controller;
+    const errors = [client.call('echo', 1, { signal }), client.stream('echo', 1, { signal }).next()].map(errorOf);
+    controller.abort(new Error('enough'));
+    for (const error of errors) assert.equal((await error).message, 'enough');
+    await within('idleness', client.idle());
+    const call = client.call('echo', 2);
+    open();
+    assert.equal(await wait(call), 2);
+    assert.equal((await client.status()).jobs.accepted, 1);
+    // The signal is aborted while the input is written, behind the first look at it.
+    for (const start of [(...job) => client.call(...job), (...job) => client.stream(...job).next()]) {
+      const late = new AbortController();
+      const input = { toJSON: () => late.abort() ?? 'written' };
+      assert.equal((await errorOf(start('forever', input, { signal: late.signal }))).name, 'AbortError');
+    }
+    assert.equal((await client.status()).jobs.accepted, 1);
+  });
+});
+
+test('calls that are aborted make room for others, and those that wait for a connection are counted', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const { client, open } = gated(supervisor, { maxInFlight: 1, maxWaiting: 2 });
+    const controllers = Array.from({ length: 3 }, () => new AbortController());
+    const calls = controllers.map(({ signal }, i) => client.call('echo', i, { signal }));
+    const first = errorOf(calls[0]);
+    const second = errorOf(calls[1]);
+    assert.equal((await errorOf(client.call('echo', 3))).code, 'overloaded');
+    controllers[1].abort();
+    const fourth = client.call('echo', 4);
+    assert.equal((await errorOf(client.call('echo', 5))).code, 'overloaded');
+    controllers[0].abort();
+    for (const error of [first, second]) assert.equal((await error).name, 'AbortError');
+    open();
+    assert.deepEqual(await wait(Promise.all([calls[2], fourth])), [2, 4]);
+    await within('idleness', client.idle());
+  });
+});
+
+test('a stream that is aborted while nobody reads is cancelled at once', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client();
+    const controller = new AbortController();
+    const stream = client.stream('write', { parts: 1e6, bytes: 65_536 }, { signal: controller.signal });
+    await wait(stream.next());
+    controller.abort();
+    await until('a cancelled job', async () => (await client.status()).jobs.cancelled === 1);
+    await within('idleness', client.idle());
+    assert.equal((await errorOf(stream.next())).name, 'AbortError');
+  });
+});
+
+test('whoever leaves a stream while it waits for a part cancels its job at once', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client();
+    const stream = client.stream('untilAborted');
+    const next = stream.next();
+    await until('a job that runs', async () => (await client.status()).jobs.running === 1);
+    await wait(stream.return());
+    assert.deepEqual(await wait(next), { value: undefined, done: true });
+    await until('a cancelled job', async () => (await client.status()).jobs.cancelled === 1);
+    // So do the streams of Node, whose readers may go away.
+    const piped = Readable.from(client.stream('untilAborted'));
+    piped.on('error', () => {}).read();
+    await until('a job that runs', async () => (await client.status()).jobs.running === 1);
+    piped.destroy();
+    await until('another cancelled job', async () => (await client.status()).jobs.cancelled === 2);
+    const never = client.stream('untilAborted');
+    await wait(never.return());
+    assert.deepEqual(await wait(never.next()), { value: undefined, done: true });
+    await within('idleness', client.idle());
+    assert.equal((await client.status()).jobs.accepted, 2);
+  });
+});
+
+test('whoever leaves a stream cancels its job, but for one with a key, which may be that of others', () => {
+  for (const [options, expected] of [[{}, ['Submit', 'Cancel']], [{ idempotencyKey: 'shared' }, ['Submit']]]) {
+    const requests = [];
+    let ends = 0;
+    const connection = { payloadMax: 100, request: (name) => requests.push(name), hold: () => {}, closeWhenWritten: () => {} };
+    const controller = new AbortController();
+    const stream = new OutputStream(new Submission('echo', 1, options, true), controller.signal, () => ends++);
+    stream.begin(connection);
+    stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
+    controller.abort();
+    assert.deepEqual([requests, ends], [expected, 1]);
+  }
+});
+
+test('a pool that is being closed takes no more jobs, answers questions, and waits for the jobs that it has', async () => {
+  const pool = new Pool({ worker: new URL('./workers/tasks.mjs', import.meta.url), workers: 1, log: 'ignore' });
+  const running = wait(pool.run('untilAborted').catch((error) => error));
+  let job = null;
+  await until('a job that runs', async () => (job = (await pool.workers())[0].job) !== null);
+  const closed = pool.close();
+  for (const late of [pool.call('echo', 1), pool.stream('echo', 1).next()]) assert.equal((await errorOf(late)).message, 'this client was closed');
+  await wait(pool.cancel(job));
+  assert.equal((await running).outcome, 'cancelled');
+  await within('the end of the pool', closed);
+});
+
+test('a pool is closed although nobody reads a stream to its end, and its parts are still there', async () => {
+  const pool = new Pool({ worker: new URL('./workers/tasks.mjs', import.meta.url), workers: 1, log: 'ignore' });
+  const stream = pool.stream('count', 3);
+  const parts = [(await wait(stream.next())).value];
+  await within('the end of the pool', pool.close());
+  for await (const part of stream) parts.push(part);
+  assert.equal(Buffer.concat(parts).toString(), '1\n2\n3\n');
+});
+
+test('a pool is closed although a stream is held up by its reader', async () => {
+  const pool = new Pool({ worker: new URL('./workers/tasks.mjs', import.meta.url), workers: 1, log: 'ignore' });
+  // All of the short one fits into the buffers on the way. The supervisor disconnects the long one after 10 s.
+  const [short, long] = [6, 100].map((parts) => pool.stream('write', { parts, bytes: 65_536 }));
+  await wait(Promise.all([short.next(), long.next()]));
+  await within('the end of the pool', pool.close());
+  let bytes = 65_536;
+  for await (const part of short) bytes += part.length;
+  assert.equal(bytes, 6 * 65_536 + 'end'.length);
+  const rest = async () => {
+    for await (const part of long) assert.equal(part.length, 65_536);
+  };
+  assert.match((await errorOf(rest())).message, /no part was taken for 1\d s, and 10 s are allowed/);
+});
+
+test('what cannot be asked is rejected, and nothing is left of it', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client();
+    assert.equal((await errorOf(client.cancel(undefined))).name, 'TypeError');
+    assert.equal((await errorOf(client.call(5))).name, 'TypeError');
+    assert.equal((await errorOf(client.stream(5).next())).name, 'TypeError');
+    assert.equal((await errorOf(client.stream('echo', 1n).next())).name, 'TypeError');
+    assert.equal((await errorOf(client.stream('echo', 1, { priority: 11 }).next())).name, 'TypeError');
+    await within('idleness', client.idle());
+    assert.throws(() => new Client({ name: 5 }), TypeError);
+    const connection = await Connection.open(supervisor.socket, '');
+    connection.close();
+    const asker = { onMessage: () => true, onLost: () => {} };
+    assert.throws(() => connection.request('Show', { view: 'status' }, asker), { name: 'ConnectionError', code: 'closed' });
+  });
+});
+
+test('the time until there is a connection counts for the deadline of a stream, too', () => {
+  const submission = new Submission('echo', 1, { deadline: 60_000 }, true);
+  const began = performance.now();
+  while (performance.now() - began < 2);
+  let sent;
+  submission.send({ payloadMax: 100, request: (name, fields) => (sent = { name, ...fields }) }, {});
+  assert.deepEqual([sent.name, sent.options.stream], ['Submit', true]);
+  assert.ok(sent.options.deadline_ms < 60_000, `${sent.options.deadline_ms}`);
+});
