@@ -11,7 +11,7 @@ from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
 from ._address import GREETING_TIMEOUT, connect, default_socket
-from ._client import IDLE_MAX, check_client, encode
+from ._client import IDLE_MAX, cancel, check_client, encode
 from ._dialogue import Dialogue, Request
 from ._errors import NoSupervisor
 from ._requests import JobRequest, call_request, job_request
@@ -53,11 +53,7 @@ class _Asked(Request):
     def _cancel_job(self) -> None:
         if self.job is not None and not self.is_done:
             self.is_unwanted = False
-            self._connection.tell(functools.partial(_cancel, job=self.job))
-
-
-def _cancel(ticket: int, job: str) -> bytes:
-    return encode(messages.CancelJob(ticket, job))
+            self._connection.tell(functools.partial(cancel, job=self.job))
 
 
 class _Connection(asyncio.Protocol):

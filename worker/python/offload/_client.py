@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
+import time
 import weakref
 from typing import Any, Iterator, List, Optional
 
 from . import _messages as messages
 from ._address import default_socket
-from ._connection import Connection, WaitedRequest
+from ._connection import Connection, WaitedRequest, ask_apart
+from ._dialogue import SENT, UNSENT
 from ._errors import OffloadError
 from ._requests import JobRequest, call_request, job_request
 
 # The supervisor closes connections that were idle for 60 s.
 IDLE_MAX = 30.0
+# So long somebody who gives up a job waits for its id, to cancel it.
+_ID_PATIENCE = 5.0
 encode = messages.TO_SUPERVISOR.encode
 
 
 class Job:
     """A job that was submitted."""
 
-    def __init__(self, client: "Client", connection: Connection, request: WaitedRequest) -> None:
+    def __init__(self, client: "Client", request: WaitedRequest) -> None:
         self._client = client
-        self._connection = connection
         self._request = request
         self._process = os.getpid()
 
@@ -34,7 +38,7 @@ class Job:
         self._check_process()
         request = self._request
         if request.job is None and not request.is_done:
-            self._connection.wait(request.waiters, lambda: request.job is not None or request.is_done)
+            request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done)
         if request.job is None and request.error is not None:
             raise request.error
         return request.job or request.report.job
@@ -56,11 +60,11 @@ class Job:
     def cancel(self) -> None:
         """Asks for its end: then it ends as `cancelled`, unless it has ended before."""
         job = self.id
-        self._client._ask(lambda ticket: encode(messages.CancelJob(ticket, job)), self._connection)
+        self._client._ask(functools.partial(cancel, job=job), self._request.connection)
 
     def _wait(self) -> None:
         self._check_process()
-        self._connection.wait_for_end(self._request)
+        self._request.connection.wait_for_end(self._request)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -108,10 +112,12 @@ class Client:
         try:
             connection.ask(wanted.header, wanted.data, request=request)
             connection.wait_for_end(request)
+        except OffloadError:
+            raise
         except BaseException:
             # A job with a key may be that of others, too, so it goes on.
-            if request.may_be_sent and options.get("idempotency_key") is None:
-                self._cancel_unless_done(Job(self, connection, request))
+            if options.get("idempotency_key") is None:
+                self._give_up(request)
             raise
         return request.result()
 
@@ -173,7 +179,7 @@ class Client:
         return default_socket() if self._path is None else self._path
 
     def _submit(self, job: JobRequest, connection: Connection) -> Job:
-        return Job(self, connection, connection.ask(job.header, job.data))
+        return Job(self, connection.ask(job.header, job.data))
 
     def _stream(self, job: JobRequest) -> Iterator[bytes]:
         connection = Connection(self._address(), self._name, 2)
@@ -188,7 +194,7 @@ class Client:
                         break
                     connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
             except GeneratorExit:
-                self._cancel_unless_done(running)
+                self._give_up(request)
                 raise
             request.check()
             if request.output:
@@ -209,11 +215,20 @@ class Client:
     def _show(self, view: str) -> Any:
         return json.loads(self._ask(lambda ticket: encode(messages.Show(ticket, view))))
 
-    def _cancel_unless_done(self, job: Job) -> None:
+    def _give_up(self, request: WaitedRequest) -> None:
+        """Cancels the job of a request that nobody waits for any more.
+
+        Its own connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
+        """
+        if request.state is UNSENT:
+            return
+        connection = request.connection
+        end = time.monotonic() + _ID_PATIENCE
         try:
-            if not job.done():
-                job.cancel()
-        except OffloadError:  # it has ended meanwhile, or the supervisor is gone
+            connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
+            if request.job is not None and request.finished is None:
+                ask_apart(connection.path, self._name, [functools.partial(cancel, job=request.job)])
+        except OffloadError:  # the supervisor is gone
             pass
 
     def _after_fork(self) -> None:
@@ -222,6 +237,11 @@ class Client:
         if self._connection is not None:
             self._connection.forget()
             self._connection = None
+
+
+def cancel(ticket: int, job: str) -> bytes:
+    """A request that a job ends."""
+    return encode(messages.CancelJob(ticket, job))
 
 
 def check_client(name: str, max_in_flight: int) -> None:

@@ -10,14 +10,16 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, List, Optional
+from collections import deque
+from typing import Any, Callable, Deque, Iterable, List, Optional
 
 from ._address import connect
-from ._dialogue import Dialogue, Request
+from ._dialogue import SENT, UNSENT, Dialogue, Request
 from ._errors import NoSupervisor, OffloadError
 from ._wire import WireError
 
-_READ_MAX = 64 << 10
+# For `map`: how much to read, once.
+_READ_SIZE = (64 << 10,)
 # An input of at least so many bytes is not copied behind its header.
 _COPIED_MAX = 32 << 10
 
@@ -37,19 +39,22 @@ class Waiter:
         except RuntimeError:  # it was told already
             pass
 
-    def sleep(self) -> None:
-        self._asleep.acquire()
+    def sleep(self, end: Optional[float] = None) -> None:
+        """Returns when it is woken, or at `end`."""
+        self._asleep.acquire(timeout=-1 if end is None else max(0.0, end - time.monotonic()))
 
 
 class WaitedRequest(Request):
     """A request that threads wait for, or whose end is told to `on_end`, by the thread that reads."""
 
-    __slots__ = ("waiters", "may_be_sent", "_on_end")
+    __slots__ = ("connection", "waiters", "_on_end")
+
+    # The connection that it was asked on.
+    connection: "Connection"
 
     def __init__(self, on_end: "OnEnd" = None) -> None:
         # Threads that sleep until it changes.
         self.waiters: List[Waiter] = []
-        self.may_be_sent = False
         self._on_end = on_end
         super().__init__(self._tell)
 
@@ -75,6 +80,7 @@ class Connection:
         self._reading = threading.Lock()
         self._sending = threading.Lock()
         self._for_room: List[Waiter] = []
+        self._received: Deque[bytes] = deque()
         self._is_lost = False
         self._used = time.monotonic()
         self._socket = connect(path)
@@ -107,50 +113,53 @@ class Connection:
     ) -> WaitedRequest:
         """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`.
 
-        Who may be interrupted gives the request: it knows then whether it `may_be_sent`.
+        Who may be interrupted gives the request: its `state` says then how far it got.
         """
         if len(self._dialogue.requests) >= self._max_in_flight:
             self._wait_for_room()
         if request is None:
             request = WaitedRequest(on_end)
+        request.connection = self
         with self._sending:
             if self._is_lost:
                 raise self._dialogue.lost(self._gone())
-            start = self._dialogue.ask(build, request, len(data))
-            request.may_be_sent = True
             try:
+                start = self._dialogue.ask(build, request, len(data))
                 if len(data) < _COPIED_MAX:
-                    self._send(start + data)
+                    self._send(start + data, request)
                 else:
-                    self._send(start)
-                    self._send(data)
+                    self._send(start, request)
+                    self._send(data, request)
             except OffloadError:
                 raise
-            except BaseException:  # interrupted in the middle of a message, behind which no other could be read
-                self.close()
+            except BaseException:
+                if request.state is UNSENT:
+                    self._dialogue.withdraw(request)
+                else:  # interrupted in the middle of a message, behind which no other could be read
+                    self.close()
                 raise
         self._used = time.monotonic()
         return request
 
-    def wait(self, waiters: List[Waiter], is_there: Callable[[], bool]) -> None:
-        """Returns when `is_there()`, which answers bring about that wake the waiters."""
+    def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
+        """Returns when `is_there()`, which answers bring about that wake the waiters, or at `end`, if that is sooner."""
         try:
-            while not is_there():
+            while not is_there() and (end is None or time.monotonic() < end):
                 if self._reading.acquire(blocking=False):
-                    self._read_until(is_there)
+                    self._read_until(is_there, end)
                 else:
-                    self._sleep(waiters, is_there)
+                    self._sleep(waiters, is_there, end)
         finally:
             self._pass_on()
 
-    def _sleep(self, waiters: List[Waiter], is_there: Callable[[], bool]) -> None:
+    def _sleep(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float]) -> None:
         """Sleeps until an answer wakes the waiters, or nobody reads any more."""
         waiter = Waiter()
         waiters.append(waiter)
         try:
             # Whoever reads wakes a waiter when it stops. It may have stopped before this one was there.
             if not is_there() and self._reading.locked():
-                waiter.sleep()
+                waiter.sleep(end)
         finally:
             waiters.remove(waiter)
 
@@ -184,13 +193,21 @@ class Connection:
     def _wait_for_room(self) -> None:
         self.wait(self._for_room, lambda: len(self._dialogue.requests) < self._max_in_flight)
 
-    def _read_until(self, is_there: Callable[[], bool]) -> None:
+    def _read_until(self, is_there: Callable[[], bool], end: Optional[float]) -> None:
         """Reads for all. The lock for that is held, and is given up."""
         try:
-            while not is_there():
+            while not is_there() and (end is None or self._has_something(end)):
                 self._read_or_lose()
         finally:
             self._reading.release()
+
+    def _has_something(self, end: float) -> bool:
+        """Whether there is something to read before `end`."""
+        if self._is_lost or self._received:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(0.0, end - time.monotonic()) * 1000))
 
     def _pass_on(self) -> None:
         """Wakes a thread that waits, if one does and nobody reads."""
@@ -202,15 +219,19 @@ class Connection:
                 waiter.wake()
                 return
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, request: WaitedRequest) -> None:
         """Sends all of it, and reads meanwhile: a supervisor whose answers nobody takes reads no requests."""
         unsent = memoryview(data)
         while unsent:
+            # Said before, because an interrupt may come just after.
+            before, request.state = request.state, SENT
             try:
                 unsent = unsent[self._socket.send(unsent, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
+                request.state = before
                 self._read_or_wait_to_send()
             except OSError:
+                request.state = before
                 self._read_the_rest()
             if self._is_lost:
                 raise self._dialogue.lost(self._gone())
@@ -247,13 +268,24 @@ class Connection:
             self._dialogue.lost(self._gone())
 
     def _read(self) -> None:
-        data = self._socket.recv(_READ_MAX)
-        if not data:
-            raise EOFError("it closed the connection")
-        before = len(self._dialogue.requests)
-        self._dialogue.receive(data)
-        if self._for_room and len(self._dialogue.requests) < before:
-            self._wake_for_room()
+        """Reads once. An interrupt while it waits loses nothing; one while it looks at what has come ends the connection."""
+        received = self._received
+        if not received:
+            # A signal is handled between two steps of the interpreter. This is one: what comes is kept before it can be lost.
+            received.extend(map(self._socket.recv, _READ_SIZE))
+        try:
+            data = received.popleft()
+            if not data:
+                raise EOFError("it closed the connection")
+            before = len(self._dialogue.requests)
+            self._dialogue.receive(data)
+            if self._for_room and len(self._dialogue.requests) < before:
+                self._wake_for_room()
+        except (EOFError, WireError, NoSupervisor):
+            raise
+        except BaseException:
+            self.close()
+            raise
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True
@@ -266,3 +298,34 @@ class Connection:
     def _wake_for_room(self) -> None:
         for waiter in tuple(self._for_room):
             waiter.wake()
+
+
+def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]]) -> None:
+    """Sends requests over a connection of its own, one after the other, and waits for the answers, whatever they are.
+
+    For what has to be said when another connection may have lost step. No wait is longer than the one for a greeting. Raises
+    `NoSupervisor`.
+    """
+    dialogue = Dialogue(path)
+
+    def receive() -> None:
+        data = end.recv(*_READ_SIZE)
+        if not data:
+            raise EOFError("it closed the connection")
+        dialogue.receive(data)
+
+    with connect(path) as end:
+        try:
+            end.sendall(Dialogue.hello(name))
+            while not dialogue.is_open:
+                receive()
+            for build in builds:
+                end.sendall(dialogue.ask(build, Request(_ignore)))
+                while dialogue.requests:
+                    receive()
+        except (EOFError, OSError, WireError) as error:
+            raise NoSupervisor(f"the supervisor at {path} does not answer: {error}") from None
+
+
+def _ignore() -> None:
+    pass

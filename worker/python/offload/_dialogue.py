@@ -26,15 +26,22 @@ _ACCEPTED, _FINISHED, _PART, _GOODBYE = map(
 )
 
 
+# How far a request got. What is not sent has had no effect; of what is sent and not accepted nobody knows; a job that is accepted
+# has an id.
+UNSENT, SENT, ACCEPTED = "unsent", "sent", "accepted"
+
+
 class Request:
     """One request, and what was answered so far. `changed` is called after each answer.
 
     Headers are read when somebody asks for what is in them.
     """
 
-    __slots__ = ("accepted", "finished", "output", "parts", "error", "is_done", "changed")
+    __slots__ = ("state", "accepted", "finished", "output", "parts", "error", "is_done", "changed")
 
     def __init__(self, changed: Callable[[], None]) -> None:
+        # Whoever sends it says `SENT` before the first byte leaves.
+        self.state = UNSENT
         self.accepted: Optional[bytes] = None
         self.finished: Optional[bytes] = None
         self.output = b""
@@ -106,6 +113,12 @@ class Dialogue:
         self.requests[ticket] = request
         return frame_start(header, length)
 
+    def withdraw(self, request: Request) -> None:
+        """Forgets a request that was not sent."""
+        for ticket, asked in list(self.requests.items()):
+            if asked is request:
+                del self.requests[ticket]
+
     def receive(self, data: bytes) -> None:
         """Takes what has arrived. Raises `NoSupervisor` or `WireError` if this connection is of no use."""
         for header, payload in self._decoder.feed(data):
@@ -140,6 +153,7 @@ class Dialogue:
             return
         if number == _ACCEPTED:
             request.accepted = header
+            request.state = ACCEPTED
             request.changed()
         elif number == _PART:
             request.parts.append(payload)

@@ -5,10 +5,14 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
+import textwrap
 import threading
 import time
 import unittest
+from unittest import mock
 
 from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, Payload, Pool, Rejected
 from offload import _messages as messages
@@ -205,19 +209,100 @@ class Failures(WithPool):
         self.pool.call("wait", str(self.file), idempotency_key="interrupted")
         self.assertEqual(self.pool.status()["jobs"]["cancelled"], cancelled)
 
-
     def test_a_call_that_is_interrupted_while_it_is_sent_harms_no_other(self):
         connection = self.pool.connection()
         send = connection._send
 
-        def interrupted(data):
-            send(data[:10])  # the rest of the message never comes
+        def interrupted(data, request):
+            send(data[:10], request)  # the rest of the message never comes
             raise KeyboardInterrupt
 
         connection._send = interrupted
         with self.assertRaises(KeyboardInterrupt):
             self.pool.call("square", 2)
         self.assertEqual(self.pool.call("square", 3), 9)
+
+    def test_a_call_that_is_interrupted_before_it_is_sent_leaves_its_connection_to_others(self):
+        connection = self.pool.connection()
+        connection._send = mock.Mock(side_effect=KeyboardInterrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("square", 2)
+        del connection._send
+        self.assertEqual(self.pool.call("square", 3), 9)
+        self.assertIs(self.pool.connection(), connection)
+        self.assertEqual(connection._dialogue.requests, {})
+
+    def test_a_call_that_is_interrupted_while_its_output_arrives_ends(self):
+        connection = self.pool.connection()
+        receive = connection._dialogue.receive
+
+        def interrupted(data):
+            if len(data) < 32 << 10:
+                return receive(data)
+            raise KeyboardInterrupt  # what has come is lost
+
+        connection._dialogue.receive = interrupted
+        ended = []
+
+        def call():
+            try:
+                self.pool.call("echo", bytes(8 << 20))
+            except KeyboardInterrupt:
+                ended.append(True)
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        self.assertTrue(ended, "the call waits in what is left of a message")
+        self.assertEqual(self.pool.call("square", 3), 9)
+
+    def test_an_interrupt_while_nothing_arrives_harms_no_other_call(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        connection, other = self.pool.connection(), self.file.with_name("other")
+        job = self.pool.submit("wait", str(other))
+
+        def interrupt():
+            self.running()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("wait", str(self.file))
+        thread.join(PATIENCE)
+        eventually(other.exists, "the start of the other job")
+        other.unlink()
+        self.assertIsNone(job.result())
+        self.assertIs(self.pool.connection(), connection)
+
+    def test_a_program_that_is_interrupted_at_any_moment_goes_on(self):
+        program = f"""
+        import signal
+        import time
+        from offload import Client
+
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        with Client({self.pool.socket!r}) as client:
+            for _ in range(2):  # the second is the usual one
+                began = time.monotonic()
+                client.call("echo", bytes(24 << 20))
+                seconds = time.monotonic() - began
+            for part in range(40):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, seconds * (part + 1) / 40)
+                    client.call("echo", bytes(24 << 20))
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    pass
+                assert client.call("square", 3) == 9
+        """
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, timeout=2 * PATIENCE, check=True)
+        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the jobs")
 
 
 class Streams(WithPool):
