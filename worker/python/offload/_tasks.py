@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 from . import _messages as messages
 from ._errors import TaskError
 from ._payload import BYTES, JSON, TEXT, from_payload, to_payload
-from ._wire import check_media_type, frame
+from ._wire import check_media_type, cut, frame
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", list: "array", dict: "object", type(None): "null"}
@@ -220,9 +220,3 @@ def _checked(value: Any, kind: Any, what: str) -> Any:
 
 def _milliseconds(seconds: Optional[float]) -> int:
     return 0 if seconds is None else max(1, round(seconds * 1000))
-
-
-def cut(text: str, most: int) -> str:
-    """The longest beginning of `text` that has at most `most` bytes."""
-    encoded = text.encode(errors="replace")
-    return text if len(encoded) <= most else encoded[:most].decode(errors="ignore")

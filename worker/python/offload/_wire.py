@@ -343,6 +343,12 @@ class Direction:
         return message
 
 
+def cut(text: str, most: int) -> str:
+    """The longest beginning of a text that has at most `most` bytes, as a text that can be sent: half of a surrogate pair is no
+    character, so it is escaped."""
+    return text.encode(errors="backslashreplace")[:most].decode(errors="ignore")
+
+
 def frame(header: bytes, payload: Any = b"") -> bytes:
     """The bytes of a frame."""
     return b"".join((_PREFIX.pack(len(header), len(payload)), header, payload))

@@ -190,6 +190,65 @@ class Jobs(unittest.TestCase):
             with self.assertRaises(ValueError):
                 TaskError("why", **wrong)
 
+    def test_no_exception_ends_the_worker_whatever_it_says_of_itself(self):
+        script = r"""
+        import shutil, subprocess, tempfile
+        class Mute(TaskError):
+            def __str__(self): raise SystemExit("mute")
+        class Silent(TaskError):
+            def __str__(self): raise ValueError("silent")
+        class Shy(Exception):
+            def __str__(self): raise KeyboardInterrupt
+        def changed(**attributes):
+            error = TaskError("changed")
+            vars(error).update(attributes)
+            return error
+        errors = {
+            "half": lambda: TaskError("\ud800"), "halves": lambda: ValueError("\ud800" * 2000),
+            "mute": Mute, "silent": Silent, "shy": Shy, "exit": lambda: SystemExit("\ud800"),
+            "code": lambda: changed(exit_code=1 << 40), "signal": lambda: changed(signal="KILL"),
+            "text": lambda: subprocess.CalledProcessError("none", ["x"]),
+            "huge": lambda: subprocess.CalledProcessError(-(1 << 40), ["x"]),
+        }
+        @task
+        def fails(how: str): raise errors[how]()
+        @task
+        def two(a: int, b: int): pass
+        @task
+        def half(_): return ["\ud800"]
+        @task
+        def closes(_):
+            sys.stderr.close()
+            raise ValueError("not heard")
+        @task
+        def lost(_):
+            os.chdir(folder := tempfile.mkdtemp())
+            shutil.rmtree(folder)
+            exec("raise ValueError('nowhere')")
+        serve()
+        """
+        expected = {
+            "half": "\\ud800",
+            "halves": "ValueError: \\ud800\\ud800",
+            "mute": "cannot be put into words",
+            "silent": "Silent: <",
+            "shy": "Shy",
+            "code": "changed",
+            "signal": "changed",
+            "text": "cannot be put into words",
+            "huge": "died with",
+        }
+        with FakeSupervisor(script, capabilities=messages.PARTS | messages.ENDS) as supervisor:
+            for how, said in expected.items():
+                message, _ = supervisor.answer_of("fails", json.dumps(how).encode())
+                self.assertEqual((kind(message), message.kind), ("Failed", "app_error"), how)
+                self.assertIn(said, message.message)
+                self.assertLessEqual(len(message.message.encode()), messages.MESSAGE_MAX)
+            self.assertEqual(supervisor.answer_of("fails", b'"exit"')[0].kind, "panic")
+            self.assertIn("the input has \\ud800", supervisor.answer_of("two", b'{"a":1,"b":2,"\\ud800":3}')[0].message)
+            for task, said in (("half", "UnicodeEncodeError"), ("lost", "nowhere"), ("closes", "not heard")):
+                self.assertIn(said, supervisor.answer_of(task, b"1")[0].message)
+
     def test_a_child_that_returns_from_its_task_is_no_second_worker(self):
         script = "@task\ndef fork(_):\n    return os.fork() and os.wait()[1]\nserve()"
         with FakeSupervisor(script) as supervisor:
