@@ -92,7 +92,7 @@ class Session:
     def _run_job(self, given: Given) -> None:
         job, attempt = job_of(given)
         task = self._tasks.get(given.run.task)
-        if task is None:
+        if task is None and not given.refusal:
             raise ProtocolError(f"a job of the task {given.run.task!r}, which was not offered")
         self._channel.queue_frame(messages.started_frame(job, attempt))
         self._channel.job_began(job)
@@ -100,7 +100,7 @@ class Session:
         self._listener.job_began()
         began = time.perf_counter_ns()
         self._meter.start(began)
-        outcome = self._outcome(task, given)
+        outcome = failure(given.refusal) if task is None else self._outcome(task, given)
         run_ns = time.perf_counter_ns() - began
         if os.getpid() != self._process:  # the task has forked, and this is the child
             os._exit(70)

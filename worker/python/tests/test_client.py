@@ -61,6 +61,7 @@ class Calls(WithPool):
         self.assertEqual(self.pool.call("shout", "häuser €𝄞"), "HÄUSER €𝄞")
         self.assertEqual(self.pool.call("echo", Payload(b"{}", "application/json")), b"{}")
         self.assertEqual(self.pool.call("picture", 1), b"\x89PNG")
+        self.assertEqual(self.pool.call("echo", b"spaced", content_type="text/plain; a=b "), b"spaced")
         self.assertIsNone(self.pool.call("environment", "NOT_THERE"))
         report = self.pool.submit("picture", 1).report()
         self.assertEqual((report.media_type, report.outcome, report.attempts), ("image/png", "ok", 1))

@@ -318,6 +318,22 @@ class Order(unittest.TestCase):
                 supervisor.socket.close()
                 self.assertEqual(supervisor.end()[2], 0)
 
+    def test_a_job_that_is_not_understood_fails_and_the_worker_goes_on(self):
+        with FakeSupervisor("@task\ndef echo(data: bytes): return data\nserve()") as supervisor:
+            for media_type, metadata, said in (
+                ("text", {}, "'text' is no media type"),
+                ("text/plain", {"A B": "c"}, "'A B' is no key of metadata"),
+                ("text/plain", {"a": "b\n"}, "the value of the metadata key 'a'"),
+                ("text/plain", {str(n): "" for n in range(17)}, "17 pairs of metadata"),
+            ):
+                supervisor.send(messages.Run(3, 2, "echo", media_type, 0, 0, metadata), b"input")
+                self.assertEqual(kind(supervisor.next_message()), "Started")
+                message = supervisor.next_message()
+                self.assertEqual((kind(message), message.job, message.attempt, message.kind), ("Failed", 3, 2, "app_error"))
+                self.assertIn("does not understand the job", message.message)
+                self.assertIn(said, message.message)
+                self.assertEqual(supervisor.answer_of("echo", b"input")[1], b"input")
+
     def test_nonsense_from_the_supervisor_ends_the_worker(self):
         for nonsense in (b"\xff" * 64, b"\x04\0\0\0\0\0\0\0\x63\0\0\0"):
             with FakeSupervisor("@task\ndef one(): pass\nserve()") as supervisor:
