@@ -6,14 +6,15 @@ import asyncio
 import functools
 import json
 import os
+import select
 import weakref
 from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
 from ._address import GREETING_TIMEOUT, connect, default_socket
 from ._client import IDLE_MAX, cancel, check_client, encode
-from ._dialogue import Dialogue, Request
-from ._errors import NoSupervisor
+from ._dialogue import SENT, Dialogue, Request
+from ._errors import NoSupervisor, NotSent, OffloadError
 from ._requests import JobRequest, call_request, job_request
 from ._wire import WireError
 
@@ -53,7 +54,10 @@ class _Asked(Request):
     def _cancel_job(self) -> None:
         if self.job is not None and not self.is_done:
             self.is_unwanted = False
-            self._connection.tell(functools.partial(cancel, job=self.job))
+            try:
+                self._connection.tell(functools.partial(cancel, job=self.job))
+            except OffloadError:  # the supervisor is gone
+                pass
 
 
 class _Connection(asyncio.Protocol):
@@ -66,6 +70,8 @@ class _Connection(asyncio.Protocol):
         self.is_lost = False
         self.used = self.loop.time()
         self._transport: Any = None
+        # Hears of the end of the socket, which the loop may not have noticed yet.
+        self._end = select.poll()
         self._greeted: asyncio.Future = self.loop.create_future()
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -78,6 +84,7 @@ class _Connection(asyncio.Protocol):
         end = await loop.run_in_executor(None, connect, path)
         end.setblocking(False)
         _, connection = await loop.create_unix_connection(lambda: cls(path), sock=end)
+        connection._end.register(end, select.POLLRDHUP)
         connection._transport.write(Dialogue.hello(name))
         try:
             # Before Python 3.12 `wait_for` loses a cancellation that comes together with what is awaited; `wait` does not.
@@ -90,20 +97,26 @@ class _Connection(asyncio.Protocol):
             raise
         return connection
 
-    def is_usable(self) -> bool:
-        is_idle = not self.dialogue.requests and self.loop.time() - self.used > IDLE_MAX
-        return not (self.is_lost or is_idle)
+    def has_ended(self) -> bool:
+        """Whether nothing can be sent any more. There may still be answers to read."""
+        return self.is_lost or bool(self._end.poll(0))
+
+    def is_idle(self) -> bool:
+        """Whether nobody has used it for so long that the supervisor may close it at any moment."""
+        return not self.dialogue.requests and self.loop.time() - self.used > IDLE_MAX
 
     async def ask(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
-        """Sends a request. Waits while the supervisor does not read."""
+        """Sends a request. Waits while the supervisor does not read. Raises `NotSent` or `Rejected`."""
         await self._may_write.wait()
         return self.tell(build, data)
 
     def tell(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
-        if self.is_lost:
-            raise self.dialogue.lost(self._gone())
         request = _Asked(self)
-        self._transport.write(self.dialogue.ask(build, request, len(data)))
+        if self.has_ended():
+            raise self.dialogue.loss_of(request, self._gone())
+        start = self.dialogue.ask(build, request, len(data))
+        request.state = SENT
+        self._transport.write(start)
         if data:
             self._transport.write(data)
         self.used = self.loop.time()
@@ -173,6 +186,14 @@ class _OnLoop:
         self.connection: Optional[_Connection] = None
         self.connecting = asyncio.Lock()
         self.places = asyncio.Semaphore(max_in_flight)
+
+    def is_connected(self) -> bool:
+        """Whether the connection can be used. One that has ended is left to the loop, which reads what has come before."""
+        if self.connection is None or self.connection.has_ended():
+            return False
+        if self.connection.is_idle():
+            self.connection.close()
+        return not self.connection.is_lost
 
 
 class AsyncClient:
@@ -263,12 +284,10 @@ class AsyncClient:
 
     async def _open(self) -> _Connection:
         here = self._here()
-        if here.connection is not None and here.connection.is_usable():
+        if here.is_connected():
             return here.connection
         async with here.connecting:
-            if here.connection is None or not here.connection.is_usable():
-                if here.connection is not None:
-                    here.connection.close()
+            if not here.is_connected():
                 here.connection = await _Connection.open(self._address(), self._name)
             return here.connection
 
@@ -277,8 +296,7 @@ class AsyncClient:
 
     async def _run(self, job: JobRequest, is_ours_alone: bool) -> _Asked:
         async with self._here().places:
-            connection = await self._open()
-            request = await connection.ask(job.header, job.data)
+            request = await self._ask(job.header, job.data)
             try:
                 while not request.is_done:
                     await request.change()
@@ -288,9 +306,15 @@ class AsyncClient:
                 raise
             return request
 
+    async def _ask(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
+        """Sends a request. If the connection has ended meanwhile, as when the supervisor was started again, it goes over a new one."""
+        try:
+            return await (await self._open()).ask(build, data)
+        except NotSent:
+            return await (await self._open()).ask(build, data)
+
     async def _show(self, view: str) -> Any:
-        connection = await self._open()
-        request = await connection.ask(lambda ticket: encode(messages.Show(ticket, view)))
+        request = await self._ask(lambda ticket: encode(messages.Show(ticket, view)))
         while not request.is_done:
             await request.change()
         if request.error is not None:

@@ -8,13 +8,13 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 from . import _messages as messages
 from ._address import default_socket
 from ._connection import Connection, WaitedRequest, ask_apart
 from ._dialogue import SENT, UNSENT
-from ._errors import OffloadError
+from ._errors import NotSent, OffloadError
 from ._requests import JobRequest, call_request, job_request
 
 # The supervisor closes connections that were idle for 60 s.
@@ -60,7 +60,7 @@ class Job:
     def cancel(self) -> None:
         """Asks for its end: then it ends as `cancelled`, unless it has ended before."""
         job = self.id
-        self._client._ask(functools.partial(cancel, job=job), self._request.connection)
+        self._client._ask(functools.partial(cancel, job=job))
 
     def _wait(self) -> None:
         self._check_process()
@@ -107,11 +107,10 @@ class Client:
         is interrupted, as by Ctrl-C, the job is cancelled, unless it has an idempotency key.
         """
         wanted = call_request(task, input, **options)
-        connection = self.connection()
         request = WaitedRequest()
         try:
-            connection.ask(wanted.header, wanted.data, request=request)
-            connection.wait_for_end(request)
+            self.ask(wanted.header, wanted.data, request)
+            request.connection.wait_for_end(request)
         except OffloadError:
             raise
         except BaseException:
@@ -123,7 +122,8 @@ class Client:
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
         """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
-        return self._submit(call_request(task, input, **options), self.connection())
+        wanted = call_request(task, input, **options)
+        return Job(self, self.ask(wanted.header, wanted.data, WaitedRequest()))
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. Raises what the first job raises that fails."""
@@ -160,8 +160,19 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> WaitedRequest:
+        """For code of this package: sends a request.
+
+        If the connection has ended meanwhile, as when the supervisor was started again, it goes over a new one.
+        """
+        try:
+            self.connection().ask(build, data, request)
+        except NotSent:
+            self.connection().ask(build, data, request)
+        return request
+
     def connection(self) -> Connection:
-        """For code of this package: the connection, a new one if need be."""
+        """The connection, a new one if need be."""
         connection = self._connection
         if connection is not None and connection.is_usable(IDLE_MAX):
             return connection
@@ -178,14 +189,11 @@ class Client:
     def _address(self) -> str:
         return default_socket() if self._path is None else self._path
 
-    def _submit(self, job: JobRequest, connection: Connection) -> Job:
-        return Job(self, connection.ask(job.header, job.data))
-
     def _stream(self, job: JobRequest) -> Iterator[bytes]:
         connection = Connection(self._address(), self._name, 2)
         try:
-            running = self._submit(job, connection)
-            request = running._request
+            request = WaitedRequest()
+            connection.ask(job.header, job.data, request)
             try:
                 while True:
                     while request.parts:
@@ -202,11 +210,10 @@ class Client:
         finally:
             connection.close()
 
-    def _ask(self, build: Any, connection: Optional[Connection] = None) -> bytes:
+    def _ask(self, build: Callable[[int], bytes]) -> bytes:
         """Sends a request that is answered with a document."""
-        connection = connection or self.connection()
-        request = connection.ask(build)
-        connection.wait_for_end(request)
+        request = self.ask(build, b"", WaitedRequest())
+        request.connection.wait_for_end(request)
         return request.output
 
     def _drain(self) -> None:

@@ -52,7 +52,7 @@ class WaitedRequest(Request):
     # The connection that it was asked on.
     connection: "Connection"
 
-    def __init__(self, on_end: "OnEnd" = None) -> None:
+    def __init__(self, on_end: Optional[Callable[["WaitedRequest"], None]] = None) -> None:
         # Threads that sleep until it changes.
         self.waiters: List[Waiter] = []
         self._on_end = on_end
@@ -64,9 +64,6 @@ class WaitedRequest(Request):
             waiter.wake()
         if self._on_end is not None and self.is_done:
             self._on_end(self)
-
-
-OnEnd = Optional[Callable[[WaitedRequest], None]]
 
 
 class Connection:
@@ -108,21 +105,17 @@ class Connection:
         is_idle = not self._dialogue.requests and time.monotonic() - self._used > idle_max
         return not (self._is_lost or is_idle)
 
-    def ask(
-        self, build: Callable[[int], bytes], data: bytes = b"", on_end: OnEnd = None, request: Optional[WaitedRequest] = None
-    ) -> WaitedRequest:
-        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`.
+    def ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> None:
+        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected`, `NotSent` or `ConnectionLost`.
 
-        Who may be interrupted gives the request: its `state` says then how far it got.
+        If it is interrupted, the `state` of the request says how far it got.
         """
         if len(self._dialogue.requests) >= self._max_in_flight:
             self._wait_for_room()
-        if request is None:
-            request = WaitedRequest(on_end)
         request.connection = self
         with self._sending:
             if self._is_lost:
-                raise self._dialogue.lost(self._gone())
+                raise self._dialogue.loss_of(request, self._gone())
             try:
                 start = self._dialogue.ask(build, request, len(data))
                 if len(data) < _COPIED_MAX:
@@ -139,7 +132,6 @@ class Connection:
                     self.close()
                 raise
         self._used = time.monotonic()
-        return request
 
     def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
         """Returns when `is_there()`, which answers bring about that wake the waiters, or at `end`, if that is sooner."""
@@ -230,11 +222,11 @@ class Connection:
             except BlockingIOError:
                 request.state = before
                 self._read_or_wait_to_send()
-            except OSError:
+            except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
                 request.state = before
                 self._read_the_rest()
             if self._is_lost:
-                raise self._dialogue.lost(self._gone())
+                raise self._dialogue.loss_of(request, self._gone())
 
     def _read_the_rest(self) -> None:
         """The supervisor does not read any more. What it sent before, perhaps a Goodbye, can still be read."""

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Callable, Deque, Dict, Optional
 
 from . import _messages as messages
-from ._errors import ConnectionLost, NoSupervisor, OffloadError, Rejected
+from ._errors import ConnectionLost, NoSupervisor, NotSent, OffloadError, Rejected
 from ._payload import from_payload
 from ._requests import error_of, rejection
 from ._wire import Decoder, WireError, frame_start
@@ -175,11 +175,16 @@ class Dialogue:
             request.output = payload
             request.ended()
 
-    def lost(self, reason: str) -> ConnectionLost:
-        """Ends all requests, because the connection has ended. Returns the error that they end with."""
-        why = f"the supervisor at {self._where} closed the connection: {self._goodbye}" if self._goodbye else reason
-        message = f"{why}; nobody knows whether the job was done"
+    def lost(self, reason: str) -> None:
+        """Ends all requests that were sent, because the connection has ended. Whoever is about to send another one keeps it."""
         requests, self.requests = self.requests, {}
         for request in requests.values():
-            request.ended(ConnectionLost("indeterminate", message, job=request.job or ""))
-        return ConnectionLost("indeterminate", message)
+            if request.state is not UNSENT:
+                request.ended(self.loss_of(request, reason))
+
+    def loss_of(self, request: Request, reason: str) -> OffloadError:
+        """What the end of the connection means for a request: of one that was not sent it is known that it had no effect."""
+        why = f"the supervisor at {self._where} closed the connection: {self._goodbye}" if self._goodbye else reason
+        if request.state is UNSENT:
+            return NotSent(why)
+        return ConnectionLost("indeterminate", f"{why}; nobody knows whether the job was done", job=request.job or "")

@@ -13,6 +13,10 @@ class NoSupervisor(OffloadError, ConnectionError):
     """No supervisor can be reached: none listens at the socket, or it does not answer or take this client."""
 
 
+class NotSent(NoSupervisor):
+    """The connection has ended before the first byte of a request. Within this package: another connection may be tried."""
+
+
 class Rejected(OffloadError):
     """The supervisor did not accept the job. It had no effect.
 

@@ -245,6 +245,20 @@ class Supervisors(unittest.IsolatedAsyncioTestCase):
                 with self.assertRaises(NoSupervisor):
                     await client.call("square", 1)
 
+    async def test_a_call_finds_the_supervisor_that_was_started_again(self):
+        """Also if the loop had no time to notice the end of the one before."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "socket")
+            client = AsyncClient(path)
+            self.addAsyncCleanup(client.close)
+            for data in (b"1", b"2", b"3"):
+                with workers.supervisor(path):
+                    self.assertEqual(await client.call("echo", data), data)
+            with workers.supervisor(path):
+                self.assertEqual((await client.status())["state"], "running")
+            with self.assertRaises(NoSupervisor):
+                await client.call("echo", b"4")
+
     async def test_nobody_listens(self):
         with self.assertRaises(NoSupervisor):
             await AsyncClient("/no/such/socket").call("square", 1)

@@ -485,6 +485,46 @@ class Supervisors(unittest.TestCase):
             self.assertEqual(client.call("echo", b"2"), b"2")
             self.assertIsNot(client._connection, connection, "one that was idle for so long may be closed already")
 
+    def test_a_call_finds_the_supervisor_that_was_started_again(self):
+        client = Client(self.path)
+        self.addCleanup(client.close)
+        for data in (b"1", b"2"):
+            with workers.supervisor(self.path):
+                self.assertEqual(client.call("echo", data), data)
+        with workers.supervisor(self.path):
+            job = client.submit("echo", bytes(1 << 20))
+            self.assertTrue(job.result() == bytes(1 << 20))
+        with workers.supervisor(self.path):
+            self.assertEqual(client.status()["state"], "running")
+        with self.assertRaises(NoSupervisor):
+            client.call("echo", b"3")
+
+    def test_a_call_that_waits_for_room_when_the_supervisor_dies_was_not_sent(self):
+        client = Client(self.path, max_in_flight=1)
+        self.addCleanup(client.close)
+        ended = []
+
+        def call():
+            try:
+                client.call("echo", b"1")
+            except OffloadError as error:
+                ended.append(error)
+
+        with workers.supervisor(self.path) as process:
+            job = client.submit("sleep", "3600000")
+            self.assertTrue(job.id)
+            calls = [threading.Thread(target=call) for _ in range(3)]
+            for thread in calls:
+                thread.start()
+            eventually(lambda: len(client._connection._for_room) == 2, "one reads, the others sleep")
+            process.kill()
+            process.wait(PATIENCE)
+            for thread in calls:
+                thread.join(PATIENCE)
+            with self.assertRaises(ConnectionLost):
+                job.result()
+        self.assertEqual([(isinstance(error, NoSupervisor), isinstance(error, JobError)) for error in ended], [(True, False)] * 3)
+
     def test_a_supervisor_that_reads_nothing_gets_as_much_as_fits(self):
         """And a Goodbye that it has sent is the reason, not that it reads no more."""
         listener = socket.socket(socket.AF_UNIX)
