@@ -133,7 +133,8 @@ class Client:
     def stream(self, task: str, input: Any = b"", **options: Any) -> Iterator[bytes]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Closing the iterator cancels the job. Raises as `call` does, also after some parts.
+        It has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a part. Raises
+        as `call` does, also after some parts.
         """
         request = job_request(task, input, stream=True, **options)
         return self._stream(request)
@@ -190,23 +191,21 @@ class Client:
         return default_socket() if self._path is None else self._path
 
     def _stream(self, job: JobRequest) -> Iterator[bytes]:
-        connection = Connection(self._address(), self._name, 2)
+        connection, request = Connection(self._address(), self._name, 2), WaitedRequest()
         try:
-            request = WaitedRequest()
             connection.ask(job.header, job.data, request)
-            try:
-                while True:
-                    while request.parts:
-                        yield request.parts.popleft()
-                    if request.is_done:
-                        break
-                    connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
-            except GeneratorExit:
-                self._give_up(request)
-                raise
+            while not request.is_done or request.parts:
+                while request.parts:
+                    yield request.parts.popleft()
+                connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
             request.check()
             if request.output:
                 yield request.output
+        except OffloadError:
+            raise
+        except BaseException:  # closed, or interrupted
+            self._give_up(request)
+            raise
         finally:
             connection.close()
 

@@ -331,6 +331,22 @@ class Streams(WithPool):
         parts.close()
         eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
 
+    def test_who_is_interrupted_while_reading_cancels_the_job(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
+        def interrupt():
+            self.running()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            next(self.pool.stream("wait", str(self.file)))
+        thread.join(PATIENCE)
+        self.assertTrue(self.file.exists())
+        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
+
     def test_a_task_that_is_not_there_is_rejected(self):
         with self.assertRaises(Rejected):
             next(self.pool.stream("no-such-task", 1))
