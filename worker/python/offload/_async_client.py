@@ -214,8 +214,9 @@ class AsyncClient:
     async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job, unless it has an idempotency
         key: then it may be that of others, too."""
-        request = await self._run(call_request(task, input, **options), options.get("idempotency_key") is None)
-        return request.result()
+        wanted = call_request(task, input, **options)
+        request = await self._run(wanted, options.get("idempotency_key") is None)
+        return request.result(wanted.is_raw)
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
@@ -307,7 +308,7 @@ class AsyncClient:
             return request
 
     async def _ask(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
-        """Sends a request. If the connection has ended meanwhile, as when the supervisor was started again, it goes over a new one."""
+        """Sends a request. If the connection has ended meanwhile, as when the supervisor was started again, a new one is made."""
         try:
             return await (await self._open()).ask(build, data)
         except NotSent:

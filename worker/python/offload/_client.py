@@ -27,9 +27,10 @@ encode = messages.TO_SUPERVISOR.encode
 class Job:
     """A job that was submitted."""
 
-    def __init__(self, client: "Client", request: WaitedRequest) -> None:
+    def __init__(self, client: "Client", request: WaitedRequest, is_raw: bool = False) -> None:
         self._client = client
         self._request = request
+        self._is_raw = is_raw
         self._process = os.getpid()
 
     @property
@@ -48,9 +49,9 @@ class Job:
         return self._request.is_done
 
     def result(self) -> Any:
-        """Waits for its output. Raises `JobError` or `Rejected`."""
+        """Waits for its output. Raises `JobError`, `Rejected` or `OutputError`."""
         self._wait()
-        return self._request.result()
+        return self._request.result(self._is_raw)
 
     def report(self) -> Any:
         """Waits for its end: `outcome`, `error`, `attempts`, `receipt`, `media_type`, ... as a named tuple."""
@@ -95,16 +96,18 @@ class Client:
     def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output.
 
-        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back in the same way.
+        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back in the same way, as its media type says.
 
         - `timeout`: how many seconds one attempt may run; `deadline`: how many seconds it may take in all, waiting included
         - `priority`: -10 to 10; jobs with a higher one start sooner
         - `attempts`: how often it may be tried, 1 to 100; by default once, or as configured if the task is idempotent
         - `idempotency_key`: submitting again under the same key gives the same job
         - `content_type`: the media type of the input; `metadata`: short texts for the task; `labels`: words to find the job by
+        - `raw`: the output as a `Payload`, its bytes with their media type, whatever they are
 
-        Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none. If the call
-        is interrupted, as by Ctrl-C, the job is cancelled, unless it has an idempotency key.
+        Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none, and `OutputError`,
+        which has the bytes, if the output is not what its media type says. If the call is interrupted, as by Ctrl-C, the job is
+        cancelled, unless it has an idempotency key.
         """
         wanted = call_request(task, input, **options)
         request = WaitedRequest()
@@ -118,12 +121,12 @@ class Client:
             if options.get("idempotency_key") is None:
                 self._give_up(request)
             raise
-        return request.result()
+        return request.result(wanted.is_raw)
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
         """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
         wanted = call_request(task, input, **options)
-        return Job(self, self.ask(wanted.header, wanted.data, WaitedRequest()))
+        return Job(self, self.ask(wanted.header, wanted.data, WaitedRequest()), wanted.is_raw)
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. Raises what the first job raises that fails."""

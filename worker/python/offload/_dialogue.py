@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Any, Callable, Deque, Dict, Optional
 
 from . import _messages as messages
-from ._errors import ConnectionLost, NoSupervisor, NotSent, OffloadError, Rejected
-from ._payload import from_payload
+from ._errors import ConnectionLost, NoSupervisor, NotSent, OffloadError, OutputError, Rejected
+from ._payload import Payload, from_payload
 from ._requests import error_of, rejection
 from ._wire import Decoder, WireError, frame_start
 
@@ -60,9 +60,15 @@ class Request:
         """How the job ended, if it has."""
         return None if self.finished is None else messages.TO_CLIENT.decode(self.finished).report
 
-    def result(self) -> Any:
-        """The output of a job that has ended. Raises `JobError` or `Rejected` unless it ended well."""
-        return from_payload(self.output, self.check())
+    def result(self, is_raw: bool = False) -> Any:
+        """The output of a job that has ended, as a `Payload` if `is_raw`. Raises `JobError` or `Rejected` unless it ended well."""
+        media_type = self.check()
+        if is_raw:
+            return Payload(self.output, media_type)
+        try:
+            return from_payload(self.output, media_type)
+        except ValueError as error:
+            raise OutputError(str(error), self.output, media_type) from error.__cause__
 
     def check(self) -> str:
         """The media type of its output. Raises `JobError` or `Rejected` unless it ended well."""

@@ -20,10 +20,12 @@ _SUBMIT = messages.TO_SUPERVISOR.number_of(messages.Submit)
 
 
 class JobRequest(NamedTuple):
-    """A job that is to be submitted: its input, and the header of its `Submit` from behind the ticket on."""
+    """A job that is to be submitted: its input, the header of its `Submit` from behind the ticket on, and whether its output is
+    wanted as a `Payload`."""
 
     data: bytes
     header_rest: bytes
+    is_raw: bool = False
 
     def header(self, ticket: int) -> bytes:
         return _START.pack(_SUBMIT, ticket) + self.header_rest
@@ -54,11 +56,12 @@ def job_request(
     return JobRequest(data, _header_rest(task, media_type, timeout, deadline, priority, attempts, stream, attached))
 
 
-def call_request(task: str, input: Any, **options: Any) -> JobRequest:
-    """As `job_request`, for a job whose output is wanted as a whole."""
+def call_request(task: str, input: Any, *, raw: bool = False, **options: Any) -> JobRequest:
+    """As `job_request`, for a job whose output is wanted as a whole; `raw`: as a `Payload`."""
     if options.pop("stream", False):
         raise TypeError("an output in parts is what `stream` is for")
-    return job_request(task, input, **options)
+    request = job_request(task, input, **options)
+    return request._replace(is_raw=True) if raw else request
 
 
 def _header_rest(

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
 from . import _messages as messages
 from ._errors import TaskError
-from ._payload import BYTES, JSON, TEXT, from_payload, to_payload
+from ._payload import BYTES, JSON, TEXT, from_json, from_payload, from_text, to_payload
 from ._wire import check_media_type, cut, frame
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
@@ -175,9 +175,9 @@ def _schema_of(kind: Any) -> Optional[dict]:
 
 def _parsed(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return from_json(data)
     except ValueError as error:
-        raise TaskError(f"the input is not JSON: {error}") from None
+        raise TaskError(f"the input is {error}") from None
 
 
 def _converted(data: bytes, media_type: str, kind: Any) -> Any:
@@ -186,12 +186,12 @@ def _converted(data: bytes, media_type: str, kind: Any) -> Any:
         try:
             return from_payload(data, media_type)
         except ValueError as error:
-            raise TaskError(f"the input is not {media_type}: {error}") from None
+            raise TaskError(f"the input is {error}") from None
     if kind is str and media_type != JSON:
         try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise TaskError(f"the input is not UTF-8: {error}") from None
+            return from_text(data, media_type)
+        except ValueError as error:
+            raise TaskError(f"the input is {error}") from None
     return _checked(_parsed(data), kind, "the input")
 
 

@@ -37,7 +37,7 @@ class WireError(ValueError):
 
 
 class NotUnderstood(WireError):
-    """The message is whole, and what it says of a job is nothing that this package understands: that is a matter of this job alone."""
+    """The message is whole, and what it says of a job is nothing that this package understands. It concerns this job alone."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("malformed", reason)

@@ -8,7 +8,7 @@ import threading
 import unittest
 from unittest import mock
 
-from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, Pool, Rejected
+from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, OutputError, Payload, Pool, Rejected
 from offload import _messages as messages
 from offload._async_client import _Connection
 from offload._wire import frame
@@ -75,6 +75,13 @@ class Calls(WithPool):
         for length in (0, 1, 32 << 10, 64 << 10, 8 << 20):
             data = os.urandom(length)
             self.assertTrue(await self.client.call("echo", data) == data, f"{length} bytes did not come back")
+
+    async def test_an_output_comes_as_it_is_if_it_is_asked_for_raw(self):
+        made = Payload(b"\xff", "text/plain")
+        with self.assertRaises(OutputError) as failed:
+            await self.client.call("mirror", made)
+        self.assertEqual((failed.exception.data, failed.exception.content_type), made)
+        self.assertEqual(await self.client.map("mirror", [made], raw=True), [made])
 
     async def test_a_hundred_tasks_of_one_loop_call_at_once(self):
         async def many(start):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import pickle
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import time
 import unittest
 from unittest import mock
 
-from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, Payload, Pool, Rejected
+from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, OutputError, Payload, Pool, Rejected
 from offload import _messages as messages
 from offload._wire import Decoder, frame
 
@@ -65,6 +66,39 @@ class Calls(WithPool):
         self.assertIsNone(self.pool.call("environment", "NOT_THERE"))
         report = self.pool.submit("picture", 1).report()
         self.assertEqual((report.media_type, report.outcome, report.attempts), ("image/png", "ok", 1))
+
+    def test_text_is_read_in_its_character_set(self):
+        for charset in ("iso-8859-1", '"ISO-8859-1"', "UTF-16", "windows-1252"):
+            made = Payload("häuser".encode(charset.strip('"')), f"text/plain; a=b;Charset={charset}")
+            self.assertEqual(self.pool.call("mirror", made), "häuser", charset)
+            self.assertEqual(self.pool.call("shout", made), "HÄUSER", charset)
+
+    def test_an_output_that_is_not_what_it_says_is_an_error_that_has_it(self):
+        deep = b"[" * 200_000
+        cases = [
+            (b"\xff", "text/plain", "not UTF-8: "),
+            (b"\xff", 'text/plain; a=";charset=latin-1"', "not UTF-8: "),
+            (b"a", "text/plain;charset=none", "the character set 'none', which Python does not know"),
+            (b"a", "text/plain;charset=hex", "the character set 'hex'"),
+            (b"a", "text/plain;charset=idna", "the character set 'idna'"),
+            (b"{", "application/json", "not JSON: "),
+            (deep, "application/problem+json", "JSON that is nested too deeply"),
+        ]
+        for data, media_type, said in cases:
+            made = Payload(data, media_type)
+            with self.subTest(media_type), self.assertRaises(OffloadError) as failed:
+                self.pool.call("mirror", made)
+            error = failed.exception
+            self.assertIsInstance(error, OutputError)
+            self.assertIsInstance(error, ValueError)
+            self.assertTrue((error.data, error.content_type) == (data, media_type), media_type)
+            self.assertIn(said, str(error))
+            self.assertEqual(str(pickle.loads(pickle.dumps(error))), str(error))
+            with self.assertRaises(OutputError):
+                self.pool.submit("mirror", made).result()
+            self.assertTrue(self.pool.call("mirror", made, raw=True) == made, "asked for raw, it comes as it is")
+            self.assertTrue(self.pool.map("mirror", [made] * 2, raw=True) == [made] * 2)
+        self.assertEqual(self.pool.submit("square", 2, raw=True).result(), Payload(b"4", "application/json"))
 
     def test_a_thousand_threads_call_at_once(self):
         results = {}

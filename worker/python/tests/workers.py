@@ -64,6 +64,11 @@ def main():
         return data
 
     @task(idempotent=True)
+    def mirror(data: bytes):
+        """As `echo`, with the media type of the input."""
+        return Payload(data, job().media_type)
+
+    @task(idempotent=True)
     def square(n: int) -> int:
         return n * n
 
