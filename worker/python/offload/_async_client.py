@@ -233,7 +233,7 @@ class AsyncClient:
         It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job.
         """
         job = job_request(task, input, stream=True, **options)
-        connection = await _Connection.open(self._address(), self._name)
+        connection = await self._connect()
         try:
             request = await connection.ask(job.header, job.data)
             try:
@@ -289,10 +289,14 @@ class AsyncClient:
             return here.connection
         async with here.connecting:
             if not here.is_connected():
-                here.connection = await _Connection.open(self._address(), self._name)
+                here.connection = await self._connect()
             return here.connection
 
-    def _address(self) -> str:
+    async def _connect(self) -> _Connection:
+        return await _Connection.open(await self._address(), self._name)
+
+    async def _address(self) -> str:
+        """Where the supervisor is, asked before each connection."""
         return default_socket() if self._path is None else self._path
 
     async def _run(self, job: JobRequest, is_ours_alone: bool) -> _Asked:

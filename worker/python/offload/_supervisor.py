@@ -110,6 +110,10 @@ class PrivateSupervisor:
         self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
         self._thread.start()
 
+    def is_ready(self) -> bool:
+        """Whether a worker has been ready."""
+        return self._ready is not None
+
     def wait_until_ready(self, patience: float) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `patience` seconds."""
         if self._ready is None and not self._told.wait(patience):

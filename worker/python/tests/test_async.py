@@ -230,6 +230,28 @@ class Supervisors(unittest.IsolatedAsyncioTestCase):
                 process = pool._supervisor.process
             self.assertEqual(process.poll(), 0)
 
+    async def test_a_client_of_a_pool_that_starts_waits_for_it(self):
+        with workers.quiet() as log:
+            for first in ("call", "status", "stream"):
+                pool = Pool(log=log, workers=1)
+                self.addCleanup(pool.close)
+                client = pool.async_client()
+                self.addAsyncCleanup(client.close)
+                if first == "call":
+                    self.assertEqual(await client.call("echo", "soon"), "soon")
+                elif first == "status":
+                    self.assertEqual((await client.status())["state"], "running")
+                else:
+                    self.assertEqual([part async for part in client.stream("echo", b"soon")], [b"soon"])
+
+    async def test_a_client_of_a_pool_says_why_it_does_not_start(self):
+        with workers.quiet() as log:
+            pool = Pool(worker=["no-such-program"], log=log)
+            self.addCleanup(pool.close)
+            with self.assertRaises(NoSupervisor) as refused:
+                await pool.async_client().call("echo", b"")
+            self.assertIn("no `no-such-program` in PATH", str(refused.exception))
+
     async def test_a_worker_that_cannot_start_is_an_error(self):
         with workers.quiet() as log, self.assertRaises(NoSupervisor):
             async with Pool(worker="no-such.py", log=log):
