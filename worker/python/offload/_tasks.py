@@ -123,7 +123,8 @@ def task(function: Optional[Callable[..., Any]] = None, /, **options: Any) -> An
     - `progress_within`: it promises to call `progress` at least every so many seconds; a job that does not is killed
     - `memory`: how many bytes a job needs, for people
 
-    Raises `ValueError` for a name that no task can have or that is taken, and for texts that are too long.
+    Raises `ValueError` for a name that no task can have or that is taken, and for texts that are too long, and `TypeError` for a
+    function that cannot be called with an input.
     """
 
     def register(function: Callable[..., Any]) -> Any:
@@ -155,12 +156,17 @@ def _hints(function: Callable[..., Any]) -> Dict[str, Any]:
 def _inputs_of(function: Callable[..., Any]) -> Any:
     """What it takes: `None` for nothing, a type for one value, a `dict` for several by name."""
     hints = _hints(function)
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    all_parameters = inspect.signature(function).parameters.values()
+    parameters = [p for p in all_parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not parameters and all_parameters:
+        raise TypeError("a task with nothing but *args or **kwargs never gets its input: name its parameters")
     if not parameters:
         return None
+    if len(parameters) == 1 and parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise TypeError("the only parameter of a task is given the whole input by position, so it may not be keyword only")
     if len(parameters) == 1:
         return hints.get(parameters[0].name, inspect.Parameter.empty)
-    if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
+    if any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in parameters):
         raise TypeError("the parameters of a task that takes several are given by name, so none may be positional only")
     return {p.name: (hints.get(p.name, inspect.Parameter.empty), p.default is p.empty) for p in parameters}
 
