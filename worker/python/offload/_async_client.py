@@ -215,7 +215,7 @@ class AsyncClient:
         """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job, unless it has an idempotency
         key: then it may be that of others, too."""
         wanted = call_request(task, input, **options)
-        request = await self._run(wanted, options.get("idempotency_key") is None)
+        request = await self._run(wanted)
         return request.result(wanted.is_raw)
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
@@ -299,14 +299,14 @@ class AsyncClient:
         """Where the supervisor is, asked before each connection."""
         return default_socket() if self._path is None else self._path
 
-    async def _run(self, job: JobRequest, is_ours_alone: bool) -> _Asked:
+    async def _run(self, job: JobRequest) -> _Asked:
         async with self._here().places:
             request = await self._ask(job.header, job.data)
             try:
                 while not request.is_done:
                     await request.change()
             except BaseException:
-                if is_ours_alone:
+                if not job.has_key:
                     request.give_up()
                 raise
             return request

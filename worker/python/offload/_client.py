@@ -15,7 +15,7 @@ from ._address import default_socket
 from ._connection import Connection, WaitedRequest, ask_apart
 from ._dialogue import SENT, UNSENT
 from ._errors import NotSent, OffloadError
-from ._requests import JobRequest, call_request, job_request
+from ._requests import JobRequest, call_request, check_text, job_request
 
 # The supervisor closes connections that were idle for 60 s.
 IDLE_MAX = 30.0
@@ -96,7 +96,7 @@ class Client:
     def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output.
 
-        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back in the same way, as its media type says.
+        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back so, as its media type says.
 
         - `timeout`: how many seconds one attempt may run; `deadline`: how many seconds it may take in all, waiting included
         - `priority`: -10 to 10; jobs with a higher one start sooner
@@ -105,9 +105,9 @@ class Client:
         - `content_type`: the media type of the input; `metadata`: short texts for the task; `labels`: words to find the job by
         - `raw`: the output as a `Payload`, its bytes with their media type, whatever they are
 
-        Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none, and `OutputError`,
-        which has the bytes, if the output is not what its media type says. If the call is interrupted, as by Ctrl-C, the job is
-        cancelled, unless it has an idempotency key.
+        Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none, and
+        `OutputError`, which has the bytes, if the output is not what its media type says. If the call is interrupted, as by Ctrl-C,
+        the job is cancelled, unless it has an idempotency key.
         """
         wanted = call_request(task, input, **options)
         request = WaitedRequest()
@@ -117,27 +117,38 @@ class Client:
         except OffloadError:
             raise
         except BaseException:
-            # A job with a key may be that of others, too, so it goes on.
-            if options.get("idempotency_key") is None:
-                self._give_up(request)
+            self._give_up(request, keep=wanted.has_key)
             raise
         return request.result(wanted.is_raw)
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
         """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
-        wanted = call_request(task, input, **options)
-        return Job(self, self.ask(wanted.header, wanted.data, WaitedRequest()), wanted.is_raw)
+        wanted, request = call_request(task, input, **options), WaitedRequest()
+        try:
+            self.ask(wanted.header, wanted.data, request)
+        except OffloadError:
+            raise
+        except BaseException:
+            self._give_up(request, keep=wanted.has_key)
+            raise
+        return Job(self, request, wanted.is_raw)
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
-        """The outputs for many inputs, in their order. Raises what the first job raises that fails."""
-        jobs = [self.submit(task, input, **options) for input in inputs]
-        return [job.result() for job in jobs]
+        """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
+        jobs: List[Job] = []
+        try:
+            for input in inputs:
+                jobs.append(self.submit(task, input, **options))
+            return [job.result() for job in jobs]
+        except BaseException:
+            self._give_up(*(job._request for job in jobs), keep=options.get("idempotency_key") is not None)
+            raise
 
     def stream(self, task: str, input: Any = b"", **options: Any) -> Iterator[bytes]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a part. Raises
-        as `call` does, also after some parts.
+        It has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a part.
+        Raises as `call` does, also after some parts.
         """
         request = job_request(task, input, stream=True, **options)
         return self._stream(request)
@@ -224,21 +235,23 @@ class Client:
     def _show(self, view: str) -> Any:
         return json.loads(self._ask(lambda ticket: encode(messages.Show(ticket, view))))
 
-    def _give_up(self, request: WaitedRequest) -> None:
-        """Cancels the job of a request that nobody waits for any more.
+    def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
+        """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.
 
-        Its own connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
+        Their connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
         """
-        if request.state is UNSENT:
+        if keep:
             return
-        connection = request.connection
         end = time.monotonic() + _ID_PATIENCE
-        try:
-            connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
-            if request.job is not None and request.finished is None:
-                ask_apart(connection.path, self._name, [functools.partial(cancel, job=request.job)])
-        except OffloadError:  # the supervisor is gone
-            pass
+        for request in requests:
+            if request.state is not UNSENT:
+                request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
+        running = [request.job for request in requests if request.job is not None and request.finished is None]
+        if running:
+            try:
+                ask_apart(requests[0].connection.path, self._name, [functools.partial(cancel, job=job) for job in running])
+            except OffloadError:  # the supervisor is gone
+                pass
 
     def _after_fork(self) -> None:
         """In a child: the connection and all locks are those of the parent."""
@@ -254,7 +267,8 @@ def cancel(ticket: int, job: str) -> bytes:
 
 
 def check_client(name: str, max_in_flight: int) -> None:
-    """Raises `ValueError` for what no client can have."""
+    """Raises `ValueError` or `TypeError` for what no client can have."""
+    check_text("name", name)
     if len(name.encode()) > messages.NAME_MAX:
         raise ValueError(f"the name of a client has at most {messages.NAME_MAX} bytes")
     if max_in_flight < 1:

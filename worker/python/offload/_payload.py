@@ -43,6 +43,8 @@ def to_payload(value: Any) -> Tuple[bytes, str]:
     if isinstance(value, str):
         return value.encode(), TEXT
     if isinstance(value, Payload):
+        if not isinstance(value.data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"the data of a Payload are bytes, not {type(value.data).__name__}")
         return bytes(value.data), check_media_type(value.media_type)
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value), BYTES

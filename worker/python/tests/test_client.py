@@ -17,6 +17,7 @@ from unittest import mock
 
 from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, OutputError, Payload, Pool, Rejected
 from offload import _messages as messages
+from offload._requests import call_request
 from offload._wire import Decoder, frame
 
 from . import workers
@@ -141,12 +142,47 @@ class Calls(WithPool):
         for options in wrong:
             with self.subTest(options), self.assertRaises(ValueError):
                 self.pool.call("square", 1, **options)
+        for options in ({"metadata": {"a": 5}}, {"priority": 0.5}, {"labels": "nightly"}, {"attempts": 1.5}, {"idempotency_key": 1}):
+            with self.subTest(options), self.assertRaises(TypeError):
+                self.pool.call("square", 1, **options)
+        for wrong in (5, "text", None, [1]):
+            with self.subTest(wrong), self.assertRaises(TypeError):
+                self.pool.call("echo", Payload(wrong))
+        with self.assertRaises(TypeError):
+            Client(name=5)
         with self.assertRaises(TypeError):
             self.pool.call("square", {1, 2})
         with self.assertRaises(TypeError):
             self.pool.call("square", 1, no_such_option=1)
         with self.assertRaises(TypeError):
             self.pool.call("square", 1, stream=True)
+
+    def test_whatever_is_asked_for_makes_sense_or_is_a_value_or_type_error(self):
+        strange = [None, 5, 0.5, -1, 1 << 70, float("nan"), float("inf"), "", "x", "\ud800", b"x", [], ["x"], [5], {}, {"a": 5}, {5: "a"},
+                   {"a": "\ud800"}, object(), {1}, Payload(5), Payload(b"x", 5)]  # fmt: skip
+        options = ("timeout", "deadline", "priority", "idempotency_key", "attempts", "content_type", "metadata", "labels")
+        for value in strange:
+            for option in options:
+                with contextlib.suppress(ValueError, TypeError):
+                    call_request("square", 1, **{option: value})
+            with contextlib.suppress(ValueError, TypeError):
+                call_request("square", value)
+            with contextlib.suppress(ValueError, TypeError):
+                call_request(value, 1)
+
+    def test_a_map_that_fails_cancels_the_rest(self):
+        with self.assertRaises(JobError):
+            self.pool.map("crash", ["segfault"] + ["hang"] * 50)
+        eventually(lambda: not any(self.pool.status()["jobs"][state] for state in ("running", "queued")), "the end of all jobs")
+
+    def test_a_map_whose_inputs_end_with_an_error_cancels_what_it_has_submitted(self):
+        def inputs():
+            yield from ["hang"] * 5
+            raise LookupError("no more")
+
+        with self.assertRaises(LookupError):
+            self.pool.map("crash", inputs())
+        eventually(lambda: not any(self.pool.status()["jobs"][state] for state in ("running", "queued")), "the end of all jobs")
 
     def test_the_same_key_gives_the_same_job(self):
         first = self.pool.submit("square", 3, idempotency_key="once")

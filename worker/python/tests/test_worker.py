@@ -407,6 +407,24 @@ class Going(unittest.TestCase):
             message, output = supervisor.answer_of("rows", b"2")
             self.assertEqual((output, message.media_type), (b'{"i":0}\n{"i":1}\n', "application/x-ndjson"))
 
+    def test_progress_may_be_any_number(self):
+        script = """
+        import fractions
+        steps = [(1, 2), (0.5, 1.0), (1, 1.5), (fractions.Fraction(1, 3), 1), (7, 0), (1e300, 1), (-1, 2), (float("nan"), 1), ("a", 1)]
+        @task
+        def step(number: int): progress(*steps[number])
+        serve()
+        """
+        with FakeSupervisor(script) as supervisor:
+            for number, expected in enumerate([(1, 2), (500, 1000), (1000, 1500), (333, 1000), (7, 0)]):
+                message, _ = supervisor.answer_of("step", b"%d" % number)
+                self.assertEqual((kind(message), message.done, message.total), ("Progress", *expected))
+                self.assertEqual(kind(supervisor.next_message()), "Finished")
+            for number in range(5, 9):
+                message, _ = supervisor.answer_of("step", b"%d" % number)
+                self.assertEqual(kind(message), "Failed")
+                self.assertRegex(message.message, "^ValueError: ")
+
     def test_an_attempt_goes_on_from_the_checkpoint_of_another_one(self):
         script = """
         @task(checkpoints=True)

@@ -92,6 +92,8 @@ def main():
             ctypes.string_at(0)
         elif how == "exit":
             os._exit(7)
+        elif how == "hang":
+            signal.pause()
 
     @task
     def wait(file: str):
