@@ -76,6 +76,8 @@ class Connection:
         self._dialogue = Dialogue(path)
         self._reading = threading.Lock()
         self._sending = threading.Lock()
+        # The request that a thread is sending. Only that thread knows whether a part of it has left.
+        self._in_hand: Optional[WaitedRequest] = None
         self._for_room: List[Waiter] = []
         self._received: Deque[bytes] = deque()
         self._is_lost = False
@@ -114,8 +116,8 @@ class Connection:
             self._wait_for_room()
         request.connection = self
         with self._sending:
-            if self._is_lost:
-                raise self._dialogue.loss_of(request, self._gone())
+            self._check(request)
+            self._in_hand = request
             try:
                 start = self._dialogue.ask(build, request, len(data))
                 if len(data) < _COPIED_MAX:
@@ -130,7 +132,12 @@ class Connection:
                     self._dialogue.withdraw(request)
                 else:  # interrupted in the middle of a message, behind which no other could be read
                     self.close()
+                    if not request.is_done:
+                        request.ended(self._dialogue.loss_of(request, self._gone()))
                 raise
+            finally:
+                self._in_hand = None
+            self._check(request)
         self._used = time.monotonic()
 
     def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
@@ -198,7 +205,10 @@ class Connection:
         if self._is_lost or self._received:
             return True
         poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
+        try:
+            poll.register(self._socket, select.POLLIN)
+        except ValueError:  # another thread has closed it meanwhile
+            return True
         return bool(poll.poll(max(0.0, end - time.monotonic()) * 1000))
 
     def _pass_on(self) -> None:
@@ -226,7 +236,13 @@ class Connection:
                 request.state = before
                 self._read_the_rest()
             if self._is_lost:
-                raise self._dialogue.loss_of(request, self._gone())
+                self._check(request)
+                return
+
+    def _check(self, request: WaitedRequest) -> None:
+        """Raises what the end of the connection means for a request in hand, if it has ended and the request was not answered."""
+        if self._is_lost and not request.is_done:
+            raise self._dialogue.loss_of(request, self._gone())
 
     def _read_the_rest(self) -> None:
         """The supervisor does not read any more. What it sent before, perhaps a Goodbye, can still be read."""
@@ -257,7 +273,7 @@ class Connection:
         except (OSError, WireError, NoSupervisor) as error:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
         if self._is_lost:
-            self._dialogue.lost(self._gone())
+            self._dialogue.lost(self._gone(), self._in_hand)
 
     def _read(self) -> None:
         """Reads once. An interrupt while it waits loses nothing; one while it looks at what has come ends the connection."""
@@ -281,7 +297,7 @@ class Connection:
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True
-        self._dialogue.lost(reason)
+        self._dialogue.lost(reason, self._in_hand)
         self._wake_for_room()
 
     def _gone(self) -> str:

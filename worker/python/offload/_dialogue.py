@@ -181,11 +181,11 @@ class Dialogue:
             request.output = payload
             request.ended()
 
-    def lost(self, reason: str) -> None:
-        """Ends all requests that were sent, because the connection has ended. Whoever is about to send another one keeps it."""
+    def lost(self, reason: str, in_hand: Optional[Request] = None) -> None:
+        """Ends all requests, because the connection has ended. The one `in_hand` is left to whoever is sending it."""
         requests, self.requests = self.requests, {}
         for request in requests.values():
-            if request.state is not UNSENT:
+            if request is not in_hand:
                 request.ended(self.loss_of(request, reason))
 
     def loss_of(self, request: Request, reason: str) -> OffloadError:

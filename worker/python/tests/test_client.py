@@ -327,6 +327,26 @@ class Failures(WithPool):
         self.assertTrue(ended, "the call waits in what is left of a message")
         self.assertEqual(self.pool.call("square", 3), 9)
 
+    def test_a_call_is_sent_again_if_another_thread_learns_first_that_the_connection_has_ended(self):
+        connection = self.pool.connection()
+
+        class Ending:
+            """A socket that ends just when something is sent, which the thread that reads notices at once."""
+
+            def __init__(self, end):
+                self.end = end
+
+            def send(self, data, flags):
+                connection._lose("it has ended")
+                raise BrokenPipeError
+
+            def __getattr__(self, name):
+                return getattr(self.end, name)
+
+        connection._socket = Ending(connection._socket)
+        self.assertEqual(self.pool.call("square", 3), 9)
+        self.assertIsNot(self.pool.connection(), connection)
+
     def test_an_interrupt_while_nothing_arrives_harms_no_other_call(self):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
