@@ -18,8 +18,9 @@ from ._dialogue import SENT, UNSENT, Dialogue, Request
 from ._errors import NoSupervisor, OffloadError
 from ._wire import WireError
 
-# For `map`: how much to read, once.
+# For `map`, once: how much to read, and how to send.
 _READ_SIZE = (64 << 10,)
+_DO_NOT_WAIT = (socket.MSG_DONTWAIT,)
 # An input of at least so many bytes is not copied behind its header.
 _COPIED_MAX = 32 << 10
 
@@ -117,25 +118,29 @@ class Connection:
         request.connection = self
         with self._sending:
             self._check(request)
-            self._in_hand = request
+            self._in_hand, request.state = request, SENT
+            # How much has left, piece by piece.
+            sent: List[int] = []
             try:
                 start = self._dialogue.ask(build, request, len(data))
                 if len(data) < _COPIED_MAX:
-                    self._send(start + data, request)
+                    self._send(start + data, sent)
                 else:
-                    self._send(start, request)
-                    self._send(data, request)
+                    self._send(start, sent)
+                    self._send(data, sent)
             except OffloadError:
                 raise
             except BaseException:
-                if request.state is UNSENT:
+                if not sent:
                     self._dialogue.withdraw(request)
-                else:  # interrupted in the middle of a message, behind which no other could be read
+                elif sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
                     self.close()
                     if not request.is_done:
                         request.ended(self._dialogue.loss_of(request, self._gone()))
                 raise
             finally:
+                if not sent:
+                    request.state = UNSENT
                 self._in_hand = None
             self._check(request)
         self._used = time.monotonic()
@@ -221,23 +226,21 @@ class Connection:
                 waiter.wake()
                 return
 
-    def _send(self, data: bytes, request: WaitedRequest) -> None:
-        """Sends all of it, and reads meanwhile: a supervisor whose answers nobody takes reads no requests."""
+    def _send(self, data: bytes, sent: List[int]) -> None:
+        """Sends all of it, unless the connection ends, and adds to `sent` what has left.
+
+        It reads meanwhile: a supervisor whose answers nobody takes reads no requests.
+        """
         unsent = memoryview(data)
-        while unsent:
-            # Said before, because an interrupt may come just after.
-            before, request.state = request.state, SENT
+        while unsent and not self._is_lost:
             try:
-                unsent = unsent[self._socket.send(unsent, socket.MSG_DONTWAIT) :]
+                # One step of the interpreter, so that no interrupt comes between what is sent and the note of it.
+                sent.extend(map(self._socket.send, (unsent,), _DO_NOT_WAIT))
+                unsent = unsent[sent[-1] :]
             except BlockingIOError:
-                request.state = before
                 self._read_or_wait_to_send()
             except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
-                request.state = before
                 self._read_the_rest()
-            if self._is_lost:
-                self._check(request)
-                return
 
     def _check(self, request: WaitedRequest) -> None:
         """Raises what the end of the connection means for a request in hand, if it has ended and the request was not answered."""

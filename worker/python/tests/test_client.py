@@ -284,8 +284,8 @@ class Failures(WithPool):
         connection = self.pool.connection()
         send = connection._send
 
-        def interrupted(data, request):
-            send(data[:10], request)  # the rest of the message never comes
+        def interrupted(data, sent):
+            send(data[:10], sent)  # the rest of the message never comes
             raise KeyboardInterrupt
 
         connection._send = interrupted
@@ -302,6 +302,22 @@ class Failures(WithPool):
         self.assertEqual(self.pool.call("square", 3), 9)
         self.assertIs(self.pool.connection(), connection)
         self.assertEqual(connection._dialogue.requests, {})
+
+    def test_a_call_that_is_interrupted_just_after_it_was_sent_cancels_its_job(self):
+        connection, cancelled = self.pool.connection(), self.pool.status()["jobs"]["cancelled"]
+        send = connection._send
+
+        def interrupted(data, sent):
+            del connection._send
+            send(data, sent)
+            raise KeyboardInterrupt
+
+        self.file.touch()
+        connection._send = interrupted
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("wait", str(self.file))
+        eventually(lambda: self.pool.status()["jobs"]["cancelled"] == cancelled + 1, "the end of the job")
+        self.assertIs(self.pool.connection(), connection)
 
     def test_a_call_that_is_interrupted_while_its_output_arrives_ends(self):
         connection = self.pool.connection()
