@@ -187,13 +187,15 @@ class _OnLoop:
         self.connecting = asyncio.Lock()
         self.places = asyncio.Semaphore(max_in_flight)
 
-    def is_connected(self) -> bool:
-        """Whether the connection can be used. One that has ended is left to the loop, which reads what has come before."""
-        if self.connection is None or self.connection.has_ended():
-            return False
-        if self.connection.is_idle():
-            self.connection.close()
-        return not self.connection.is_lost
+    def usable(self) -> Optional[_Connection]:
+        """The connection, if it can be used. One that has ended is left to the loop, which reads what has come before."""
+        connection = self.connection
+        if connection is None or connection.has_ended():
+            return None
+        if connection.is_idle():
+            connection.close()
+            return None
+        return connection
 
 
 class AsyncClient:
@@ -285,12 +287,13 @@ class AsyncClient:
 
     async def _open(self) -> _Connection:
         here = self._here()
-        if here.is_connected():
-            return here.connection
-        async with here.connecting:
-            if not here.is_connected():
-                here.connection = await self._connect()
-            return here.connection
+        connection = here.usable()
+        if connection is None:
+            async with here.connecting:
+                connection = here.usable()
+                if connection is None:
+                    connection = here.connection = await self._connect()
+        return connection
 
     async def _connect(self) -> _Connection:
         return await _Connection.open(await self._address(), self._name)

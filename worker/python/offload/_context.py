@@ -82,16 +82,21 @@ class Context:
         return default if state is None else json.loads(state)
 
 
-def _units(done: float, total: float) -> Tuple[int, int]:
+def _units(done: Any, total: Any) -> Tuple[int, int]:
     """Progress in whole units: integers as they are, other numbers in thousandths."""
     try:
         units = operator.index(done), operator.index(total)
     except TypeError:
-        thousandths = 1000 * float(done), 1000 * float(total)
-        units = tuple(round(number) if math.isfinite(number) else -1 for number in thousandths)
+        units = _thousandths(done), _thousandths(total)
     if min(units) < 0 or max(units) >= 1 << 64:
         raise ValueError(f"a progress of {done} out of {total}; both are finite and at least 0")
     return units
+
+
+def _thousandths(number: Any) -> int:
+    """-1 if it is not finite."""
+    scaled = 1000 * float(number)
+    return round(scaled) if math.isfinite(scaled) else -1
 
 
 def enter(context: Optional[Context]) -> None:
