@@ -6,7 +6,8 @@ print(json.dumps({"hello": {"tasks": tasks}}), file=answers)
 for line in jobs:
     job = json.loads(line, parse_int=float)  # Python reads no integers of more than 4,300 digits
     try:
-        said = {"output": sum(job["input"]) / len(job["input"])}
+        said = {"job": job["job"], "output": sum(job["input"]) / len(job["input"])}
+        answer = json.dumps(said, allow_nan=False)  # JSON has no infinity: that is an error of this job
     except Exception as error:
-        said = {"error": repr(error)}
-    print(json.dumps({"job": job["job"], **said}), file=answers)
+        answer = json.dumps({"job": job["job"], "error": repr(error)})
+    print(answer, file=answers)

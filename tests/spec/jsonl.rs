@@ -109,6 +109,34 @@ fn each_example_does_its_task_and_says_what_is_wrong_with_an_input() {
     }
 }
 
+/// A sum that is infinite, and texts that look like numbers: an answer in JSON has no word for what comes of them.
+#[test]
+fn no_input_makes_an_example_answer_with_what_is_no_number() {
+    for example in examples() {
+        let words = [
+            "run",
+            "--json",
+            "--workers",
+            "1",
+            "--worker-jsonl",
+            &example,
+            "average",
+            "[1e308, 1e308]",
+            "[-1e308, -1e308]",
+            "[\"a\"]",
+            "[\"Infinity\"]",
+            "[\"nan\"]",
+            "[null]",
+            "[[1], [2]]",
+            "[]",
+        ];
+        for job in run_offload(&words).code(1).json_lines() {
+            let is_a_number = job["outcome"] == "ok" && job["output"].is_number();
+            assert!(is_a_number || job["outcome"] == "app_error", "{example}: {job}");
+        }
+    }
+}
+
 #[test]
 fn each_example_keeps_the_protocol() {
     for example in examples() {

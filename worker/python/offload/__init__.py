@@ -12,7 +12,7 @@
 from ._async_client import AsyncClient
 from ._client import Client, Job
 from ._context import cancelled, checkpoint, job, progress, resumed
-from ._errors import ConnectionLost, JobError, NoSupervisor, OffloadError, Rejected, TaskError
+from ._errors import ConnectionLost, JobError, NoSupervisor, OffloadError, OutputError, Rejected, TaskError
 from ._executor import Executor
 from ._payload import Payload
 from ._pool import Pool
@@ -29,6 +29,7 @@ __all__ = [
     "JobError",
     "NoSupervisor",
     "OffloadError",
+    "OutputError",
     "Payload",
     "Pool",
     "Rejected",

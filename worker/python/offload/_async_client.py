@@ -6,14 +6,15 @@ import asyncio
 import functools
 import json
 import os
+import select
 import weakref
 from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
 from ._address import GREETING_TIMEOUT, connect, default_socket
-from ._client import IDLE_MAX, check_client, encode
-from ._dialogue import Dialogue, Request
-from ._errors import NoSupervisor
+from ._client import IDLE_MAX, cancel, check_client, encode
+from ._dialogue import SENT, Dialogue, Request
+from ._errors import NoSupervisor, NotSent, OffloadError
 from ._requests import JobRequest, call_request, job_request
 from ._wire import WireError
 
@@ -53,11 +54,10 @@ class _Asked(Request):
     def _cancel_job(self) -> None:
         if self.job is not None and not self.is_done:
             self.is_unwanted = False
-            self._connection.tell(functools.partial(_cancel, job=self.job))
-
-
-def _cancel(ticket: int, job: str) -> bytes:
-    return encode(messages.CancelJob(ticket, job))
+            try:
+                self._connection.tell(functools.partial(cancel, job=self.job))
+            except OffloadError:  # the supervisor is gone
+                pass
 
 
 class _Connection(asyncio.Protocol):
@@ -70,6 +70,8 @@ class _Connection(asyncio.Protocol):
         self.is_lost = False
         self.used = self.loop.time()
         self._transport: Any = None
+        # Hears of the end of the socket, which the loop may not have noticed yet.
+        self._end = select.poll()
         self._greeted: asyncio.Future = self.loop.create_future()
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -82,6 +84,7 @@ class _Connection(asyncio.Protocol):
         end = await loop.run_in_executor(None, connect, path)
         end.setblocking(False)
         _, connection = await loop.create_unix_connection(lambda: cls(path), sock=end)
+        connection._end.register(end, select.POLLRDHUP)
         connection._transport.write(Dialogue.hello(name))
         try:
             # Before Python 3.12 `wait_for` loses a cancellation that comes together with what is awaited; `wait` does not.
@@ -94,20 +97,26 @@ class _Connection(asyncio.Protocol):
             raise
         return connection
 
-    def is_usable(self) -> bool:
-        is_idle = not self.dialogue.requests and self.loop.time() - self.used > IDLE_MAX
-        return not (self.is_lost or is_idle)
+    def has_ended(self) -> bool:
+        """Whether nothing can be sent any more. There may still be answers to read."""
+        return self.is_lost or bool(self._end.poll(0))
+
+    def is_idle(self) -> bool:
+        """Whether nobody has used it for so long that the supervisor may close it at any moment."""
+        return not self.dialogue.requests and self.loop.time() - self.used > IDLE_MAX
 
     async def ask(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
-        """Sends a request. Waits while the supervisor does not read."""
+        """Sends a request. Waits while the supervisor does not read. Raises `NotSent` or `Rejected`."""
         await self._may_write.wait()
         return self.tell(build, data)
 
     def tell(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
-        if self.is_lost:
-            raise self.dialogue.lost(self._gone())
         request = _Asked(self)
-        self._transport.write(self.dialogue.ask(build, request, len(data)))
+        if self.has_ended():
+            raise self.dialogue.loss_of(request, self._gone())
+        start = self.dialogue.ask(build, request, len(data))
+        request.state = SENT
+        self._transport.write(start)
         if data:
             self._transport.write(data)
         self.used = self.loop.time()
@@ -178,6 +187,16 @@ class _OnLoop:
         self.connecting = asyncio.Lock()
         self.places = asyncio.Semaphore(max_in_flight)
 
+    def usable(self) -> Optional[_Connection]:
+        """The connection, if it can be used. One that has ended is left to the loop, which reads what has come before."""
+        connection = self.connection
+        if connection is None or connection.has_ended():
+            return None
+        if connection.is_idle():
+            connection.close()
+            return None
+        return connection
+
 
 class AsyncClient:
     """Submits jobs to the supervisor at a local socket, from coroutines.
@@ -197,8 +216,9 @@ class AsyncClient:
     async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job, unless it has an idempotency
         key: then it may be that of others, too."""
-        request = await self._run(call_request(task, input, **options), options.get("idempotency_key") is None)
-        return request.result()
+        wanted = call_request(task, input, **options)
+        request = await self._run(wanted)
+        return request.result(wanted.is_raw)
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
@@ -215,7 +235,7 @@ class AsyncClient:
         It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job.
         """
         job = job_request(task, input, stream=True, **options)
-        connection = await _Connection.open(self._address(), self._name)
+        connection = await self._connect()
         try:
             request = await connection.ask(job.header, job.data)
             try:
@@ -267,34 +287,42 @@ class AsyncClient:
 
     async def _open(self) -> _Connection:
         here = self._here()
-        if here.connection is not None and here.connection.is_usable():
-            return here.connection
-        async with here.connecting:
-            if here.connection is None or not here.connection.is_usable():
-                if here.connection is not None:
-                    here.connection.close()
-                here.connection = await _Connection.open(self._address(), self._name)
-            return here.connection
+        connection = here.usable()
+        if connection is None:
+            async with here.connecting:
+                connection = here.usable()
+                if connection is None:
+                    connection = here.connection = await self._connect()
+        return connection
 
-    def _address(self) -> str:
+    async def _connect(self) -> _Connection:
+        return await _Connection.open(await self._address(), self._name)
+
+    async def _address(self) -> str:
+        """Where the supervisor is, asked before each connection."""
         return default_socket() if self._path is None else self._path
 
-    async def _run(self, job: JobRequest, is_ours_alone: bool) -> _Asked:
+    async def _run(self, job: JobRequest) -> _Asked:
         async with self._here().places:
-            connection = await self._open()
-            request = await connection.ask(job.header, job.data)
+            request = await self._ask(job.header, job.data)
             try:
                 while not request.is_done:
                     await request.change()
             except BaseException:
-                if is_ours_alone:
+                if not job.has_key:
                     request.give_up()
                 raise
             return request
 
+    async def _ask(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
+        """Sends a request. If the connection has ended meanwhile, as when the supervisor was started again, a new one is made."""
+        try:
+            return await (await self._open()).ask(build, data)
+        except NotSent:
+            return await (await self._open()).ask(build, data)
+
     async def _show(self, view: str) -> Any:
-        connection = await self._open()
-        request = await connection.ask(lambda ticket: encode(messages.Show(ticket, view)))
+        request = await self._ask(lambda ticket: encode(messages.Show(ticket, view)))
         while not request.is_done:
             await request.change()
         if request.error is not None:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple
 
 from . import _messages as messages
 from ._linger import LINGER, Linger
-from ._wire import PAYLOAD_MAX_CEILING, Decoder, frame
+from ._wire import PAYLOAD_MAX_CEILING, Decoder, NotUnderstood, frame
 
 _READ_MAX = 64 << 10
 # A payload of at least so many bytes is not copied behind its header.
@@ -36,11 +36,12 @@ class ProtocolError(Exception):
 
 
 class Given(NamedTuple):
-    """A job that was given to this worker."""
+    """A job that was given to this worker. If it is one that cannot be run, `refusal` says why, and `run` has only its numbers."""
 
     run: Any
     input: bytes
     checkpoint: Optional[bytes]
+    refusal: str = ""
 
 
 class Inbox:
@@ -66,7 +67,11 @@ class Inbox:
             _, job, attempt = _RUN_START.unpack_from(header)
             self._give(messages.Run(job, attempt, *self._last_fields), payload)
             return
-        message = messages.TO_WORKER.decode(header)
+        try:
+            message = messages.TO_WORKER.decode(header)
+        except NotUnderstood as error:  # only a Run has something that may not be understood
+            self._refuse(header, str(error))
+            return
         kind = type(message)
         if kind is messages.Run.type:
             self._last, self._last_fields = header[_RUN_START.size :], message[2:]
@@ -84,9 +89,14 @@ class Inbox:
             self._welcome(message)
         # Yield: this worker does not give a job back, as one whose job has just ended.
 
-    def _give(self, run: Any, payload: bytes) -> None:
+    def _give(self, run: Any, payload: bytes, refusal: str = "") -> None:
         checkpoint = self._checkpoints.pop(run.job, None) if self._checkpoints else None
-        self.given.append(Given(run, payload, checkpoint))
+        self.given.append(Given(run, payload, checkpoint, refusal))
+
+    def _refuse(self, header: bytes, reason: str) -> None:
+        _, job, attempt = _RUN_START.unpack_from(header)
+        nothing = messages.Run(job, attempt, "", "", 0, 0, {})
+        self._give(nothing, b"", f"this worker does not understand the job: {reason}")
 
     def _cancel(self, job: int) -> None:
         """A cancel of a job that has ended is ignored."""

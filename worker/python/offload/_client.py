@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
+import time
 import weakref
-from typing import Any, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 from . import _messages as messages
 from ._address import default_socket
-from ._connection import Connection, WaitedRequest
-from ._errors import OffloadError
-from ._requests import JobRequest, call_request, job_request
+from ._connection import Connection, WaitedRequest, ask_apart
+from ._dialogue import SENT, UNSENT
+from ._errors import NotSent, OffloadError
+from ._requests import JobRequest, call_request, check_text, job_request
 
 # The supervisor closes connections that were idle for 60 s.
 IDLE_MAX = 30.0
+# So long somebody who gives up a job waits for its id, to cancel it.
+_ID_PATIENCE = 5.0
 encode = messages.TO_SUPERVISOR.encode
 
 
 class Job:
     """A job that was submitted."""
 
-    def __init__(self, client: "Client", connection: Connection, request: WaitedRequest) -> None:
+    def __init__(self, client: "Client", request: WaitedRequest, is_raw: bool = False) -> None:
         self._client = client
-        self._connection = connection
         self._request = request
+        self._is_raw = is_raw
         self._process = os.getpid()
 
     @property
@@ -34,7 +39,7 @@ class Job:
         self._check_process()
         request = self._request
         if request.job is None and not request.is_done:
-            self._connection.wait(request.waiters, lambda: request.job is not None or request.is_done)
+            request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done)
         if request.job is None and request.error is not None:
             raise request.error
         return request.job or request.report.job
@@ -44,9 +49,9 @@ class Job:
         return self._request.is_done
 
     def result(self) -> Any:
-        """Waits for its output. Raises `JobError` or `Rejected`."""
+        """Waits for its output. Raises `JobError`, `Rejected` or `OutputError`."""
         self._wait()
-        return self._request.result()
+        return self._request.result(self._is_raw)
 
     def report(self) -> Any:
         """Waits for its end: `outcome`, `error`, `attempts`, `receipt`, `media_type`, ... as a named tuple."""
@@ -56,11 +61,11 @@ class Job:
     def cancel(self) -> None:
         """Asks for its end: then it ends as `cancelled`, unless it has ended before."""
         job = self.id
-        self._client._ask(lambda ticket: encode(messages.CancelJob(ticket, job)), self._connection)
+        self._client._ask(functools.partial(cancel, job=job))
 
     def _wait(self) -> None:
         self._check_process()
-        self._connection.wait_for_end(self._request)
+        self._request.connection.wait_for_end(self._request)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -91,43 +96,59 @@ class Client:
     def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output.
 
-        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back in the same way.
+        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back so, as its media type says.
 
         - `timeout`: how many seconds one attempt may run; `deadline`: how many seconds it may take in all, waiting included
         - `priority`: -10 to 10; jobs with a higher one start sooner
         - `attempts`: how often it may be tried, 1 to 100; by default once, or as configured if the task is idempotent
         - `idempotency_key`: submitting again under the same key gives the same job
         - `content_type`: the media type of the input; `metadata`: short texts for the task; `labels`: words to find the job by
+        - `raw`: the output as a `Payload`, its bytes with their media type, whatever they are
 
-        Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none. If the call
-        is interrupted, as by Ctrl-C, the job is cancelled, unless it has an idempotency key.
+        Raises `JobError` if it does not end well, `Rejected` if it is not accepted, `NoSupervisor` if there is none, and
+        `OutputError`, which has the bytes, if the output is not what its media type says. If the call is interrupted, as by Ctrl-C,
+        the job is cancelled, unless it has an idempotency key.
         """
         wanted = call_request(task, input, **options)
-        connection = self.connection()
         request = WaitedRequest()
         try:
-            connection.ask(wanted.header, wanted.data, request=request)
-            connection.wait_for_end(request)
-        except BaseException:
-            # A job with a key may be that of others, too, so it goes on.
-            if request.may_be_sent and options.get("idempotency_key") is None:
-                self._cancel_unless_done(Job(self, connection, request))
+            self.ask(wanted.header, wanted.data, request)
+            request.connection.wait_for_end(request)
+        except OffloadError:
             raise
-        return request.result()
+        except BaseException:
+            self._give_up(request, keep=wanted.has_key)
+            raise
+        return request.result(wanted.is_raw)
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
         """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
-        return self._submit(call_request(task, input, **options), self.connection())
+        wanted, request = call_request(task, input, **options), WaitedRequest()
+        try:
+            self.ask(wanted.header, wanted.data, request)
+        except OffloadError:
+            raise
+        except BaseException:
+            self._give_up(request, keep=wanted.has_key)
+            raise
+        return Job(self, request, wanted.is_raw)
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
-        """The outputs for many inputs, in their order. Raises what the first job raises that fails."""
-        jobs = [self.submit(task, input, **options) for input in inputs]
-        return [job.result() for job in jobs]
+        """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
+        jobs: List[Job] = []
+        try:
+            for input in inputs:
+                jobs.append(self.submit(task, input, **options))
+            return [job.result() for job in jobs]
+        except BaseException:
+            self._give_up(*(job._request for job in jobs), keep=options.get("idempotency_key") is not None)
+            raise
 
     def stream(self, task: str, input: Any = b"", **options: Any) -> Iterator[bytes]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Closing the iterator cancels the job. Raises as `call` does, also after some parts.
+        It has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a part.
+        Raises as `call` does, also after some parts.
         """
         request = job_request(task, input, stream=True, **options)
         return self._stream(request)
@@ -154,8 +175,19 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> WaitedRequest:
+        """For code of this package: sends a request.
+
+        If the connection has ended meanwhile, as when the supervisor was started again, it goes over a new one.
+        """
+        try:
+            self.connection().ask(build, data, request)
+        except NotSent:
+            self.connection().ask(build, data, request)
+        return request
+
     def connection(self) -> Connection:
-        """For code of this package: the connection, a new one if need be."""
+        """The connection, a new one if need be."""
         connection = self._connection
         if connection is not None and connection.is_usable(IDLE_MAX):
             return connection
@@ -172,35 +204,29 @@ class Client:
     def _address(self) -> str:
         return default_socket() if self._path is None else self._path
 
-    def _submit(self, job: JobRequest, connection: Connection) -> Job:
-        return Job(self, connection, connection.ask(job.header, job.data))
-
     def _stream(self, job: JobRequest) -> Iterator[bytes]:
-        connection = Connection(self._address(), self._name, 2)
+        connection, request = Connection(self._address(), self._name, 2), WaitedRequest()
         try:
-            running = self._submit(job, connection)
-            request = running._request
-            try:
-                while True:
-                    while request.parts:
-                        yield request.parts.popleft()
-                    if request.is_done:
-                        break
-                    connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
-            except GeneratorExit:
-                self._cancel_unless_done(running)
-                raise
+            connection.ask(job.header, job.data, request)
+            while not request.is_done or request.parts:
+                while request.parts:
+                    yield request.parts.popleft()
+                connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
             request.check()
             if request.output:
                 yield request.output
+        except OffloadError:
+            raise
+        except BaseException:  # closed, or interrupted
+            self._give_up(request)
+            raise
         finally:
             connection.close()
 
-    def _ask(self, build: Any, connection: Optional[Connection] = None) -> bytes:
+    def _ask(self, build: Callable[[int], bytes]) -> bytes:
         """Sends a request that is answered with a document."""
-        connection = connection or self.connection()
-        request = connection.ask(build)
-        connection.wait_for_end(request)
+        request = self.ask(build, b"", WaitedRequest())
+        request.connection.wait_for_end(request)
         return request.output
 
     def _drain(self) -> None:
@@ -209,12 +235,23 @@ class Client:
     def _show(self, view: str) -> Any:
         return json.loads(self._ask(lambda ticket: encode(messages.Show(ticket, view))))
 
-    def _cancel_unless_done(self, job: Job) -> None:
-        try:
-            if not job.done():
-                job.cancel()
-        except OffloadError:  # it has ended meanwhile, or the supervisor is gone
-            pass
+    def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
+        """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.
+
+        Their connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
+        """
+        if keep:
+            return
+        end = time.monotonic() + _ID_PATIENCE
+        for request in requests:
+            if request.state is not UNSENT:
+                request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
+        running = [request.job for request in requests if request.job is not None and request.finished is None]
+        if running:
+            try:
+                ask_apart(requests[0].connection.path, self._name, [functools.partial(cancel, job=job) for job in running])
+            except OffloadError:  # the supervisor is gone
+                pass
 
     def _after_fork(self) -> None:
         """In a child: the connection and all locks are those of the parent."""
@@ -224,8 +261,14 @@ class Client:
             self._connection = None
 
 
+def cancel(ticket: int, job: str) -> bytes:
+    """A request that a job ends."""
+    return encode(messages.CancelJob(ticket, job))
+
+
 def check_client(name: str, max_in_flight: int) -> None:
-    """Raises `ValueError` for what no client can have."""
+    """Raises `ValueError` or `TypeError` for what no client can have."""
+    check_text("name", name)
     if len(name.encode()) > messages.NAME_MAX:
         raise ValueError(f"the name of a client has at most {messages.NAME_MAX} bytes")
     if max_in_flight < 1:

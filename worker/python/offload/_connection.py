@@ -10,14 +10,17 @@ import select
 import socket
 import threading
 import time
-from typing import Any, Callable, List, Optional
+from collections import deque
+from typing import Any, Callable, Deque, Iterable, List, Optional
 
 from ._address import connect
-from ._dialogue import Dialogue, Request
+from ._dialogue import SENT, UNSENT, Dialogue, Request
 from ._errors import NoSupervisor, OffloadError
 from ._wire import WireError
 
-_READ_MAX = 64 << 10
+# For `map`, once: how much to read, and how to send.
+_READ_SIZE = (64 << 10,)
+_DO_NOT_WAIT = (socket.MSG_DONTWAIT,)
 # An input of at least so many bytes is not copied behind its header.
 _COPIED_MAX = 32 << 10
 
@@ -37,19 +40,22 @@ class Waiter:
         except RuntimeError:  # it was told already
             pass
 
-    def sleep(self) -> None:
-        self._asleep.acquire()
+    def sleep(self, end: Optional[float] = None) -> None:
+        """Returns when it is woken, or at `end`."""
+        self._asleep.acquire(timeout=-1 if end is None else max(0.0, end - time.monotonic()))
 
 
 class WaitedRequest(Request):
     """A request that threads wait for, or whose end is told to `on_end`, by the thread that reads."""
 
-    __slots__ = ("waiters", "may_be_sent", "_on_end")
+    __slots__ = ("connection", "waiters", "_on_end")
 
-    def __init__(self, on_end: "OnEnd" = None) -> None:
+    # The connection that it was asked on.
+    connection: "Connection"
+
+    def __init__(self, on_end: Optional[Callable[["WaitedRequest"], None]] = None) -> None:
         # Threads that sleep until it changes.
         self.waiters: List[Waiter] = []
-        self.may_be_sent = False
         self._on_end = on_end
         super().__init__(self._tell)
 
@@ -59,9 +65,6 @@ class WaitedRequest(Request):
             waiter.wake()
         if self._on_end is not None and self.is_done:
             self._on_end(self)
-
-
-OnEnd = Optional[Callable[[WaitedRequest], None]]
 
 
 class Connection:
@@ -74,7 +77,10 @@ class Connection:
         self._dialogue = Dialogue(path)
         self._reading = threading.Lock()
         self._sending = threading.Lock()
+        # The request that a thread is sending. Only that thread knows whether a part of it has left.
+        self._in_hand: Optional[WaitedRequest] = None
         self._for_room: List[Waiter] = []
+        self._received: Deque[bytes] = deque()
         self._is_lost = False
         self._used = time.monotonic()
         self._socket = connect(path)
@@ -102,55 +108,62 @@ class Connection:
         is_idle = not self._dialogue.requests and time.monotonic() - self._used > idle_max
         return not (self._is_lost or is_idle)
 
-    def ask(
-        self, build: Callable[[int], bytes], data: bytes = b"", on_end: OnEnd = None, request: Optional[WaitedRequest] = None
-    ) -> WaitedRequest:
-        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected` or `ConnectionLost`.
+    def ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> None:
+        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected`, `NotSent` or `ConnectionLost`.
 
-        Who may be interrupted gives the request: it knows then whether it `may_be_sent`.
+        If it is interrupted, the `state` of the request says how far it got.
         """
         if len(self._dialogue.requests) >= self._max_in_flight:
             self._wait_for_room()
-        if request is None:
-            request = WaitedRequest(on_end)
+        request.connection = self
         with self._sending:
-            if self._is_lost:
-                raise self._dialogue.lost(self._gone())
-            start = self._dialogue.ask(build, request, len(data))
-            request.may_be_sent = True
+            self._check(request)
+            self._in_hand, request.state = request, SENT
+            # How much has left, piece by piece.
+            sent: List[int] = []
             try:
+                start = self._dialogue.ask(build, request, len(data))
                 if len(data) < _COPIED_MAX:
-                    self._send(start + data)
+                    self._send(start + data, sent)
                 else:
-                    self._send(start)
-                    self._send(data)
+                    self._send(start, sent)
+                    self._send(data, sent)
             except OffloadError:
                 raise
-            except BaseException:  # interrupted in the middle of a message, behind which no other could be read
-                self.close()
+            except BaseException:
+                if not sent:
+                    self._dialogue.withdraw(request)
+                elif sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
+                    self.close()
+                    if not request.is_done:
+                        request.ended(self._dialogue.loss_of(request, self._gone()))
                 raise
+            finally:
+                if not sent:
+                    request.state = UNSENT
+                self._in_hand = None
+            self._check(request)
         self._used = time.monotonic()
-        return request
 
-    def wait(self, waiters: List[Waiter], is_there: Callable[[], bool]) -> None:
-        """Returns when `is_there()`, which answers bring about that wake the waiters."""
+    def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
+        """Returns when `is_there()`, which answers bring about that wake the waiters, or at `end`, if that is sooner."""
         try:
-            while not is_there():
+            while not is_there() and (end is None or time.monotonic() < end):
                 if self._reading.acquire(blocking=False):
-                    self._read_until(is_there)
+                    self._read_until(is_there, end)
                 else:
-                    self._sleep(waiters, is_there)
+                    self._sleep(waiters, is_there, end)
         finally:
             self._pass_on()
 
-    def _sleep(self, waiters: List[Waiter], is_there: Callable[[], bool]) -> None:
+    def _sleep(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float]) -> None:
         """Sleeps until an answer wakes the waiters, or nobody reads any more."""
         waiter = Waiter()
         waiters.append(waiter)
         try:
             # Whoever reads wakes a waiter when it stops. It may have stopped before this one was there.
             if not is_there() and self._reading.locked():
-                waiter.sleep()
+                waiter.sleep(end)
         finally:
             waiters.remove(waiter)
 
@@ -184,13 +197,24 @@ class Connection:
     def _wait_for_room(self) -> None:
         self.wait(self._for_room, lambda: len(self._dialogue.requests) < self._max_in_flight)
 
-    def _read_until(self, is_there: Callable[[], bool]) -> None:
+    def _read_until(self, is_there: Callable[[], bool], end: Optional[float]) -> None:
         """Reads for all. The lock for that is held, and is given up."""
         try:
-            while not is_there():
+            while not is_there() and (end is None or self._has_something(end)):
                 self._read_or_lose()
         finally:
             self._reading.release()
+
+    def _has_something(self, end: float) -> bool:
+        """Whether there is something to read before `end`."""
+        if self._is_lost or self._received:
+            return True
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLIN)
+        except ValueError:  # another thread has closed it meanwhile
+            return True
+        return bool(poll.poll(max(0.0, end - time.monotonic()) * 1000))
 
     def _pass_on(self) -> None:
         """Wakes a thread that waits, if one does and nobody reads."""
@@ -202,18 +226,26 @@ class Connection:
                 waiter.wake()
                 return
 
-    def _send(self, data: bytes) -> None:
-        """Sends all of it, and reads meanwhile: a supervisor whose answers nobody takes reads no requests."""
+    def _send(self, data: bytes, sent: List[int]) -> None:
+        """Sends all of it, unless the connection ends, and adds to `sent` what has left.
+
+        It reads meanwhile: a supervisor whose answers nobody takes reads no requests.
+        """
         unsent = memoryview(data)
-        while unsent:
+        while unsent and not self._is_lost:
             try:
-                unsent = unsent[self._socket.send(unsent, socket.MSG_DONTWAIT) :]
+                # One step of the interpreter, so that no interrupt comes between what is sent and the note of it.
+                sent.extend(map(self._socket.send, (unsent,), _DO_NOT_WAIT))
+                unsent = unsent[sent[-1] :]
             except BlockingIOError:
                 self._read_or_wait_to_send()
-            except OSError:
+            except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
                 self._read_the_rest()
-            if self._is_lost:
-                raise self._dialogue.lost(self._gone())
+
+    def _check(self, request: WaitedRequest) -> None:
+        """Raises what the end of the connection means for a request in hand, if it has ended and the request was not answered."""
+        if self._is_lost and not request.is_done:
+            raise self._dialogue.loss_of(request, self._gone())
 
     def _read_the_rest(self) -> None:
         """The supervisor does not read any more. What it sent before, perhaps a Goodbye, can still be read."""
@@ -244,20 +276,31 @@ class Connection:
         except (OSError, WireError, NoSupervisor) as error:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
         if self._is_lost:
-            self._dialogue.lost(self._gone())
+            self._dialogue.lost(self._gone(), self._in_hand)
 
     def _read(self) -> None:
-        data = self._socket.recv(_READ_MAX)
-        if not data:
-            raise EOFError("it closed the connection")
-        before = len(self._dialogue.requests)
-        self._dialogue.receive(data)
-        if self._for_room and len(self._dialogue.requests) < before:
-            self._wake_for_room()
+        """Reads once. An interrupt while it waits loses nothing; one while it looks at what has come ends the connection."""
+        received = self._received
+        if not received:
+            # A signal is handled between two steps of the interpreter. This is one: what comes is kept before it can be lost.
+            received.extend(map(self._socket.recv, _READ_SIZE))
+        try:
+            data = received.popleft()
+            if not data:
+                raise EOFError("it closed the connection")
+            before = len(self._dialogue.requests)
+            self._dialogue.receive(data)
+            if self._for_room and len(self._dialogue.requests) < before:
+                self._wake_for_room()
+        except (EOFError, WireError, NoSupervisor):
+            raise
+        except BaseException:
+            self.close()
+            raise
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True
-        self._dialogue.lost(reason)
+        self._dialogue.lost(reason, self._in_hand)
         self._wake_for_room()
 
     def _gone(self) -> str:
@@ -266,3 +309,34 @@ class Connection:
     def _wake_for_room(self) -> None:
         for waiter in tuple(self._for_room):
             waiter.wake()
+
+
+def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]]) -> None:
+    """Sends requests over a connection of its own, one after the other, and waits for the answers, whatever they are.
+
+    For what has to be said when another connection may have lost step. No wait is longer than the one for a greeting. Raises
+    `NoSupervisor`.
+    """
+    dialogue = Dialogue(path)
+
+    def receive() -> None:
+        data = end.recv(*_READ_SIZE)
+        if not data:
+            raise EOFError("it closed the connection")
+        dialogue.receive(data)
+
+    with connect(path) as end:
+        try:
+            end.sendall(Dialogue.hello(name))
+            while not dialogue.is_open:
+                receive()
+            for build in builds:
+                end.sendall(dialogue.ask(build, Request(_ignore)))
+                while dialogue.requests:
+                    receive()
+        except (EOFError, OSError, WireError) as error:
+            raise NoSupervisor(f"the supervisor at {path} does not answer: {error}") from None
+
+
+def _ignore() -> None:
+    pass

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import operator
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from . import _messages as messages
 from ._channel import Channel, Given
@@ -61,12 +63,13 @@ class Context:
     def cancelled(self) -> bool:
         return self.id in self._channel.inbox.cancelled
 
-    def progress(self, done: int, total: int) -> None:
+    def progress(self, done: float, total: float) -> None:
+        units = _units(done, total)
         now = time.monotonic()
         if now - self._told < _PROGRESS_EVERY and done != total:
             return
         self._told = now
-        self._channel.send(messages.Progress(self.id, self.attempt, done, total))
+        self._channel.send(messages.Progress(self.id, self.attempt, *units))
 
     def checkpoint(self, state: Any) -> None:
         data = to_json(state)
@@ -77,6 +80,23 @@ class Context:
     def resumed(self, default: Any) -> Any:
         state = self._given.checkpoint
         return default if state is None else json.loads(state)
+
+
+def _units(done: Any, total: Any) -> Tuple[int, int]:
+    """Progress in whole units: integers as they are, other numbers in thousandths."""
+    try:
+        units = operator.index(done), operator.index(total)
+    except TypeError:
+        units = _thousandths(done), _thousandths(total)
+    if min(units) < 0 or max(units) >= 1 << 64:
+        raise ValueError(f"a progress of {done} out of {total}; both are finite and at least 0")
+    return units
+
+
+def _thousandths(number: Any) -> int:
+    """-1 if it is not finite."""
+    scaled = 1000 * float(number)
+    return round(scaled) if math.isfinite(scaled) else -1
 
 
 def enter(context: Optional[Context]) -> None:
@@ -95,10 +115,11 @@ def job() -> Context:
     return _current
 
 
-def progress(done: int, total: int = 0) -> None:
+def progress(done: float, total: float = 0) -> None:
     """Says how far the job is, in units of work; `total` 0 means unknown. Does nothing outside of a job.
 
-    At most 100 reports a second are sent, and the last one (`done == total`).
+    At most 100 reports a second are sent, and the last one (`done == total`). Numbers that are no integers are told in thousandths.
+    Raises `ValueError` or `TypeError` for what is no number, or less than 0.
     """
     if _current is not None:
         _current.progress(done, total)

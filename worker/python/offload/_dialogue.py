@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Any, Callable, Deque, Dict, Optional
 
 from . import _messages as messages
-from ._errors import ConnectionLost, NoSupervisor, OffloadError, Rejected
-from ._payload import from_payload
+from ._errors import ConnectionLost, NoSupervisor, NotSent, OffloadError, OutputError, Rejected
+from ._payload import Payload, from_payload
 from ._requests import error_of, rejection
 from ._wire import Decoder, WireError, frame_start
 
@@ -26,15 +26,22 @@ _ACCEPTED, _FINISHED, _PART, _GOODBYE = map(
 )
 
 
+# How far a request got. What is not sent has had no effect; of what is sent and not accepted nobody knows; a job that is accepted
+# has an id.
+UNSENT, SENT, ACCEPTED = "unsent", "sent", "accepted"
+
+
 class Request:
     """One request, and what was answered so far. `changed` is called after each answer.
 
     Headers are read when somebody asks for what is in them.
     """
 
-    __slots__ = ("accepted", "finished", "output", "parts", "error", "is_done", "changed")
+    __slots__ = ("state", "accepted", "finished", "output", "parts", "error", "is_done", "changed")
 
     def __init__(self, changed: Callable[[], None]) -> None:
+        # Whoever sends it says `SENT` before the first byte leaves.
+        self.state = UNSENT
         self.accepted: Optional[bytes] = None
         self.finished: Optional[bytes] = None
         self.output = b""
@@ -53,9 +60,15 @@ class Request:
         """How the job ended, if it has."""
         return None if self.finished is None else messages.TO_CLIENT.decode(self.finished).report
 
-    def result(self) -> Any:
-        """The output of a job that has ended. Raises `JobError` or `Rejected` unless it ended well."""
-        return from_payload(self.output, self.check())
+    def result(self, is_raw: bool = False) -> Any:
+        """The output of a job that has ended, as a `Payload` if `is_raw`. Raises `JobError` or `Rejected` unless it ended well."""
+        media_type = self.check()
+        if is_raw:
+            return Payload(self.output, media_type)
+        try:
+            return from_payload(self.output, media_type)
+        except ValueError as error:
+            raise OutputError(str(error), self.output, media_type) from error.__cause__
 
     def check(self) -> str:
         """The media type of its output. Raises `JobError` or `Rejected` unless it ended well."""
@@ -106,6 +119,12 @@ class Dialogue:
         self.requests[ticket] = request
         return frame_start(header, length)
 
+    def withdraw(self, request: Request) -> None:
+        """Forgets a request that was not sent."""
+        for ticket, asked in list(self.requests.items()):
+            if asked is request:
+                del self.requests[ticket]
+
     def receive(self, data: bytes) -> None:
         """Takes what has arrived. Raises `NoSupervisor` or `WireError` if this connection is of no use."""
         for header, payload in self._decoder.feed(data):
@@ -140,6 +159,7 @@ class Dialogue:
             return
         if number == _ACCEPTED:
             request.accepted = header
+            request.state = ACCEPTED
             request.changed()
         elif number == _PART:
             request.parts.append(payload)
@@ -161,11 +181,16 @@ class Dialogue:
             request.output = payload
             request.ended()
 
-    def lost(self, reason: str) -> ConnectionLost:
-        """Ends all requests, because the connection has ended. Returns the error that they end with."""
-        why = f"the supervisor at {self._where} closed the connection: {self._goodbye}" if self._goodbye else reason
-        message = f"{why}; nobody knows whether the job was done"
+    def lost(self, reason: str, in_hand: Optional[Request] = None) -> None:
+        """Ends all requests, because the connection has ended. The one `in_hand` is left to whoever is sending it."""
         requests, self.requests = self.requests, {}
         for request in requests.values():
-            request.ended(ConnectionLost("indeterminate", message, job=request.job or ""))
-        return ConnectionLost("indeterminate", message)
+            if request is not in_hand:
+                request.ended(self.loss_of(request, reason))
+
+    def loss_of(self, request: Request, reason: str) -> OffloadError:
+        """What the end of the connection means for a request: of one that was not sent it is known that it had no effect."""
+        why = f"the supervisor at {self._where} closed the connection: {self._goodbye}" if self._goodbye else reason
+        if request.state is UNSENT:
+            return NotSent(why)
+        return ConnectionLost("indeterminate", f"{why}; nobody knows whether the job was done", job=request.job or "")

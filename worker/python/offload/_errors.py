@@ -13,6 +13,10 @@ class NoSupervisor(OffloadError, ConnectionError):
     """No supervisor can be reached: none listens at the socket, or it does not answer or take this client."""
 
 
+class NotSent(NoSupervisor):
+    """The connection has ended before the first byte of a request. Within this package: another connection may be tried."""
+
+
 class Rejected(OffloadError):
     """The supervisor did not accept the job. It had no effect.
 
@@ -79,6 +83,22 @@ class ConnectionLost(JobError, ConnectionError):
 
     def __init__(self, outcome: str, message: str, **details: object) -> None:
         super().__init__(outcome, message, **details)  # type: ignore[arg-type]
+
+
+class OutputError(OffloadError, ValueError):
+    """The job has ended well, and its output is not what its media type says, such as text that is no UTF-8.
+
+    `data` has the bytes, `content_type` their media type. Asked for with `raw=True`, an output is never read.
+    """
+
+    def __init__(self, reason: str, data: bytes, content_type: str) -> None:
+        super().__init__(f"the output, {content_type}, is {reason}")
+        self.reason = reason
+        self.data = data
+        self.content_type = content_type
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return type(self), (self.reason, self.data, self.content_type)
 
 
 class TaskError(OffloadError):

@@ -13,7 +13,7 @@ from multiprocessing import spawn
 from typing import Any, Callable, Optional, Sequence
 
 from ._calls import TASK, pack_call, unpack_result
-from ._connection import Connection
+from ._connection import Connection, WaitedRequest
 from ._errors import OffloadError, Rejected
 from ._pool import Pool, PythonStart
 from ._requests import job_request
@@ -147,9 +147,8 @@ class Executor(_Executor):
     def _send(self, call: "_Call") -> None:
         try:
             job = job_request(TASK, call.data, **self._options)
-            connection = self._pool.connection()
-            connection.ask(job.header, job.data, lambda request: self._answered(call, request))
-            self._read(connection)
+            request = self._pool.ask(job.header, job.data, WaitedRequest(lambda request: self._answered(call, request)))
+            self._read(request.connection)
         except OffloadError as error:
             self._finish(call, error=error)
 

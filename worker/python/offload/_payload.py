@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 from typing import Any, NamedTuple, Tuple, Union
 
 from ._wire import check_media_type
@@ -19,6 +21,9 @@ BYTES = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
+_PARAMETER = re.compile(r';[ \t]*([^\s;="]+)=("(?:[^"\\]|\\.)*"|[^\s;"]+)')
+# What Python decodes and no media type means; some of them take very long for a long text.
+_NO_CHARSETS = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape")
 
 
 class Payload(NamedTuple):
@@ -38,6 +43,8 @@ def to_payload(value: Any) -> Tuple[bytes, str]:
     if isinstance(value, str):
         return value.encode(), TEXT
     if isinstance(value, Payload):
+        if not isinstance(value.data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"the data of a Payload are bytes, not {type(value.data).__name__}")
         return bytes(value.data), check_media_type(value.media_type)
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value), BYTES
@@ -52,11 +59,41 @@ def to_json(value: Any) -> bytes:
 def from_payload(data: bytes, media_type: str) -> Any:
     """The value of a payload: parsed JSON, text, or else the bytes as they are.
 
-    Raises `ValueError` if the bytes are not what the media type says.
+    Raises `ValueError` if the bytes are not what the media type says; its text goes on from "it is ...".
     """
     if media_type == BYTES:
         return data
     essence = media_type.partition(";")[0].rstrip().lower()
     if essence == JSON or essence.endswith("+json"):
+        return from_json(data)
+    return from_text(data, media_type) if essence.startswith("text/") else data
+
+
+def from_json(data: bytes) -> Any:
+    """The value of a JSON document. Raises `ValueError`, as `from_payload` does."""
+    try:
         return json.loads(data)
-    return data.decode() if essence.startswith("text/") else data
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply for Python") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from error
+
+
+def from_text(data: bytes, media_type: str) -> str:
+    """Bytes as text, in the character set that the media type names, or in UTF-8. Raises `ValueError`, as `from_payload` does."""
+    charset = _charset(media_type)
+    try:
+        if codecs.lookup(charset).name.replace("-", "_") in _NO_CHARSETS:
+            raise LookupError(charset)
+        return data.decode(charset)
+    except LookupError:
+        raise ValueError(f"in the character set {charset!r}, which Python does not know") from None
+    except ValueError as error:
+        raise ValueError(f"not {charset.upper()}: {error}") from error
+
+
+def _charset(media_type: str) -> str:
+    for name, value in [] if media_type == TEXT else _PARAMETER.findall(media_type):
+        if name.lower() == "charset":
+            return value.strip('"')
+    return "utf-8"

@@ -84,8 +84,11 @@ class Pool(Client):
         self._supervisor.wait_until_ready(START_PATIENCE)
 
     def async_client(self, *, name: str = "", max_in_flight: int = 1000) -> AsyncClient:
-        """A client of the same supervisor for coroutines. The pool has to live as long as it."""
-        return AsyncClient(self.socket, name=name, max_in_flight=max_in_flight)
+        """A client of the same supervisor for coroutines. The pool has to live as long as it.
+
+        Its first call waits until a worker is ready, as that of the pool does, and raises `NoSupervisor` if none can be started.
+        """
+        return _ClientOfPool(self._supervisor, name, max_in_flight)
 
     def __enter__(self) -> "Pool":
         try:
@@ -96,9 +99,8 @@ class Pool(Client):
         return self
 
     async def __aenter__(self) -> AsyncClient:
-        loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(None, self.wait_until_ready)
+            await _until_ready(self._supervisor)
         except BaseException:
             self.close()
             raise
@@ -130,3 +132,21 @@ class Pool(Client):
         start = {"environ": env, "path": [os.path.dirname(_HERE)], **start}
         file = self._supervisor.write_file("worker.json", start)
         return [sys.executable, os.path.join(_HERE, "_bootstrap.py"), file]
+
+
+class _ClientOfPool(AsyncClient):
+    """A client of a supervisor that may be starting still."""
+
+    def __init__(self, supervisor: PrivateSupervisor, name: str, max_in_flight: int) -> None:
+        super().__init__(supervisor.socket, name=name, max_in_flight=max_in_flight)
+        self._supervisor = supervisor
+
+    async def _address(self) -> str:
+        await _until_ready(self._supervisor)
+        return self._supervisor.socket
+
+
+async def _until_ready(supervisor: PrivateSupervisor) -> None:
+    """Returns when a worker is ready. Waits on a thread, unless one is. Raises `NoSupervisor`."""
+    if not supervisor.is_ready():
+        await asyncio.get_running_loop().run_in_executor(None, supervisor.wait_until_ready, START_PATIENCE)

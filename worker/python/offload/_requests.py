@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import operator
 from struct import Struct
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
@@ -20,10 +21,13 @@ _SUBMIT = messages.TO_SUPERVISOR.number_of(messages.Submit)
 
 
 class JobRequest(NamedTuple):
-    """A job that is to be submitted: its input, and the header of its `Submit` from behind the ticket on."""
+    """A job that is to be submitted: its input, the header of its `Submit` from behind the ticket on, whether it has an idempotency
+    key, and whether its output is wanted as a `Payload`."""
 
     data: bytes
     header_rest: bytes
+    has_key: bool = False
+    is_raw: bool = False
 
     def header(self, ticket: int) -> bytes:
         return _START.pack(_SUBMIT, ticket) + self.header_rest
@@ -47,18 +51,21 @@ def job_request(
     data, media_type = to_payload(input)
     if content_type is not None:
         media_type = check_media_type(content_type)
+    priority = operator.index(priority)
     if idempotency_key is None and not metadata and not labels:
         return JobRequest(data, _plain(task, media_type, timeout, deadline, priority, attempts, stream))
     key = None if idempotency_key is None else _key(idempotency_key, media_type, data)
-    attached = (key, check_metadata(metadata or {}), check_labels(list(labels)))
-    return JobRequest(data, _header_rest(task, media_type, timeout, deadline, priority, attempts, stream, attached))
+    attached = (key, _checked_metadata(metadata or {}), _checked_labels(labels))
+    header = _header_rest(task, media_type, timeout, deadline, priority, attempts, stream, attached)
+    return JobRequest(data, header, has_key=key is not None)
 
 
-def call_request(task: str, input: Any, **options: Any) -> JobRequest:
-    """As `job_request`, for a job whose output is wanted as a whole."""
+def call_request(task: str, input: Any, *, raw: bool = False, **options: Any) -> JobRequest:
+    """As `job_request`, for a job whose output is wanted as a whole; `raw`: as a `Payload`."""
     if options.pop("stream", False):
         raise TypeError("an output in parts is what `stream` is for")
-    return job_request(task, input, **options)
+    request = job_request(task, input, **options)
+    return request._replace(is_raw=True) if raw else request
 
 
 def _header_rest(
@@ -71,9 +78,10 @@ def _header_rest(
     stream: bool,
     attached: Tuple[Any, Dict[str, str], List[str]] = (None, {}, []),
 ) -> bytes:
+    check_text("task", task)
     if not -10 <= priority <= 10:
         raise ValueError(f"a priority of {priority}; -10 to 10 are possible")
-    if attempts is not None and not 1 <= attempts <= 100:
+    if attempts is not None and not 1 <= operator.index(attempts) <= 100:
         raise ValueError(f"{attempts} attempts; 1 to 100 are possible")
     limits = (_milliseconds("timeout", timeout), _milliseconds("deadline", deadline))
     options = messages.SubmitOptions(*limits, attempts, None, priority, *attached, stream)
@@ -93,8 +101,26 @@ def _milliseconds(what: str, seconds: Optional[Seconds]) -> Optional[int]:
     return max(1, round(seconds * 1000))
 
 
+def check_text(what: str, text: Any) -> str:
+    """The text. Raises `TypeError` if it is none."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what}: {text!r} is no text")
+    return text
+
+
+def _checked_metadata(metadata: Dict[str, str]) -> Dict[str, str]:
+    return check_metadata({check_text("a key of metadata", k): check_text(f"metadata {k!r}", v) for k, v in dict(metadata).items()})
+
+
+def _checked_labels(labels: Iterable[str]) -> List[str]:
+    if isinstance(labels, str):
+        raise TypeError(f"labels are a list: [{labels!r}]")
+    return check_labels([check_text("a label", label) for label in labels])
+
+
 def _key(key: str, media_type: str, data: bytes) -> Any:
     """The key with a digest of the input, as the command line makes it, so that both name the same job."""
+    check_text("idempotency_key", key)
     if not 1 <= len(key.encode()) <= messages.NAME_MAX:
         raise ValueError(f"an idempotency key has 1 to {messages.NAME_MAX} bytes")
     digest = hashlib.sha256(media_type.encode() + b"\0" + data).digest()

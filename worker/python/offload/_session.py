@@ -19,19 +19,18 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-import traceback
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Union
 
 from . import _messages as messages
 from ._channel import Channel, Given, ProtocolError, SupervisorGone, job_of
 from ._context import Context, enter
 from ._errors import TaskError
+from ._failure import Failure, failure, failure_of
 from ._meter import Meter
-from ._payload import BYTES, JSON_LINES, TEXT, Payload, to_json, to_payload
-from ._tasks import Task, cut
+from ._payload import BYTES, JSON_LINES, Payload, to_json, to_payload
+from ._tasks import Task
 from ._version import VERSION
 
 # A job that runs longer than this has a listener, so that it learns of Cancel. The supervisor waits 100 ms for an answer to it.
@@ -93,7 +92,7 @@ class Session:
     def _run_job(self, given: Given) -> None:
         job, attempt = job_of(given)
         task = self._tasks.get(given.run.task)
-        if task is None:
+        if task is None and not given.refusal:
             raise ProtocolError(f"a job of the task {given.run.task!r}, which was not offered")
         self._channel.queue_frame(messages.started_frame(job, attempt))
         self._channel.job_began(job)
@@ -101,37 +100,29 @@ class Session:
         self._listener.job_began()
         began = time.perf_counter_ns()
         self._meter.start(began)
-        kind, message, output, media_type = self._outcome(task, given)
+        outcome = failure(given.refusal) if task is None else self._outcome(task, given)
         run_ns = time.perf_counter_ns() - began
         if os.getpid() != self._process:  # the task has forked, and this is the child
             os._exit(70)
         self._channel.job_ended(job)
-        self._answer((job, attempt, run_ns), kind, message, output, media_type)
+        self._answer((job, attempt, run_ns), outcome)
 
-    def _outcome(self, task: Task, given: Given) -> Tuple[Any, str, bytes, str]:
-        """How the task ended: a kind of failure with a message, or an empty word with the output."""
+    def _outcome(self, task: Task, given: Given) -> Union[Failure, Tuple[bytes, str]]:
+        """How the task ended: a failure, or the output with its media type."""
         enter(Context(self._channel, given))
         try:
             value = task.run(given.input, given.run.media_type)
             output, media_type = self._stream(given, value) if task.is_generator else to_payload(value)
         except SupervisorGone:
             raise
-        except TaskError as error:
-            return self._kind(error), str(error), b"", BYTES
         except BaseException as error:
-            log_traceback(error)
-            return self._kind(error), summary_of(error), b"", BYTES
+            return failure_of(error, bool(self._inbox.capabilities & messages.ENDS))
         finally:
             enter(None)
         most = self._inbox.payload_max
         if len(output) > most:
-            return "app_error", f"the output has {len(output)} bytes, at most {most} can be sent", b"", BYTES
-        return "", "", output, media_type
-
-    def _kind(self, error: BaseException) -> Any:
-        """The kind of a failure. Only a supervisor that understands it is told how a program ended."""
-        kind = kind_of(error)
-        return kind if isinstance(kind, str) or self._inbox.capabilities & messages.ENDS else "app_error"
+            return failure(f"the output has {len(output)} bytes, at most {most} can be sent")
+        return output, media_type
 
     def _stream(self, given: Given, parts: Iterable[Any]) -> Tuple[bytes, str]:
         """Sends what a generator yields. Returns the rest of the output and the media type of the whole."""
@@ -158,12 +149,12 @@ class Session:
                 raise TaskError("cancelled")
             self._channel.send(messages.Part(job, attempt), part)
 
-    def _answer(self, start: Tuple[int, int, int], kind: Any, message: str, output: bytes, media_type: str) -> None:
+    def _answer(self, start: Tuple[int, int, int], outcome: Union[Failure, Tuple[bytes, str]]) -> None:
         usage = self._meter.stop(start[2])
-        if kind:
-            text = cut(message, messages.MESSAGE_MAX)
-            self._channel.queue(messages.Failed(*start, kind, text, usage))
+        if isinstance(outcome, Failure):
+            self._channel.queue(messages.Failed(*start, *outcome, usage))
         else:
+            output, media_type = outcome
             self._channel.queue_with(messages.finished_start(start, media_type, usage, len(output)), output)
 
 
@@ -213,43 +204,3 @@ def _part(value: Any) -> Tuple[bytes, str]:
     if isinstance(value, (bytes, bytearray, memoryview, str, Payload)):
         return to_payload(value)
     return to_json(value) + b"\n", JSON_LINES
-
-
-def kind_of(error: BaseException) -> Any:
-    """What is said of an exception: how a program ended, if a task ran one that failed."""
-    # sys.exit and an interrupt are no way for a task to fail: nobody who calls it meant to end the worker.
-    if not isinstance(error, Exception):
-        return "panic"
-    code, signal = None, None
-    if isinstance(error, TaskError):
-        code, signal = error.exit_code, error.signal
-    elif isinstance(error, getattr(sys.modules.get("subprocess"), "CalledProcessError", ())):
-        code = error.returncode
-        code, signal = (None, -code) if code < 0 else (code, None)
-    if signal is not None:
-        return "signalled", signal
-    return "app_error" if code is None else ("exited", code)
-
-
-def summary_of(error: BaseException) -> str:
-    """An exception in one line: its type, its message, and where it came from, the innermost place first."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
-    places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
-    text = "".join(traceback.format_exception_only(type(error), error)).strip().replace("\n", " ")
-    where = f" ({', '.join(places[:8])})" if places else ""
-    return cut(text, messages.MESSAGE_MAX - len(where.encode())) + where
-
-
-def log_traceback(error: BaseException) -> None:
-    """Prints the traceback to standard error, which the supervisor logs with the id of the job."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace, file=sys.stderr)
-
-
-_HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def _is_ours(filename: str) -> bool:
-    return os.path.dirname(os.path.abspath(filename)) == _HERE

@@ -8,7 +8,13 @@
    |     or the program is killed: its threads are gone ---- the kernel: SIGTERM ----> ends within a second
 ```
 
-The signal is bound to the thread that forks, so that is one which lives as long as this process.
+The signal is bound to the thread that forks, so that is one which lives as long as this process. Whether there is a process to
+stop is known under a lock:
+
+```text
+ starting --- forked ---> running --- stop ---> stopping --- its thread has waited for it ---> ended
+    `--- stop ---> stopping: the thread forks no more, or ends what it has forked -------------^
+```
 """
 
 from __future__ import annotations
@@ -37,6 +43,7 @@ _FOLDER_MAX = 80
 # How long a supervisor and its first worker have to start.
 START_PATIENCE = 60.0
 _STOP_PATIENCE = 5.0
+_STARTING, _RUNNING, _STOPPING, _ENDED = "starting", "running", "stopping", "ended"
 # So long after it was made, a folder without a supervisor is not one that is about to get one: if its program is not seen (it may
 # live in another PID namespace), or in any case.
 _ABANDONED_AFTER_ITS_PROGRAM = 10
@@ -75,6 +82,10 @@ class PrivateSupervisor:
         self.process: Optional[subprocess.Popen] = None
         self._log = log
         self._program = os.getpid()
+        # The collector of garbage may stop a pool in the middle of any line, also of one that holds the lock.
+        self._lock = threading.RLock()
+        self._state = _STARTING
+        self._thread: Optional[threading.Thread] = None
         self._told = threading.Event()
         self._ready: Optional[dict] = None
         self._failure = ""
@@ -99,6 +110,10 @@ class PrivateSupervisor:
         self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
         self._thread.start()
 
+    def is_ready(self) -> bool:
+        """Whether a worker has been ready."""
+        return self._ready is not None
+
     def wait_until_ready(self, patience: float) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `patience` seconds."""
         if self._ready is None and not self._told.wait(patience):
@@ -110,41 +125,63 @@ class PrivateSupervisor:
         """Ends it at once, with its workers. Does nothing in a forked child."""
         if os.getpid() != self._program:
             return
-        process = self.process
-        if process is not None:
+        with self._lock:
+            if self._state != _ENDED:
+                self._state = _STOPPING
+            self._end_process()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_STOP_PATIENCE)
+            if thread.is_alive() and self.process is not None:
+                self.process.kill()
+                thread.join(_STOP_PATIENCE)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end_process(self) -> None:
+        """Tells it to end, if there is one. The lock is held."""
+        if self.process is not None:
             # The second signal is another one, so that it is not merged with the first. It ends the supervisor at once.
             for number in (signal.SIGTERM, signal.SIGINT):
-                process.send_signal(number)
-            try:
-                process.wait(_STOP_PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            self._thread.join(_STOP_PATIENCE)
-        shutil.rmtree(self.folder, ignore_errors=True)
+                self.process.send_signal(number)
 
     def _keep(self, command: List[str]) -> None:
         """The thread: starts the process, and waits for its end."""
         try:
-            self.process = subprocess.Popen(
-                _with_shim(command, self._program),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                start_new_session=True,  # Ctrl-C is for the program, which decides what becomes of its jobs
-                env=_environment(),
-            )
+            process = self._fork(command)
+            if process is None:
+                self._failure = "it was stopped before"
+                return
+            with process.stdout as lines:
+                for line in lines:
+                    self._hear(line)
+            code = process.wait()
+            self._failure = self._failure or f"`{os.path.basename(command[0])} serve` has ended with exit code {code}"
         except OSError as error:
             self._failure = f"cannot start {command[0]}: {error}"
+        finally:
+            with self._lock:
+                self._state = _ENDED
             self._told.set()
-            return
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for line in lines:
-                self._hear(line)
-        code = self.process.wait()
-        self._failure = self._failure or f"`{os.path.basename(command[0])} serve` has ended with exit code {code}"
-        self._told.set()
+
+    def _fork(self, command: List[str]) -> Any:
+        """Starts the process, unless it is not wanted any more."""
+        if self._state == _STOPPING:
+            return None
+        process = subprocess.Popen(
+            _with_shim(command, self._program),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,  # Ctrl-C is for the program, which decides what becomes of its jobs
+            env=_environment(),
+        )
+        with self._lock:
+            self.process = process
+            if self._state == _STOPPING:
+                self._end_process()
+            else:
+                self._state = _RUNNING
+        return process
 
     def _hear(self, line: bytes) -> None:
         try:

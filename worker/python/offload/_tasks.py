@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
 from . import _messages as messages
 from ._errors import TaskError
-from ._payload import BYTES, JSON, TEXT, from_payload, to_payload
-from ._wire import check_media_type, frame
+from ._payload import BYTES, JSON, TEXT, from_json, from_payload, from_text, to_payload
+from ._wire import check_media_type, cut, frame
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", list: "array", dict: "object", type(None): "null"}
@@ -123,7 +123,8 @@ def task(function: Optional[Callable[..., Any]] = None, /, **options: Any) -> An
     - `progress_within`: it promises to call `progress` at least every so many seconds; a job that does not is killed
     - `memory`: how many bytes a job needs, for people
 
-    Raises `ValueError` for a name that no task can have or that is taken, and for texts that are too long.
+    Raises `ValueError` for a name that no task can have or that is taken, and for texts that are too long, and `TypeError` for a
+    function that cannot be called with an input.
     """
 
     def register(function: Callable[..., Any]) -> Any:
@@ -155,12 +156,17 @@ def _hints(function: Callable[..., Any]) -> Dict[str, Any]:
 def _inputs_of(function: Callable[..., Any]) -> Any:
     """What it takes: `None` for nothing, a type for one value, a `dict` for several by name."""
     hints = _hints(function)
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    all_parameters = inspect.signature(function).parameters.values()
+    parameters = [p for p in all_parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not parameters and all_parameters:
+        raise TypeError("a task with nothing but *args or **kwargs never gets its input: name its parameters")
     if not parameters:
         return None
+    if len(parameters) == 1 and parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise TypeError("the only parameter of a task is given the whole input by position, so it may not be keyword only")
     if len(parameters) == 1:
         return hints.get(parameters[0].name, inspect.Parameter.empty)
-    if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
+    if any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in parameters):
         raise TypeError("the parameters of a task that takes several are given by name, so none may be positional only")
     return {p.name: (hints.get(p.name, inspect.Parameter.empty), p.default is p.empty) for p in parameters}
 
@@ -175,9 +181,9 @@ def _schema_of(kind: Any) -> Optional[dict]:
 
 def _parsed(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return from_json(data)
     except ValueError as error:
-        raise TaskError(f"the input is not JSON: {error}") from None
+        raise TaskError(f"the input is {error}") from None
 
 
 def _converted(data: bytes, media_type: str, kind: Any) -> Any:
@@ -186,12 +192,12 @@ def _converted(data: bytes, media_type: str, kind: Any) -> Any:
         try:
             return from_payload(data, media_type)
         except ValueError as error:
-            raise TaskError(f"the input is not {media_type}: {error}") from None
+            raise TaskError(f"the input is {error}") from None
     if kind is str and media_type != JSON:
         try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise TaskError(f"the input is not UTF-8: {error}") from None
+            return from_text(data, media_type)
+        except ValueError as error:
+            raise TaskError(f"the input is {error}") from None
     return _checked(_parsed(data), kind, "the input")
 
 
@@ -220,9 +226,3 @@ def _checked(value: Any, kind: Any, what: str) -> Any:
 
 def _milliseconds(seconds: Optional[float]) -> int:
     return 0 if seconds is None else max(1, round(seconds * 1000))
-
-
-def cut(text: str, most: int) -> str:
-    """The longest beginning of `text` that has at most `most` bytes."""
-    encoded = text.encode(errors="replace")
-    return text if len(encoded) <= most else encoded[:most].decode(errors="ignore")

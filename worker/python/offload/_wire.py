@@ -22,7 +22,7 @@ _NUMBER = Struct("<I")
 _LENGTH = Struct("<Q")
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
-_MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))*")
+_MEDIA_TYPE = re.compile(rf"{_TOKEN}/{_TOKEN}(?:(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))+[ \t]*)?")
 _METADATA_KEY = re.compile(r"[a-z0-9._-]{1,64}")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _LABEL = re.compile(r"[^\s=]+|[^\s=]+=\S+")
@@ -34,6 +34,13 @@ class WireError(ValueError):
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
+
+
+class NotUnderstood(WireError):
+    """The message is whole, and what it says of a job is nothing that this package understands. It concerns this job alone."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("malformed", reason)
 
 
 def malformed(reason: str) -> WireError:
@@ -156,13 +163,13 @@ class Metadata:
         (count,) = _LENGTH.unpack_from(data, at)
         at += 8
         if count > METADATA_PAIRS_MAX:
-            raise malformed(f"{count} pairs of metadata")
+            raise NotUnderstood(f"{count} pairs of metadata")
         values: Dict[str, str] = {}
         for _ in range(count):
             key, at = TEXT.read(data, at)
             value, at = TEXT.read(data, at)
             if key in values:
-                raise malformed(f"two values for the metadata key {key!r}")
+                raise NotUnderstood(f"two values for the metadata key {key!r}")
             values[key] = value
         return check_metadata(values), at
 
@@ -343,6 +350,12 @@ class Direction:
         return message
 
 
+def cut(text: str, most: int) -> str:
+    """The longest beginning of a text that has at most `most` bytes, as a text that can be sent: half of a surrogate pair is no
+    character, so it is escaped."""
+    return text.encode(errors="backslashreplace")[:most].decode(errors="ignore")
+
+
 def frame(header: bytes, payload: Any = b"") -> bytes:
     """The bytes of a frame."""
     return b"".join((_PREFIX.pack(len(header), len(payload)), header, payload))
@@ -397,7 +410,7 @@ class Decoder:
 def check_media_type(text: str) -> str:
     """The text, if it is a media type. Raises `WireError`."""
     if text not in _KNOWN_MEDIA_TYPES and (len(text) > 127 or not _MEDIA_TYPE.fullmatch(text)):
-        raise malformed(f"{text[:127]!r} is no media type: 1 to 127 bytes such as 'image/png'")
+        raise NotUnderstood(f"{text[:127]!r} is no media type: 1 to 127 bytes such as 'image/png'")
     return text
 
 
@@ -407,12 +420,12 @@ _KNOWN_MEDIA_TYPES = {"application/octet-stream", "text/plain; charset=utf-8", "
 def check_metadata(values: Dict[str, str]) -> Dict[str, str]:
     """The pairs, if a job may have them. Raises `WireError`."""
     if len(values) > METADATA_PAIRS_MAX:
-        raise malformed(f"{len(values)} pairs of metadata, at most {METADATA_PAIRS_MAX} are allowed")
+        raise NotUnderstood(f"{len(values)} pairs of metadata, at most {METADATA_PAIRS_MAX} are allowed")
     for key, value in values.items():
         if not _METADATA_KEY.fullmatch(key):
-            raise malformed(f"{key[:64]!r} is no key of metadata: 1 to 64 of a-z, 0-9, '.', '_' and '-'")
+            raise NotUnderstood(f"{key[:64]!r} is no key of metadata: 1 to 64 of a-z, 0-9, '.', '_' and '-'")
         if len(value.encode()) > 256 or _CONTROL.search(value):
-            raise malformed(f"the value of the metadata key {key!r} has more than 256 bytes, or control characters")
+            raise NotUnderstood(f"the value of the metadata key {key!r} has more than 256 bytes, or control characters")
     return values
 
 

@@ -8,7 +8,7 @@ import threading
 import unittest
 from unittest import mock
 
-from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, Pool, Rejected
+from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, OutputError, Payload, Pool, Rejected
 from offload import _messages as messages
 from offload._async_client import _Connection
 from offload._wire import frame
@@ -75,6 +75,13 @@ class Calls(WithPool):
         for length in (0, 1, 32 << 10, 64 << 10, 8 << 20):
             data = os.urandom(length)
             self.assertTrue(await self.client.call("echo", data) == data, f"{length} bytes did not come back")
+
+    async def test_an_output_comes_as_it_is_if_it_is_asked_for_raw(self):
+        made = Payload(b"\xff", "text/plain")
+        with self.assertRaises(OutputError) as failed:
+            await self.client.call("mirror", made)
+        self.assertEqual((failed.exception.data, failed.exception.content_type), made)
+        self.assertEqual(await self.client.map("mirror", [made], raw=True), [made])
 
     async def test_a_hundred_tasks_of_one_loop_call_at_once(self):
         async def many(start):
@@ -223,6 +230,28 @@ class Supervisors(unittest.IsolatedAsyncioTestCase):
                 process = pool._supervisor.process
             self.assertEqual(process.poll(), 0)
 
+    async def test_a_client_of_a_pool_that_starts_waits_for_it(self):
+        with workers.quiet() as log:
+            for first in ("call", "status", "stream"):
+                pool = Pool(log=log, workers=1)
+                self.addCleanup(pool.close)
+                client = pool.async_client()
+                self.addAsyncCleanup(client.close)
+                if first == "call":
+                    self.assertEqual(await client.call("echo", "soon"), "soon")
+                elif first == "status":
+                    self.assertEqual((await client.status())["state"], "running")
+                else:
+                    self.assertEqual([part async for part in client.stream("echo", b"soon")], [b"soon"])
+
+    async def test_a_client_of_a_pool_says_why_it_does_not_start(self):
+        with workers.quiet() as log:
+            pool = Pool(worker=["no-such-program"], log=log)
+            self.addCleanup(pool.close)
+            with self.assertRaises(NoSupervisor) as refused:
+                await pool.async_client().call("echo", b"")
+            self.assertIn("no `no-such-program` in PATH", str(refused.exception))
+
     async def test_a_worker_that_cannot_start_is_an_error(self):
         with workers.quiet() as log, self.assertRaises(NoSupervisor):
             async with Pool(worker="no-such.py", log=log):
@@ -244,6 +273,20 @@ class Supervisors(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual(lost.outcome, "indeterminate")
                 with self.assertRaises(NoSupervisor):
                     await client.call("square", 1)
+
+    async def test_a_call_finds_the_supervisor_that_was_started_again(self):
+        """Also if the loop had no time to notice the end of the one before."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "socket")
+            client = AsyncClient(path)
+            self.addAsyncCleanup(client.close)
+            for data in (b"1", b"2", b"3"):
+                with workers.supervisor(path):
+                    self.assertEqual(await client.call("echo", data), data)
+            with workers.supervisor(path):
+                self.assertEqual((await client.status())["state"], "running")
+            with self.assertRaises(NoSupervisor):
+                await client.call("echo", b"4")
 
     async def test_nobody_listens(self):
         with self.assertRaises(NoSupervisor):

@@ -3,15 +3,21 @@
 import contextlib
 import os
 import pathlib
+import pickle
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
+import textwrap
 import threading
 import time
 import unittest
+from unittest import mock
 
-from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, Payload, Pool, Rejected
+from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, OutputError, Payload, Pool, Rejected
 from offload import _messages as messages
+from offload._requests import call_request
 from offload._wire import Decoder, frame
 
 from . import workers
@@ -57,9 +63,43 @@ class Calls(WithPool):
         self.assertEqual(self.pool.call("shout", "häuser €𝄞"), "HÄUSER €𝄞")
         self.assertEqual(self.pool.call("echo", Payload(b"{}", "application/json")), b"{}")
         self.assertEqual(self.pool.call("picture", 1), b"\x89PNG")
+        self.assertEqual(self.pool.call("echo", b"spaced", content_type="text/plain; a=b "), b"spaced")
         self.assertIsNone(self.pool.call("environment", "NOT_THERE"))
         report = self.pool.submit("picture", 1).report()
         self.assertEqual((report.media_type, report.outcome, report.attempts), ("image/png", "ok", 1))
+
+    def test_text_is_read_in_its_character_set(self):
+        for charset in ("iso-8859-1", '"ISO-8859-1"', "UTF-16", "windows-1252"):
+            made = Payload("häuser".encode(charset.strip('"')), f"text/plain; a=b;Charset={charset}")
+            self.assertEqual(self.pool.call("mirror", made), "häuser", charset)
+            self.assertEqual(self.pool.call("shout", made), "HÄUSER", charset)
+
+    def test_an_output_that_is_not_what_it_says_is_an_error_that_has_it(self):
+        deep = b"[" * 200_000
+        cases = [
+            (b"\xff", "text/plain", "not UTF-8: "),
+            (b"\xff", 'text/plain; a=";charset=latin-1"', "not UTF-8: "),
+            (b"a", "text/plain;charset=none", "the character set 'none', which Python does not know"),
+            (b"a", "text/plain;charset=hex", "the character set 'hex'"),
+            (b"a", "text/plain;charset=idna", "the character set 'idna'"),
+            (b"{", "application/json", "not JSON: "),
+            (deep, "application/problem+json", "JSON that is nested too deeply"),
+        ]
+        for data, media_type, said in cases:
+            made = Payload(data, media_type)
+            with self.subTest(media_type), self.assertRaises(OffloadError) as failed:
+                self.pool.call("mirror", made)
+            error = failed.exception
+            self.assertIsInstance(error, OutputError)
+            self.assertIsInstance(error, ValueError)
+            self.assertTrue((error.data, error.content_type) == (data, media_type), media_type)
+            self.assertIn(said, str(error))
+            self.assertEqual(str(pickle.loads(pickle.dumps(error))), str(error))
+            with self.assertRaises(OutputError):
+                self.pool.submit("mirror", made).result()
+            self.assertTrue(self.pool.call("mirror", made, raw=True) == made, "asked for raw, it comes as it is")
+            self.assertTrue(self.pool.map("mirror", [made] * 2, raw=True) == [made] * 2)
+        self.assertEqual(self.pool.submit("square", 2, raw=True).result(), Payload(b"4", "application/json"))
 
     def test_a_thousand_threads_call_at_once(self):
         results = {}
@@ -102,12 +142,47 @@ class Calls(WithPool):
         for options in wrong:
             with self.subTest(options), self.assertRaises(ValueError):
                 self.pool.call("square", 1, **options)
+        for options in ({"metadata": {"a": 5}}, {"priority": 0.5}, {"labels": "nightly"}, {"attempts": 1.5}, {"idempotency_key": 1}):
+            with self.subTest(options), self.assertRaises(TypeError):
+                self.pool.call("square", 1, **options)
+        for wrong in (5, "text", None, [1]):
+            with self.subTest(wrong), self.assertRaises(TypeError):
+                self.pool.call("echo", Payload(wrong))
+        with self.assertRaises(TypeError):
+            Client(name=5)
         with self.assertRaises(TypeError):
             self.pool.call("square", {1, 2})
         with self.assertRaises(TypeError):
             self.pool.call("square", 1, no_such_option=1)
         with self.assertRaises(TypeError):
             self.pool.call("square", 1, stream=True)
+
+    def test_whatever_is_asked_for_makes_sense_or_is_a_value_or_type_error(self):
+        strange = [None, 5, 0.5, -1, 1 << 70, float("nan"), float("inf"), "", "x", "\ud800", b"x", [], ["x"], [5], {}, {"a": 5}, {5: "a"},
+                   {"a": "\ud800"}, object(), {1}, Payload(5), Payload(b"x", 5)]  # fmt: skip
+        options = ("timeout", "deadline", "priority", "idempotency_key", "attempts", "content_type", "metadata", "labels")
+        for value in strange:
+            for option in options:
+                with contextlib.suppress(ValueError, TypeError):
+                    call_request("square", 1, **{option: value})
+            with contextlib.suppress(ValueError, TypeError):
+                call_request("square", value)
+            with contextlib.suppress(ValueError, TypeError):
+                call_request(value, 1)
+
+    def test_a_map_that_fails_cancels_the_rest(self):
+        with self.assertRaises(JobError):
+            self.pool.map("crash", ["segfault"] + ["hang"] * 50)
+        eventually(lambda: not any(self.pool.status()["jobs"][state] for state in ("running", "queued")), "the end of all jobs")
+
+    def test_a_map_whose_inputs_end_with_an_error_cancels_what_it_has_submitted(self):
+        def inputs():
+            yield from ["hang"] * 5
+            raise LookupError("no more")
+
+        with self.assertRaises(LookupError):
+            self.pool.map("crash", inputs())
+        eventually(lambda: not any(self.pool.status()["jobs"][state] for state in ("running", "queued")), "the end of all jobs")
 
     def test_the_same_key_gives_the_same_job(self):
         first = self.pool.submit("square", 3, idempotency_key="once")
@@ -205,19 +280,136 @@ class Failures(WithPool):
         self.pool.call("wait", str(self.file), idempotency_key="interrupted")
         self.assertEqual(self.pool.status()["jobs"]["cancelled"], cancelled)
 
-
     def test_a_call_that_is_interrupted_while_it_is_sent_harms_no_other(self):
         connection = self.pool.connection()
         send = connection._send
 
-        def interrupted(data):
-            send(data[:10])  # the rest of the message never comes
+        def interrupted(data, sent):
+            send(data[:10], sent)  # the rest of the message never comes
             raise KeyboardInterrupt
 
         connection._send = interrupted
         with self.assertRaises(KeyboardInterrupt):
             self.pool.call("square", 2)
         self.assertEqual(self.pool.call("square", 3), 9)
+
+    def test_a_call_that_is_interrupted_before_it_is_sent_leaves_its_connection_to_others(self):
+        connection = self.pool.connection()
+        connection._send = mock.Mock(side_effect=KeyboardInterrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("square", 2)
+        del connection._send
+        self.assertEqual(self.pool.call("square", 3), 9)
+        self.assertIs(self.pool.connection(), connection)
+        self.assertEqual(connection._dialogue.requests, {})
+
+    def test_a_call_that_is_interrupted_just_after_it_was_sent_cancels_its_job(self):
+        connection, cancelled = self.pool.connection(), self.pool.status()["jobs"]["cancelled"]
+        send = connection._send
+
+        def interrupted(data, sent):
+            del connection._send
+            send(data, sent)
+            raise KeyboardInterrupt
+
+        self.file.touch()
+        connection._send = interrupted
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("wait", str(self.file))
+        eventually(lambda: self.pool.status()["jobs"]["cancelled"] == cancelled + 1, "the end of the job")
+        self.assertIs(self.pool.connection(), connection)
+
+    def test_a_call_that_is_interrupted_while_its_output_arrives_ends(self):
+        connection = self.pool.connection()
+        receive = connection._dialogue.receive
+
+        def interrupted(data):
+            if len(data) < 32 << 10:
+                return receive(data)
+            raise KeyboardInterrupt  # what has come is lost
+
+        connection._dialogue.receive = interrupted
+        ended = []
+
+        def call():
+            try:
+                self.pool.call("echo", bytes(8 << 20))
+            except KeyboardInterrupt:
+                ended.append(True)
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        self.assertTrue(ended, "the call waits in what is left of a message")
+        self.assertEqual(self.pool.call("square", 3), 9)
+
+    def test_a_call_is_sent_again_if_another_thread_learns_first_that_the_connection_has_ended(self):
+        connection = self.pool.connection()
+
+        class Ending:
+            """A socket that ends just when something is sent, which the thread that reads notices at once."""
+
+            def __init__(self, end):
+                self.end = end
+
+            def send(self, data, flags):
+                connection._lose("it has ended")
+                raise BrokenPipeError
+
+            def __getattr__(self, name):
+                return getattr(self.end, name)
+
+        connection._socket = Ending(connection._socket)
+        self.assertEqual(self.pool.call("square", 3), 9)
+        self.assertIsNot(self.pool.connection(), connection)
+
+    def test_an_interrupt_while_nothing_arrives_harms_no_other_call(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        connection, other = self.pool.connection(), self.file.with_name("other")
+        job = self.pool.submit("wait", str(other))
+
+        def interrupt():
+            self.running()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.pool.call("wait", str(self.file))
+        thread.join(PATIENCE)
+        eventually(other.exists, "the start of the other job")
+        other.unlink()
+        self.assertIsNone(job.result())
+        self.assertIs(self.pool.connection(), connection)
+
+    def test_a_program_that_is_interrupted_at_any_moment_goes_on(self):
+        program = f"""
+        import signal
+        import time
+        from offload import Client
+
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        with Client({self.pool.socket!r}) as client:
+            for _ in range(2):  # the second is the usual one
+                began = time.monotonic()
+                client.call("echo", bytes(24 << 20))
+                seconds = time.monotonic() - began
+            for part in range(40):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, seconds * (part + 1) / 40)
+                    client.call("echo", bytes(24 << 20))
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    pass
+                assert client.call("square", 3) == 9
+        """
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, timeout=2 * PATIENCE, check=True)
+        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the jobs")
 
 
 class Streams(WithPool):
@@ -243,6 +435,22 @@ class Streams(WithPool):
         parts = self.pool.stream("flood", 100_000)
         next(parts)
         parts.close()
+        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
+
+    def test_who_is_interrupted_while_reading_cancels_the_job(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
+        def interrupt():
+            self.running()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            next(self.pool.stream("wait", str(self.file)))
+        thread.join(PATIENCE)
+        self.assertTrue(self.file.exists())
         eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
 
     def test_a_task_that_is_not_there_is_rejected(self):
@@ -398,6 +606,46 @@ class Supervisors(unittest.TestCase):
             connection._used = time.monotonic() - 3600
             self.assertEqual(client.call("echo", b"2"), b"2")
             self.assertIsNot(client._connection, connection, "one that was idle for so long may be closed already")
+
+    def test_a_call_finds_the_supervisor_that_was_started_again(self):
+        client = Client(self.path)
+        self.addCleanup(client.close)
+        for data in (b"1", b"2"):
+            with workers.supervisor(self.path):
+                self.assertEqual(client.call("echo", data), data)
+        with workers.supervisor(self.path):
+            job = client.submit("echo", bytes(1 << 20))
+            self.assertTrue(job.result() == bytes(1 << 20))
+        with workers.supervisor(self.path):
+            self.assertEqual(client.status()["state"], "running")
+        with self.assertRaises(NoSupervisor):
+            client.call("echo", b"3")
+
+    def test_a_call_that_waits_for_room_when_the_supervisor_dies_was_not_sent(self):
+        client = Client(self.path, max_in_flight=1)
+        self.addCleanup(client.close)
+        ended = []
+
+        def call():
+            try:
+                client.call("echo", b"1")
+            except OffloadError as error:
+                ended.append(error)
+
+        with workers.supervisor(self.path) as process:
+            job = client.submit("sleep", "3600000")
+            self.assertTrue(job.id)
+            calls = [threading.Thread(target=call) for _ in range(3)]
+            for thread in calls:
+                thread.start()
+            eventually(lambda: len(client._connection._for_room) == 2, "one reads, the others sleep")
+            process.kill()
+            process.wait(PATIENCE)
+            for thread in calls:
+                thread.join(PATIENCE)
+            with self.assertRaises(ConnectionLost):
+                job.result()
+        self.assertEqual([(isinstance(error, NoSupervisor), isinstance(error, JobError)) for error in ended], [(True, False)] * 3)
 
     def test_a_supervisor_that_reads_nothing_gets_as_much_as_fits(self):
         """And a Goodbye that it has sent is the reason, not that it reads no more."""

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import unittest
+from unittest import mock
 
 from offload import NoSupervisor, OffloadError, Pool
 
@@ -79,6 +81,37 @@ class Pools(unittest.TestCase):
         with self.assertRaises(OffloadError) as refused:
             pool.call("echo", b"")
         self.assertIn("closed", str(refused.exception))
+
+    def assert_ended(self, pool):
+        supervisor = pool._supervisor
+        self.assertFalse(supervisor._thread.is_alive())
+        self.assertTrue(supervisor.process is None or supervisor.process.poll() is not None, "its supervisor runs")
+        self.assertFalse(os.path.exists(supervisor.folder))
+
+    def test_a_pool_that_is_closed_at_once_leaves_nothing(self):
+        for _ in range(20):
+            pool = Pool(workers=1, log=self.log)
+            pool.close()
+            self.assert_ended(pool)
+
+    def test_a_pool_that_is_closed_while_its_supervisor_is_forked_leaves_nothing(self):
+        forking, go, fork = threading.Event(), threading.Event(), subprocess.Popen
+
+        def slow_fork(*arguments, **options):
+            forking.set()
+            go.wait(PATIENCE)
+            return fork(*arguments, **options)
+
+        with mock.patch.object(subprocess, "Popen", slow_fork):
+            pool = Pool(workers=1, log=self.log)
+            self.assertTrue(forking.wait(PATIENCE))
+            closing = threading.Thread(target=pool.close)
+            closing.start()
+            eventually(lambda: not closing.is_alive() or pool._supervisor._state == "stopping", "the begin of its end")
+            go.set()
+            closing.join(PATIENCE)
+            pool._supervisor._thread.join(PATIENCE)
+        self.assert_ended(pool)
 
     def test_drain_finishes_what_was_accepted(self):
         pool = Pool(worker=workers.__file__, workers=1, log=self.log)

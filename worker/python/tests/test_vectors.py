@@ -6,7 +6,7 @@ import re
 import unittest
 
 from offload import _messages as messages
-from offload._wire import Choice, Decoder, Record, WireError, frame
+from offload._wire import Choice, Decoder, Record, WireError, check_media_type, frame
 
 VECTORS = pathlib.Path(__file__).parents[3] / "protocol" / "vectors.json"
 DIRECTIONS = [messages.TO_WORKER, messages.FROM_WORKER, messages.TO_SUPERVISOR, messages.TO_CLIENT]
@@ -91,6 +91,17 @@ class Vectors(unittest.TestCase):
 
 
 class Types(unittest.TestCase):
+    def test_a_media_type_is_what_it_is_for_the_supervisor(self):
+        """As `protocol/src/nouns/media_type.rs`."""
+        for sound in (
+            "text/plain;a=b ", "text/plain; a=b \t", 'text/plain ; a="b;c\\"" ;d=e ', "text/plain;a=b;c=d", "a/b", "*/*",
+        ):  # fmt: skip
+            self.assertEqual(check_media_type(sound), sound)
+        for wrong in ("text/plain ", " text/plain", "text/plain;", "text/plain;a=b;", "text/plain;a=b; ", "text/plain;a=b c", "text",
+                      "text/plain;a=b\n", "text/plain;a =b", "text/plain;a=b c=d", "text/" + "x" * 123):  # fmt: skip
+            with self.subTest(wrong), self.assertRaises(WireError):
+                check_media_type(wrong)
+
     def test_a_word_that_is_no_choice_is_our_own_mistake(self):
         with self.assertRaises(KeyError):
             Record("R", lane=Choice("cpu")).write(("gpu",), bytearray())

@@ -6,6 +6,7 @@ import unittest
 from offload import TaskError
 from offload import _messages as messages
 from offload._linger import Linger
+from offload._tasks import Task
 
 from .fake_supervisor import Ended, FakeSupervisor
 
@@ -68,6 +69,30 @@ class Greeting(unittest.TestCase):
             _, errors, code = supervisor.end()
         self.assertIn("speaks protocol 4.1, this worker 3.0", errors)
         self.assertEqual(code, 1)
+
+
+class Definitions(unittest.TestCase):
+    def test_a_function_that_cannot_be_called_with_an_input_is_refused(self):
+        for wrong, said in (
+            (lambda *, n: n, "keyword only"),
+            (lambda *args: args, "nothing but"),
+            (lambda **named: named, "nothing but"),
+            (lambda *args, **named: args, "nothing but"),
+            (lambda a, b, /: a, "positional only"),
+        ):
+            with self.assertRaises(TypeError) as refused:
+                Task(wrong, "wrong")
+            self.assertIn(said, str(refused.exception))
+
+    def test_a_function_that_can_be_called_with_an_input_is_a_task(self):
+        for sound, expected in (
+            (lambda: 1, 1),
+            (lambda n: n, {"a": 5}),
+            (lambda n, *args, **named: [n, args, named], [{"a": 5}, (), {}]),
+            (lambda *, a, b=2: [a, b], [5, 2]),
+            (lambda a=1, *, b=2: [a, b], [5, 2]),
+        ):
+            self.assertEqual(Task(sound, "sound").run(b'{"a":5}', "application/json"), expected)
 
 
 class Jobs(unittest.TestCase):
@@ -190,6 +215,65 @@ class Jobs(unittest.TestCase):
             with self.assertRaises(ValueError):
                 TaskError("why", **wrong)
 
+    def test_no_exception_ends_the_worker_whatever_it_says_of_itself(self):
+        script = r"""
+        import shutil, subprocess, tempfile
+        class Mute(TaskError):
+            def __str__(self): raise SystemExit("mute")
+        class Silent(TaskError):
+            def __str__(self): raise ValueError("silent")
+        class Shy(Exception):
+            def __str__(self): raise KeyboardInterrupt
+        def changed(**attributes):
+            error = TaskError("changed")
+            vars(error).update(attributes)
+            return error
+        errors = {
+            "half": lambda: TaskError("\ud800"), "halves": lambda: ValueError("\ud800" * 2000),
+            "mute": Mute, "silent": Silent, "shy": Shy, "exit": lambda: SystemExit("\ud800"),
+            "code": lambda: changed(exit_code=1 << 40), "signal": lambda: changed(signal="KILL"),
+            "text": lambda: subprocess.CalledProcessError("none", ["x"]),
+            "huge": lambda: subprocess.CalledProcessError(-(1 << 40), ["x"]),
+        }
+        @task
+        def fails(how: str): raise errors[how]()
+        @task
+        def two(a: int, b: int): pass
+        @task
+        def half(_): return ["\ud800"]
+        @task
+        def closes(_):
+            sys.stderr.close()
+            raise ValueError("not heard")
+        @task
+        def lost(_):
+            os.chdir(folder := tempfile.mkdtemp())
+            shutil.rmtree(folder)
+            exec("raise ValueError('nowhere')")
+        serve()
+        """
+        expected = {
+            "half": "\\ud800",
+            "halves": "ValueError: \\ud800\\ud800",
+            "mute": "cannot be put into words",
+            "silent": "Silent: <",
+            "shy": "Shy",
+            "code": "changed",
+            "signal": "changed",
+            "text": "cannot be put into words",
+            "huge": "died with",
+        }
+        with FakeSupervisor(script, capabilities=messages.PARTS | messages.ENDS) as supervisor:
+            for how, said in expected.items():
+                message, _ = supervisor.answer_of("fails", json.dumps(how).encode())
+                self.assertEqual((kind(message), message.kind), ("Failed", "app_error"), how)
+                self.assertIn(said, message.message)
+                self.assertLessEqual(len(message.message.encode()), messages.MESSAGE_MAX)
+            self.assertEqual(supervisor.answer_of("fails", b'"exit"')[0].kind, "panic")
+            self.assertIn("the input has \\ud800", supervisor.answer_of("two", b'{"a":1,"b":2,"\\ud800":3}')[0].message)
+            for task, said in (("half", "UnicodeEncodeError"), ("lost", "nowhere"), ("closes", "not heard")):
+                self.assertIn(said, supervisor.answer_of(task, b"1")[0].message)
+
     def test_a_child_that_returns_from_its_task_is_no_second_worker(self):
         script = "@task\ndef fork(_):\n    return os.fork() and os.wait()[1]\nserve()"
         with FakeSupervisor(script) as supervisor:
@@ -259,6 +343,22 @@ class Order(unittest.TestCase):
                 supervisor.socket.close()
                 self.assertEqual(supervisor.end()[2], 0)
 
+    def test_a_job_that_is_not_understood_fails_and_the_worker_goes_on(self):
+        with FakeSupervisor("@task\ndef echo(data: bytes): return data\nserve()") as supervisor:
+            for media_type, metadata, said in (
+                ("text", {}, "'text' is no media type"),
+                ("text/plain", {"A B": "c"}, "'A B' is no key of metadata"),
+                ("text/plain", {"a": "b\n"}, "the value of the metadata key 'a'"),
+                ("text/plain", {str(n): "" for n in range(17)}, "17 pairs of metadata"),
+            ):
+                supervisor.send(messages.Run(3, 2, "echo", media_type, 0, 0, metadata), b"input")
+                self.assertEqual(kind(supervisor.next_message()), "Started")
+                message = supervisor.next_message()
+                self.assertEqual((kind(message), message.job, message.attempt, message.kind), ("Failed", 3, 2, "app_error"))
+                self.assertIn("does not understand the job", message.message)
+                self.assertIn(said, message.message)
+                self.assertEqual(supervisor.answer_of("echo", b"input")[1], b"input")
+
     def test_nonsense_from_the_supervisor_ends_the_worker(self):
         for nonsense in (b"\xff" * 64, b"\x04\0\0\0\0\0\0\0\x63\0\0\0"):
             with FakeSupervisor("@task\ndef one(): pass\nserve()") as supervisor:
@@ -306,6 +406,24 @@ class Going(unittest.TestCase):
         with FakeSupervisor(script, capabilities=0) as supervisor:
             message, output = supervisor.answer_of("rows", b"2")
             self.assertEqual((output, message.media_type), (b'{"i":0}\n{"i":1}\n', "application/x-ndjson"))
+
+    def test_progress_may_be_any_number(self):
+        script = """
+        import fractions
+        steps = [(1, 2), (0.5, 1.0), (1, 1.5), (fractions.Fraction(1, 3), 1), (7, 0), (1e300, 1), (-1, 2), (float("nan"), 1), ("a", 1)]
+        @task
+        def step(number: int): progress(*steps[number])
+        serve()
+        """
+        with FakeSupervisor(script) as supervisor:
+            for number, expected in enumerate([(1, 2), (500, 1000), (1000, 1500), (333, 1000), (7, 0)]):
+                message, _ = supervisor.answer_of("step", b"%d" % number)
+                self.assertEqual((kind(message), message.done, message.total), ("Progress", *expected))
+                self.assertEqual(kind(supervisor.next_message()), "Finished")
+            for number in range(5, 9):
+                message, _ = supervisor.answer_of("step", b"%d" % number)
+                self.assertEqual(kind(message), "Failed")
+                self.assertRegex(message.message, "^ValueError: ")
 
     def test_an_attempt_goes_on_from_the_checkpoint_of_another_one(self):
         script = """

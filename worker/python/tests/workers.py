@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
+import subprocess
 import time
 
 PATIENCE = 30.0
@@ -27,6 +29,25 @@ def quiet():
         yield log
 
 
+@contextlib.contextmanager
+def supervisor(path):
+    """`offload serve` at this socket, with the tasks that are built in."""
+    from offload._supervisor import find_binary
+
+    command = [find_binary(), "serve", "--json", "--socket", path, "--workers", "1"]
+    environment = {**os.environ, "OFFLOAD_CONFIG": "/dev/null"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+        try:
+            assert select.select([process.stdout], [], [], PATIENCE)[0], "it does not start"
+            said = process.stdout.readline()
+            assert b'"ready":true' in said, said
+            yield process
+        finally:
+            # It ends its workers before itself: one that is killed leaves them its lock for a moment.
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+
+
 def is_alive(process):
     try:
         with open(f"/proc/{process}/stat") as about:
@@ -41,6 +62,11 @@ def main():
     @task(idempotent=True)
     def echo(data: bytes) -> bytes:
         return data
+
+    @task(idempotent=True)
+    def mirror(data: bytes):
+        """As `echo`, with the media type of the input."""
+        return Payload(data, job().media_type)
 
     @task(idempotent=True)
     def square(n: int) -> int:
@@ -66,6 +92,8 @@ def main():
             ctypes.string_at(0)
         elif how == "exit":
             os._exit(7)
+        elif how == "hang":
+            signal.pause()
 
     @task
     def wait(file: str):
