@@ -574,6 +574,22 @@ mod tests {
     }
 
     #[test]
+    fn a_result_that_json_does_not_have_is_an_error_of_its_job() {
+        let (mut supervisor, _serving) = TestSupervisor::of(|| {
+            let divide = |(a, b): (f64, f64), _: &mut TaskContext| Ok::<_, TaskError>([a / b]);
+            Worker::new().json("divide", divide)
+        });
+        supervisor.add_run(1, "divide", "[1, 0]").add_run(2, "divide", "[1, 2]").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(
+            supervisor.hear(),
+            failed(1, "the result is not JSON: JSON cannot represent NaN or an infinity")
+        );
+        assert_eq!(supervisor.hear(), started(2));
+        assert_eq!(supervisor.hear(), finished(2, "[0.5]"));
+    }
+
+    #[test]
     fn a_long_message_is_cut_between_characters() {
         let (mut supervisor, _serving) = TestSupervisor::of(|| {
             Worker::new().raw("moan", |_, _| Err(TaskError::new("x".to_owned() + &"ä".repeat(MESSAGE_MAX))))

@@ -3,8 +3,8 @@
 use crate::batch::{self, Batched, Member};
 use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
-use crate::panics;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
+use crate::{json, panics};
 use bytes::Bytes;
 use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, Lane, MediaType, TaskOffer};
 use serde::de::DeserializeOwned;
@@ -436,9 +436,9 @@ impl Output {
     /// `value` as a JSON document.
     ///
     /// # Errors
-    /// If JSON cannot represent it, for example a map whose keys are not strings.
+    /// If JSON cannot represent it, for example a map whose keys are not strings, or a NaN or an infinity.
     pub fn json(value: &impl Serialize) -> Result<Output, TaskError> {
-        match serde_json::to_vec(value) {
+        match json::to_vec(value) {
             Ok(bytes) => Ok(Output { bytes: bytes.into(), media_type: MediaType::JSON }),
             Err(error) => Err(TaskError::new(format_args!("the result is not JSON: {error}"))),
         }
