@@ -23,6 +23,7 @@ mod back_pressure;
 mod client;
 mod clients;
 mod error;
+mod intake;
 mod operate;
 mod pace;
 mod patience;

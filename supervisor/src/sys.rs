@@ -218,6 +218,19 @@ pub(crate) fn kill_group(pidfd: BorrowedFd<'_>) {
     };
 }
 
+/// How much memory holds what was written to this Unix socket and the other end has not read, in bytes.
+///
+/// # Errors
+/// What the kernel reports.
+pub(crate) fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one int to `bytes`, which outlives the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } {
+        0 => Ok(usize::try_from(bytes).unwrap_or(0)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn duration(time: libc::timeval) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::from_secs(seconds) + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
@@ -230,7 +243,9 @@ mod tests {
     use std::process::{Child, Command};
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::io::{Read, Write};
     use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
 
     const PAGE: usize = 4096;
 
@@ -286,6 +301,26 @@ mod tests {
     fn what_is_no_memory_cannot_be_mapped() {
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(SharedMapping::new(reader.as_fd(), PAGE).is_err());
+    }
+
+    #[test]
+    fn the_kernel_says_what_is_unread_before_more_can_be_written() {
+        let (mut ours, mut peer) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        assert_eq!(unread(ours.as_fd()).unwrap(), 0);
+        let mut written = 0;
+        while let Ok(count) = ours.write(&[1; 64 << 10]) {
+            written += count;
+        }
+        let full = unread(ours.as_fd()).unwrap();
+        assert!(full >= written, "{full} of {written}");
+        peer.read_exact(&mut vec![0; 64 << 10]).unwrap();
+        let less = unread(ours.as_fd()).unwrap();
+        assert!(less < full, "{less} of {full}");
+        peer.read_exact(&mut vec![0; written - (64 << 10)]).unwrap();
+        assert_eq!(unread(ours.as_fd()).unwrap(), 0);
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert!(unread(reader.as_fd()).is_err());
     }
 
     fn start(script: &str) -> (Child, Pid) {

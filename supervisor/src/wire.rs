@@ -12,7 +12,7 @@
 pub(crate) mod refusals;
 
 use crate::limits::{COPY_PIECE, DESCRIPTORS_SEEN, FLUSH_MAX, SEND_REFUSED_MAX, TIME_PER_TURN};
-use crate::sys::SharedMapping;
+use crate::sys::{self, SharedMapping};
 use bytes::Bytes;
 use offload_protocol::codec::EncodeError;
 use offload_protocol::frame::FrameDecoder;
@@ -135,6 +135,11 @@ impl Wire {
     /// The socket to watch.
     pub(crate) fn socket(&self) -> Arc<UnixStream> {
         Arc::clone(&self.socket)
+    }
+
+    /// How much of what was written the other end has not read, as the kernel counts it.
+    pub(crate) fn unread(&self) -> usize {
+        sys::unread(self.socket.as_fd()).unwrap_or(0)
     }
 
     /// The decoder with the frames that have arrived.

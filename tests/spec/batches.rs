@@ -148,6 +148,16 @@ fn the_configuration_lowers_what_a_worker_offers_and_names_what_cannot_be() {
     }
 }
 
+#[test]
+fn a_lone_job_of_such_a_task_runs_between_the_steps_of_a_long_one() {
+    let daemon = Daemon::start(&["--workers", "1", "--batch", "primes.batch=1"]);
+    daemon.run(&["submit", "--detach", "average", "4000000000"]).ok();
+    daemon.worker_running("average");
+    let job = daemon.submit(&["primes.batch", "1000"]);
+    assert_eq!((&job["outcome"], &job["output"]["count"]), (&json!("ok"), &json!(168)), "{job}");
+    daemon.worker_running("average");
+}
+
 /// With `-- --nocapture` it prints how much faster the same jobs are together.
 #[test]
 fn the_gain_of_running_together_is_measured_on_the_same_jobs() {

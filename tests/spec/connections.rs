@@ -13,7 +13,7 @@ use offload_supervisor::client::Client;
 use offload_supervisor::limits::PAGE_BYTES_MAX;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -301,6 +301,34 @@ fn a_client_that_asks_for_more_and_does_not_take_its_answers_is_disconnected() {
     });
     let is_why = |line: &str| line.contains("is disconnected: it did not read for 10 s, and ");
     assert!(daemon.stderr.find(is_why, PATIENCE).is_some(), "{:#?}", daemon.stderr.all());
+}
+
+/// A socket is writable again only when most of what is in it was read, which takes this client half a minute.
+#[test]
+fn a_client_that_reads_slowly_and_steadily_is_not_disconnected() {
+    const OUTPUT: usize = 900 << 10;
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let mut client = Raw::greeted(&daemon);
+    client.say(&frame(&submit(1, "echo"), &[b' '; OUTPUT]));
+    let (began, mut came) = (Instant::now(), 0);
+    until("15 s of reading", || {
+        if came < began.elapsed().as_millis() as usize * 8 {
+            let count = client.socket.read(&mut [0; 2 << 10]).expect("something comes in time");
+            assert!(
+                count > 0,
+                "the connection ended after {:?}: {:#?}",
+                began.elapsed(),
+                daemon.stderr.all()
+            );
+            came += count;
+        }
+        (began.elapsed() > Duration::from_secs(15)).then_some(())
+    });
+    while came < OUTPUT {
+        let count = client.socket.read(&mut [0; 64 << 10]).expect("something comes in time");
+        assert!(count > 0, "the connection ended after {came} bytes");
+        came += count;
+    }
 }
 
 #[test]

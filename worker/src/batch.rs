@@ -34,21 +34,16 @@ pub struct Member {
 }
 
 /// How one job of several ended.
-pub(crate) type MemberResult = Result<Output, (FailureKind, String)>;
+pub(crate) type MemberResult = Result<Output, TaskError>;
 
 /// Runs these jobs, which are at least one, and finds out whose fault it is if `run` fails as a whole. One result for each.
 pub(crate) fn results(run: &mut Batched<'_>, jobs: &[Member]) -> Vec<MemberResult> {
     let failure = match panics::caught(|| run(jobs)) {
-        Ok(results) if results.len() == jobs.len() => {
-            let told = |result: Result<Output, TaskError>| {
-                result.map_err(|error| (FailureKind::AppError, error.to_string()))
-            };
-            return results.into_iter().map(told).collect();
-        }
+        Ok(results) if results.len() == jobs.len() => return results,
         Ok(results) => {
-            (FailureKind::AppError, format!("the task returned {} results for one job", results.len()))
+            TaskError::new(format_args!("the task returned {} results for one job", results.len()))
         }
-        Err(message) => (FailureKind::Panic, message),
+        Err(message) => TaskError::of_kind(FailureKind::Panic, message),
     };
     if jobs.len() == 1 {
         return vec![Err(failure)];
@@ -57,6 +52,11 @@ pub(crate) fn results(run: &mut Batched<'_>, jobs: &[Member]) -> Vec<MemberResul
     let mut all = results(run, one);
     all.extend(results(run, other));
     all
+}
+
+/// Runs a job without others.
+pub(crate) fn alone(run: &mut Batched<'_>, job: Member) -> MemberResult {
+    results(run, &[job]).pop().unwrap_or_else(|| Err(TaskError::new("the task returned no result")))
 }
 
 /// The function of a task from JSON to JSON. Jobs whose input does not fit are answered without it.
@@ -102,7 +102,7 @@ mod tests {
     fn text(result: &MemberResult) -> String {
         match result {
             Ok(output) => String::from_utf8(output.bytes.to_vec()).unwrap(),
-            Err((kind, message)) => format!("{kind:?}: {message}"),
+            Err(error) => format!("{:?}: {error}", error.kind()),
         }
     }
 

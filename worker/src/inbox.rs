@@ -75,13 +75,18 @@ pub(crate) struct Inbox {
 
 /// What to do with a job when its turn comes.
 pub(crate) enum Turn {
-    Run(Job),
-    /// They run together. Whichever is cancelled, the others are wanted: nothing is done about it.
-    RunTogether(Vec<Job>),
+    Run(Due),
     /// It was cancelled, and its input is already dropped.
     Skip {
         id: u64,
     },
+}
+
+/// What is to be run next.
+pub(crate) enum Due {
+    One(Job),
+    /// A batch: at least two. Whichever is cancelled, the others are wanted: nothing is done about it.
+    Together(Vec<Job>),
 }
 
 /// In place of the number of a job, where a batch runs. No job has it.
@@ -181,10 +186,12 @@ impl Inbox {
 
     /// A job has come: by itself, or as one of a batch, whose turn comes when it is complete.
     fn add_turn(&mut self, job: Job) {
-        let Some((mut jobs, all)) = self.batch.take() else { return self.turns.push_back(Turn::Run(job)) };
+        let Some((mut jobs, all)) = self.batch.take() else {
+            return self.turns.push_back(Turn::Run(Due::One(job)));
+        };
         jobs.push(job);
         match jobs.len() == all {
-            true => self.turns.push_back(Turn::RunTogether(jobs)),
+            true => self.turns.push_back(Turn::Run(Due::Together(jobs))),
             false => self.batch = Some((jobs, all)),
         }
     }
@@ -225,7 +232,7 @@ impl Inbox {
             running.cancelled = true;
         }
         for turn in &mut self.turns {
-            if let Turn::Run(job) = turn
+            if let Turn::Run(Due::One(job)) = turn
                 && job.id == id
             {
                 self.bytes -= job.bytes();
@@ -237,8 +244,8 @@ impl Inbox {
     pub(crate) fn next_turn(&mut self) -> Option<Turn> {
         let turn = self.turns.pop_front()?;
         let (jobs, id) = match &turn {
-            Turn::Run(job) => (std::slice::from_ref(job), job.id),
-            Turn::RunTogether(jobs) => (&jobs[..], NO_JOB),
+            Turn::Run(Due::One(job)) => (std::slice::from_ref(job), job.id),
+            Turn::Run(Due::Together(jobs)) => (&jobs[..], NO_JOB),
             Turn::Skip { .. } => return Some(turn),
         };
         self.bytes -= jobs.iter().map(Job::bytes).sum::<usize>();
@@ -249,7 +256,7 @@ impl Inbox {
 
     /// Whether a batch is next.
     pub(crate) fn is_batch_next(&self) -> bool {
-        matches!(self.turns.front(), Some(Turn::RunTogether(_)))
+        matches!(self.turns.front(), Some(Turn::Run(Due::Together(_))))
     }
 
     pub(crate) fn has_room(&self) -> bool {

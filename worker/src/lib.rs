@@ -49,6 +49,7 @@
 //! | `link.rs` | the socket to the supervisor: jobs in, answers out |
 //! | `parts.rs` | outputs that are sent before the task returns: [`TaskContext::send_part`] |
 //! | `progress.rs` | when a job says how far it is |
+//! | `json.rs` | values as JSON: a NaN or an infinity is an error |
 //! | `usage.rs` | how much CPU time and memory an attempt used |
 //! | `limits.rs` | every bound |
 //! | `panics.rs` | a panic becomes a message with its place |
@@ -76,6 +77,7 @@ mod foreign;
 #[cfg(feature = "http-app")]
 pub mod http_app;
 mod inbox;
+mod json;
 #[cfg(feature = "jsonl")]
 pub mod jsonl;
 pub mod limits;

@@ -3,12 +3,12 @@
 //! [`Link::next_jobs`] sends what is waiting to be sent, and waits for a job. [`Link::look`] takes what has arrived, without
 //! waiting, so that a Cancel is seen between two jobs (of a row of tiny ones, every [`LOOK_EVERY`]) and, if the task asks for
 //! it, during a job. For a stepped task the
-//! session looks between steps; then [`Link::job_between`] returns the job that can run before the next step. Waiting has
+//! session looks between steps; then [`Link::due_between`] returns the job that can run before the next step. Waiting has
 //! no deadline: a worker without jobs has nothing else to do, and it ends with its supervisor. Before it waits, it looks
 //! into its tray (`tray.rs`), so that the answer to one job and the start of the next one are sent together.
 
 use crate::behind::Behind;
-use crate::inbox::{Inbox, Job, Turn};
+use crate::inbox::{Due, Inbox, Turn};
 use crate::limits::{DESCRIPTORS_MAX, RUNNING_MAX, TRAY_RUN_MIN};
 use crate::linger::Linger;
 use crate::parts::PartError;
@@ -157,8 +157,7 @@ impl Link {
                 return Err(stop);
             }
             match self.inbox.next_turn() {
-                Some(Turn::Run(job)) => return Ok(Some(Due::One(job))),
-                Some(Turn::RunTogether(jobs)) => return Ok(Some(Due::Together(jobs))),
+                Some(Turn::Run(due)) => return Ok(Some(due)),
                 Some(Turn::Skip { id }) => self.skip(id),
                 None => {
                     if self.outbox.held() > INLINE_PAYLOAD_MAX {
@@ -268,22 +267,18 @@ impl Link {
         }
     }
 
-    /// A job that has arrived while another one runs, to be run before the next step of that one. `None` also if the
-    /// running job itself runs between the steps of another.
-    pub(crate) fn job_between(&mut self) -> Result<Option<Job>, Stop> {
-        if self.inbox.running.len() >= RUNNING_MAX || self.inbox.is_batch_next() {
-            return Ok(None);
-        }
-        loop {
+    /// What has arrived while a job runs, to be run before the next step of that one. `None` also if the running job itself
+    /// runs between the steps of another. Jobs that run together, and all behind them, wait for its end.
+    pub(crate) fn due_between(&mut self) -> Result<Option<Due>, Stop> {
+        while self.inbox.running.len() < RUNNING_MAX && !self.inbox.is_batch_next() {
             match self.inbox.next_turn() {
-                Some(Turn::Run(job)) => return Ok(Some(job)),
+                Some(Turn::Run(due)) => return Ok(Some(due)),
                 Some(Turn::Skip { id }) => self.skip(id),
-                Some(Turn::RunTogether(_)) | None => {
-                    self.flush()?;
-                    return Ok(None);
-                }
+                None => break,
             }
         }
+        self.flush()?;
+        Ok(None)
     }
 
     /// Adds the answer to a job. A large output is put into a segment if there is one for it.
@@ -425,13 +420,6 @@ impl Link {
         self.inbox.descriptors.truncate(DESCRIPTORS_MAX);
         Ok(count)
     }
-}
-
-/// What is to be run next.
-pub(crate) enum Due {
-    One(Job),
-    /// A batch: at least two.
-    Together(Vec<Job>),
 }
 
 enum Received {

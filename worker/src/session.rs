@@ -26,9 +26,8 @@ mod stepping;
 
 use crate::behind::Behind;
 use crate::context::{Attempt, TaskContext};
-use crate::inbox::Job;
-use crate::link::{Due, Link, Stop};
-use crate::panics;
+use crate::inbox::{Due, Job};
+use crate::link::{Link, Stop};
 use crate::parts::Parts;
 use crate::progress::Progress;
 use crate::session_error::SessionError;
@@ -87,16 +86,7 @@ impl Session {
     fn run(&mut self) -> Result<(), Stop> {
         self.greet()?;
         while let Some(due) = self.link.next_jobs()? {
-            match due {
-                Due::One(job) => {
-                    let index = self.index_of(&job.task)?;
-                    match self.tasks[index].run_batch().is_some() {
-                        true => self.run_together(vec![job])?,
-                        false => drop(self.run_job(job)?),
-                    }
-                }
-                Due::Together(jobs) => self.run_together(jobs)?,
-            }
+            self.run_due(due)?;
         }
         Ok(())
     }
@@ -127,7 +117,15 @@ impl Session {
         self.link.flush()
     }
 
-    /// Runs a job, from Started to its answer. Returns the time and CPU time that it used.
+    /// Runs what is next, wherever that is: after another job or between its steps. Returns the time and CPU time that it used.
+    fn run_due(&mut self, due: Due) -> Result<Spent, Stop> {
+        match due {
+            Due::One(job) => self.run_job(job),
+            Due::Together(jobs) => self.run_together(jobs),
+        }
+    }
+
+    /// Runs a job, from Started to its answer.
     fn run_job(&mut self, job: Job) -> Result<Spent, Stop> {
         let Job { id, attempt: number, task, input, checkpoint, timeout, deadline, metadata } = job;
         let index = self.index_of(&task)?;
@@ -173,11 +171,10 @@ impl Session {
     fn run_task(&mut self, index: usize, given: Given, attempt: &mut Attempt) -> Result<Ended, Stop> {
         let task = &mut self.tasks[index];
         let mut context = TaskContext::new(attempt, &mut self.link);
-        match panics::caught(|| task.run(given, &mut context)) {
-            Ok(Ok(Ran::Output(output))) => Ok(Ended::Returned(attempt.parts.complete(output))),
-            Ok(Ok(Ran::Steps(steps))) => self.run_steps(steps, attempt),
-            Ok(Err(error)) => Ok(Ended::Failed(error.kind(), error.to_string())),
-            Err(message) => Ok(Ended::Failed(FailureKind::Panic, message)),
+        match task.run(given, &mut context) {
+            Ok(Ran::Output(output)) => Ok(Ended::Returned(attempt.parts.complete(output))),
+            Ok(Ran::Steps(steps)) => self.run_steps(steps, attempt),
+            Err(error) => Ok(Ended::Failed(error.kind(), error.to_string())),
         }
     }
 
@@ -574,6 +571,22 @@ mod tests {
         );
         assert_eq!(supervisor.hear(), started(2));
         assert_eq!(supervisor.hear(), failed(2, "the output has 4 bytes, at most 3 can be sent"));
+    }
+
+    #[test]
+    fn a_result_that_json_does_not_have_is_an_error_of_its_job() {
+        let (mut supervisor, _serving) = TestSupervisor::of(|| {
+            let divide = |(a, b): (f64, f64), _: &mut TaskContext| Ok::<_, TaskError>([a / b]);
+            Worker::new().json("divide", divide)
+        });
+        supervisor.add_run(1, "divide", "[1, 0]").add_run(2, "divide", "[1, 2]").send();
+        assert_eq!(supervisor.hear(), started(1));
+        assert_eq!(
+            supervisor.hear(),
+            failed(1, "the result is not JSON: JSON cannot represent NaN or an infinity")
+        );
+        assert_eq!(supervisor.hear(), started(2));
+        assert_eq!(supervisor.hear(), finished(2, "[0.5]"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Tasks that are done in steps: a state that knows how to take the next step. Between two steps a worker can run other
 //! jobs, report progress, and save a checkpoint from which another attempt can go on.
 
-use crate::panics;
 use crate::task::{Output, TaskError};
+use crate::{json, panics};
 use bytes::Bytes;
 use offload_protocol::limits::CHECKPOINT_MAX;
 use serde::Serialize;
@@ -112,7 +112,7 @@ impl<S: Serialize + DeserializeOwned> Keeping<S> {
 
 fn to_json<S: Serialize>(state: &S) -> Result<Bytes, TaskError> {
     let mut bounded = Bounded(Vec::new());
-    serde_json::to_writer(&mut bounded, state)?;
+    json::to_writer(&mut bounded, state)?;
     Ok(bounded.0.into())
 }
 
@@ -202,6 +202,16 @@ mod tests {
         let kept = (Keeping::JSON.encode)(&text).unwrap();
         assert_eq!(kept.len(), CHECKPOINT_MAX);
         assert_eq!((Keeping::JSON.decode)(&kept), Ok(text));
+    }
+
+    #[test]
+    fn a_state_with_a_number_that_json_does_not_have_is_refused() {
+        for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let error = (Keeping::JSON.encode)(&(1, [0.5, wrong])).unwrap_err();
+            assert_eq!(error.to_string(), "JSON cannot represent NaN or an infinity");
+        }
+        let kept = (Keeping::JSON.encode)(&f64::MAX).unwrap();
+        assert_eq!((Keeping::<f64>::JSON.decode)(&kept), Ok(f64::MAX));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What the author of a task sees: the task itself, its input, its output and its errors.
 
-use crate::batch::{Batched, Member};
+use crate::batch::{self, Batched, Member};
 use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
+use crate::{json, panics};
 use bytes::Bytes;
 use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, Lane, MediaType, TaskOffer};
 use serde::de::DeserializeOwned;
@@ -28,12 +29,17 @@ pub(crate) enum Ran {
     Steps(Box<dyn Steps>),
 }
 
-/// How a task works, as stated in its offer.
+/// How a task works that takes one job at a time, as stated in its offer.
 #[derive(Clone, Copy)]
 enum Manner {
     AtOnce,
     Stepped { checkpoints: bool },
-    InBatches(Batching),
+}
+
+/// What a task does with its jobs.
+enum Body {
+    One(Manner, Box<Run>),
+    Batch(Batching, Box<Batched<'static>>),
 }
 
 /// A function that jobs ask for by its name, with what it promises.
@@ -43,13 +49,10 @@ pub struct Task {
     name: String,
     idempotent: bool,
     lane: Lane,
-    manner: Manner,
+    body: Body,
     /// 0 if nothing is promised.
     progress_ms: u32,
     described: DescribedTask,
-    run: Box<Run>,
-    /// What a task in batches does with several jobs.
-    run_batch: Option<Box<Batched<'static>>>,
 }
 
 impl Task {
@@ -60,19 +63,17 @@ impl Task {
     {
         let run =
             move |given: Given, context: &mut TaskContext<'_>| run(given.input, context).map(Ran::Output);
-        Task::new(name.into(), Manner::AtOnce, Box::new(run))
+        Task::new(name.into(), Body::One(Manner::AtOnce, Box::new(run)))
     }
 
-    fn new(name: String, manner: Manner, run: Box<Run>) -> Task {
+    fn new(name: String, body: Body) -> Task {
         Task {
             name,
             idempotent: false,
             lane: Lane::Cpu,
-            manner,
+            body,
             progress_ms: 0,
             described: DescribedTask::default(),
-            run,
-            run_batch: None,
         }
     }
 
@@ -153,9 +154,8 @@ impl Task {
             };
             Ok(Ran::Steps(Box::new(InSteps::new(state, keeping)) as Box<dyn Steps>))
         };
-        Task::new(name, Manner::Stepped { checkpoints: keeping.is_some() }, Box::new(run))
-            .accepts([MediaType::JSON])
-            .produces(MediaType::JSON)
+        let manner = Manner::Stepped { checkpoints: keeping.is_some() };
+        Task::new(name, Body::One(manner, Box::new(run))).accepts([MediaType::JSON]).produces(MediaType::JSON)
     }
 
     /// A task that takes several jobs at once, up to `max` (2 to [`BATCH_JOBS_MAX`]), because together they cost less than one after
@@ -182,9 +182,7 @@ impl Task {
         if let Err(why) = batching.check() {
             panic!("task {name:?}: {why}");
         }
-        let run_one = |_: Given, _: &mut TaskContext<'_>| Err(TaskError::new("it takes its jobs in batches"));
-        let task = Task::new(name, Manner::InBatches(batching), Box::new(run_one));
-        Task { run_batch: Some(Box::new(run)), ..task }.idempotent()
+        Task::new(name, Body::Batch(batching, Box::new(run))).idempotent()
     }
 
     /// A [`Task::batch`] from JSON documents to JSON documents. A job whose input does not fit `I` fails with an error that names
@@ -310,19 +308,19 @@ impl Task {
 
     /// What it promises.
     pub fn offer(&self) -> TaskOffer<'_> {
-        let (stepped, checkpoints, batching) = match self.manner {
-            Manner::AtOnce => (false, false, None),
-            Manner::Stepped { checkpoints } => (true, checkpoints, None),
-            Manner::InBatches(batching) => (false, false, Some(batching)),
+        let (stepped, checkpoints, batching) = match self.body {
+            Body::One(Manner::AtOnce, _) => (false, false, None),
+            Body::One(Manner::Stepped { checkpoints }, _) => (true, checkpoints, None),
+            Body::Batch(batching, _) => (false, false, Some(batching)),
         };
         let name = self.name.as_str().into();
         let Task { idempotent, lane, progress_ms, .. } = *self;
         TaskOffer { name, idempotent, lane, stepped, checkpoints, progress_ms, batching }
     }
 
-    /// The function for several jobs, of a task in batches.
-    pub(crate) fn run_batch(&mut self) -> Option<&mut Batched<'static>> {
-        self.run_batch.as_deref_mut()
+    /// Whether it takes several jobs at once.
+    pub(crate) fn takes_batches(&self) -> bool {
+        matches!(self.body, Body::Batch(..))
     }
 
     /// What [`Task::progress_every`] promised.
@@ -330,8 +328,26 @@ impl Task {
         (self.progress_ms > 0).then(|| Duration::from_millis(self.progress_ms.into()))
     }
 
+    /// Runs one job, which for a task in batches is a batch of one. A panic is an error, too.
     pub(crate) fn run(&mut self, given: Given, context: &mut TaskContext<'_>) -> Result<Ran, TaskError> {
-        (self.run)(Given { may_start_anew: self.idempotent, ..given }, context)
+        let given = Given { may_start_anew: self.idempotent, ..given };
+        match &mut self.body {
+            Body::One(_, run) => panics::caught(|| run(given, context))
+                .unwrap_or_else(|message| Err(TaskError::of_kind(FailureKind::Panic, message))),
+            Body::Batch(_, run) => {
+                let (job, attempt, metadata) = (context.job(), context.attempt(), context.metadata().clone());
+                let member = Member { job, attempt, input: given.input, metadata };
+                batch::alone(run, member).map(Ran::Output)
+            }
+        }
+    }
+
+    /// Runs jobs together. One result for each; none if it does not take several at once.
+    pub(crate) fn run_together(&mut self, jobs: &[Member]) -> Vec<Result<Output, TaskError>> {
+        match &mut self.body {
+            Body::Batch(_, run) if !jobs.is_empty() => batch::results(run, jobs),
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -420,9 +436,9 @@ impl Output {
     /// `value` as a JSON document.
     ///
     /// # Errors
-    /// If JSON cannot represent it, for example a map whose keys are not strings.
+    /// If JSON cannot represent it, for example a map whose keys are not strings, or a NaN or an infinity.
     pub fn json(value: &impl Serialize) -> Result<Output, TaskError> {
-        match serde_json::to_vec(value) {
+        match json::to_vec(value) {
             Ok(bytes) => Ok(Output { bytes: bytes.into(), media_type: MediaType::JSON }),
             Err(error) => Err(TaskError::new(format_args!("the result is not JSON: {error}"))),
         }
@@ -444,9 +460,8 @@ impl TaskError {
         TaskError { message: message.to_string(), kind: FailureKind::AppError }
     }
 
-    /// An error that says how a program ended.
-    #[cfg(feature = "exec")]
-    pub(crate) fn of_program(kind: FailureKind, message: impl fmt::Display) -> TaskError {
+    /// An error of another kind than that the task says so itself.
+    pub(crate) fn of_kind(kind: FailureKind, message: impl fmt::Display) -> TaskError {
         TaskError { message: message.to_string(), kind }
     }
 

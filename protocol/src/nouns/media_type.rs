@@ -98,13 +98,15 @@ impl std::error::Error for NoMediaType {}
 impl FromStr for MediaType {
     type Err = NoMediaType;
 
-    fn from_str(text: &str) -> Result<MediaType, NoMediaType> {
+    /// Blanks behind the last parameter are no part of it.
+    fn from_str(given: &str) -> Result<MediaType, NoMediaType> {
+        let text = if given.contains(';') { given.trim_end_matches([' ', '\t']) } else { given };
         if let Some(place) = KNOWN.iter().position(|known| *known == text) {
             return Ok(MediaType(Text::Known(place as u8)));
         }
-        match text.len() <= MEDIA_TYPE_MAX && is_media_type(text) {
+        match given.len() <= MEDIA_TYPE_MAX && is_media_type(text) {
             true => Ok(MediaType(Text::Other(Arc::from(text)))),
-            false => Err(NoMediaType { text: super::cut(text, MEDIA_TYPE_MAX).to_owned() }),
+            false => Err(NoMediaType { text: super::cut(given, MEDIA_TYPE_MAX).to_owned() }),
         }
     }
 }
@@ -242,6 +244,17 @@ mod tests {
         ] {
             assert_eq!(parse(good).as_ref().map(MediaType::as_str), Ok(good));
         }
+    }
+
+    #[test]
+    fn blanks_behind_the_last_parameter_are_not_passed_on() {
+        assert_eq!(parse("text/csv; header=\"a \" \t ").unwrap().as_str(), "text/csv; header=\"a \"");
+        let known = parse("text/plain; charset=utf-8 ").unwrap();
+        assert_eq!(known, MediaType::TEXT);
+        assert!(matches!(known.0, Text::Known(_)));
+        let parameter = "b".repeat(MEDIA_TYPE_MAX - "a/b;c=".len());
+        assert!(parse(&format!("a/b;c={parameter}")).is_ok());
+        assert!(parse(&format!("a/b;c={parameter} ")).is_err(), "too long with the blank");
     }
 
     #[test]

@@ -150,8 +150,7 @@ enum ConnectionState {
 }
 
 impl Connection {
-    /// A connection over a non-blocking socket that accepts payloads of up to `payload_max` bytes, and files while there are
-    /// places.
+    /// A connection over a non-blocking socket that accepts payloads of up to `payload_max` bytes, and files while there are places.
     pub(super) fn new(socket: UnixStream, payload_max: usize, files: FilePlaces) -> Connection {
         Connection {
             process: process_of(&socket),
@@ -197,8 +196,7 @@ impl Connection {
         self.wire.is_mid_frame() || self.files.is_submit_due()
     }
 
-    /// Length of the large payload that is being received, in bytes. Present from the moment when there was room for
-    /// it until its `Submit` is passed on.
+    /// Length of the large payload that is being received, in bytes, from when there was room for it until its `Submit` is passed on.
     pub fn coming(&self) -> Option<usize> {
         self.coming.map(|coming| coming.length)
     }
@@ -218,8 +216,7 @@ impl Connection {
         self.wire.announced().filter(|_| self.waits_for_room)
     }
 
-    /// Stops receiving the current payload and drops what has arrived of it. Returns the request that is refused by
-    /// that. None if no payload is being received.
+    /// Stops receiving the current payload and drops what has arrived of it. Returns the request that is refused by that, if one is.
     pub fn give_up_payload(&mut self) -> Option<Request> {
         let Coming { ticket, length } = self.coming.take()?;
         self.wire.decoder().give_up();
@@ -229,6 +226,11 @@ impl Connection {
     /// Number of bytes that are queued for writing. The caller has to limit it.
     pub fn unsent(&self) -> usize {
         self.wire.unsent()
+    }
+
+    /// How much of what was written the client has not read, as the kernel counts it: by pieces of up to 36 KiB.
+    pub fn unread(&self) -> usize {
+        self.wire.unread()
     }
 
     /// Bytes of memory that unsent messages take. A payload counts in full until its last byte is written.
@@ -324,8 +326,7 @@ impl Connection {
         rest
     }
 
-    /// Queues a Goodbye with the reason, then does the same as [`Connection::close_after_flush`]. A long reason is
-    /// cut.
+    /// Queues a Goodbye with the reason, then does the same as [`Connection::close_after_flush`]. A long reason is cut.
     pub fn goodbye(&mut self, code: OutcomeCode, reason: &str) {
         let goodbye = ToClient::Goodbye { reason: cut(reason, MESSAGE_MAX).into() };
         self.send(&goodbye, &Bytes::from_static(code.as_str().as_bytes()))

@@ -278,6 +278,9 @@ impl Front {
         self.read_clients_with_room();
         let look = |(id, client): (&u64, &mut ConnectedClient)| {
             let waits = client.waits_for_room();
+            if client.connection.unsent() > 0 {
+                client.look_at_intake();
+            }
             (*id, client.pace.check(&client.connection, waits))
         };
         let verdicts: Vec<(u64, PaceAction)> = self.clients.iter_mut().map(look).collect();
@@ -295,7 +298,7 @@ impl Front {
     fn cut_off(&mut self, id: u64, why: &str) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.pace.cut_off();
-        client.output_at = Instant::now();
+        client.intake.begin(Instant::now());
         client.cut_off(why);
         self.count_outputs(id);
         if let Some(client) = self.clients.get(&id) {

@@ -2,6 +2,7 @@
 
 use super::accept::ClientRole;
 use super::back_pressure::BackPressure;
+use super::intake::Intake;
 use super::pace::ClientPace;
 use crate::end_of_turn::{Watched, Writable};
 use crate::front::{Connection, Flushed, Request};
@@ -52,8 +53,8 @@ pub(super) struct ConnectedClient {
     pub(super) since: Instant,
     /// When bytes were last received, or when waiting for them began.
     pub(super) input_at: Instant,
-    /// When bytes were last written, or when there was first something to write.
-    pub(super) output_at: Instant,
+    /// What the client takes of its output.
+    pub(super) intake: Intake,
     /// Whether the client reads and writes fast enough.
     pub(super) pace: ClientPace,
     /// Number of bytes that were written to the client.
@@ -87,7 +88,7 @@ impl ConnectedClient {
             input: RequestInput::Quiet,
             since: now,
             input_at: now,
-            output_at: now,
+            intake: Intake::new(now),
             pace: ClientPace::default(),
             written: 0,
             streams: VecDeque::new(),
@@ -103,7 +104,7 @@ impl ConnectedClient {
     /// made.
     pub(super) fn send(&mut self, message: &ToClient<'_>, payload: &Bytes) {
         if self.connection.unsent() == 0 {
-            self.output_at = Instant::now();
+            self.intake.begin(Instant::now());
         }
         self.connection
             .send(message, payload)
@@ -195,9 +196,16 @@ impl ConnectedClient {
         self.input_at = Instant::now();
     }
 
-    /// When bytes were last received or written.
+    /// When bytes were last received, or there was last something to take.
     pub(super) fn progress_at(&self) -> Instant {
-        self.input_at.max(self.output_at)
+        self.input_at.max(self.intake.at())
+    }
+
+    /// Finds out what the client has taken.
+    pub(super) fn look_at_intake(&mut self) {
+        let unread = self.connection.unread();
+        let taken = self.intake.look(Instant::now(), self.written, unread);
+        self.pace.count_taken(taken);
     }
 
     /// There is something to take from the stream of this request.
@@ -261,10 +269,6 @@ impl Writable for ConnectedClient {
         let before = self.connection.unsent();
         let flushed = self.connection.flush();
         let after = self.connection.unsent();
-        if after != before {
-            self.output_at = Instant::now();
-            self.pace.count_written(before.saturating_sub(after));
-        }
         match &flushed {
             Ok(Flushed::Closed) | Err(_) => self.reads_no_more(),
             Ok(_) => self.written += before.saturating_sub(after) as u64,

@@ -48,13 +48,13 @@ impl ClientPace {
         connection.held() > CONNECTION_BACKLOG_MAX || self.checks_since_cut_off.is_some()
     }
 
-    /// Whether the client has to be checked.
+    /// Whether the client has to be checked, or at least what it takes.
     pub(super) fn is_due(&self, connection: &Connection) -> bool {
-        self.judges_outputs(connection) || connection.is_mid_frame()
+        self.judges_outputs(connection) || connection.is_mid_frame() || connection.unsent() > 0
     }
 
-    /// Bytes were written to the client.
-    pub(super) fn count_written(&mut self, bytes: usize) {
+    /// The client has taken bytes.
+    pub(super) fn count_taken(&mut self, bytes: usize) {
         self.taken += bytes;
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn slow_after(taken_a_second: usize, held: usize) -> Option<u64> {
         let mut pace = ClientPace::default();
         (1..=60).find(|_| {
-            pace.count_written(taken_a_second);
+            pace.count_taken(taken_a_second);
             pace.check_outputs(held).is_some()
         })
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_was_taken_long_ago_does_not_count() {
         let mut pace = ClientPace::default();
-        pace.count_written(HELD);
+        pace.count_taken(HELD);
         let slow = (1..=60).find(|_| pace.check_outputs(HELD).is_some());
         assert_eq!(slow, Some(11));
     }

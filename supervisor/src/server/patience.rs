@@ -4,7 +4,7 @@
 //!   it reads or sends much too slowly                          see `pace.rs`
 //!   it has not said hello                                      GREETING_TIMEOUT from the start
 //!   it is in the middle of a message                           STALL_TIMEOUT without progress
-//!   it does not take what is ready for it                      the same
+//!   it does not take what is ready for it                      the same; what it takes is in `intake.rs`
 //!   it asks for nothing and waits for nothing                  IDLE_TIMEOUT (control clients: CONTROL_IDLE_TIMEOUT)
 //!   it has closed its sending side, nothing is outstanding     none: it is dropped at once
 //!   it waits for jobs                                          no limit: jobs have their own. If it has closed its
@@ -109,7 +109,7 @@ impl ConnectedClient {
         // How fast a client takes much output is checked in `pace.rs`.
         let takes = self.connection.unsent() > 0 && !self.pace.judges_outputs(&self.connection);
         let owes_bytes = self.is_mid_request() && self.wants_to_be_read();
-        let output = takes.then_some((Limit::Output, self.output_at + STALL_TIMEOUT));
+        let output = takes.then_some((Limit::Output, self.intake.at() + STALL_TIMEOUT));
         let input = owes_bytes.then_some((Limit::Message, self.input_at + STALL_TIMEOUT));
         let stalled = [output, input].into_iter().flatten().min_by_key(|(_, end)| *end);
         if stalled.is_some() {
@@ -163,6 +163,10 @@ impl Front {
 
     fn check_client(&mut self, id: u64, now: Instant) {
         let is_over = |client: &ConnectedClient| client.limit(now).is_some_and(|(_, end)| end <= now);
+        if let Some(client) = self.clients.get_mut(&id).filter(|client| is_over(client)) {
+            // What was taken is looked at once a second, and now.
+            client.look_at_intake();
+        }
         if self.clients.get(&id).is_some_and(is_over) && self.patience.excuse.until.is_none() {
             // What the client sent in time counts, even if it has not been read yet.
             self.receive(id);

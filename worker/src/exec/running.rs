@@ -332,7 +332,7 @@ impl<'a> Running<'a> {
             lines => format!(": {lines}"),
         };
         let told = |kind, what: fmt::Arguments<'_>| {
-            Some(TaskError::of_program(kind, format_args!("{what}{last_lines}")))
+            Some(TaskError::of_kind(kind, format_args!("{what}{last_lines}")))
         };
         match (self.why, status.code(), status.signal()) {
             (Some(Why::Cancelled | Why::Asked), ..) => told(FailureKind::AppError, format_args!("cancelled")),

@@ -1,7 +1,7 @@
 //! Jobs that run together. One Started stands for all of them, and each has an answer of its own.
 
 use super::{Ended, Session};
-use crate::batch::{self, Member, MemberResult};
+use crate::batch::{Member, MemberResult};
 use crate::inbox::Job;
 use crate::link::Stop;
 use crate::session_error::SessionError;
@@ -15,11 +15,11 @@ use std::time::Instant;
 type Read = Result<Member, (u64, u32, String)>;
 
 impl Session {
-    /// Runs one job or several of a task in batches, from Started to the last answer.
-    pub(super) fn run_together(&mut self, jobs: Vec<Job>) -> Result<(), Stop> {
-        let Some(first) = jobs.first() else { return Ok(()) };
+    /// Runs several jobs of a task in batches, from Started to the last answer.
+    pub(super) fn run_together(&mut self, jobs: Vec<Job>) -> Result<Spent, Stop> {
+        let Some(first) = jobs.first() else { return Err(Stop::Error(SessionError::Batch(0))) };
         let index = self.index_of(&first.task)?;
-        if self.tasks[index].run_batch().is_none() || jobs.iter().any(|job| job.task != first.task) {
+        if !self.tasks[index].takes_batches() || jobs.iter().any(|job| job.task != first.task) {
             return Err(Stop::Error(SessionError::Batch(jobs.len() as u32)));
         }
         let started = FromWorker::Started { job: first.id, attempt: first.attempt };
@@ -29,11 +29,7 @@ impl Session {
         let meter = Meter::start(&mut self.reading, Instant::now());
         let read: Vec<Read> = jobs.into_iter().map(read).collect();
         let members: Vec<Member> = read.iter().filter_map(|read| read.as_ref().ok().cloned()).collect();
-        let mut results = match self.tasks[index].run_batch() {
-            Some(run) if !members.is_empty() => batch::results(run, &members),
-            _ => Vec::new(),
-        }
-        .into_iter();
+        let mut results = self.tasks[index].run_together(&members).into_iter();
         let now = Instant::now();
         let spent = meter.stop(&mut self.reading, now);
 
@@ -47,7 +43,7 @@ impl Session {
             self.answer(named, ended, share);
         }
         self.link.ended(now, spent.run);
-        Ok(())
+        Ok(spent)
     }
 }
 
@@ -62,7 +58,7 @@ fn read(job: Job) -> Read {
 fn ended(result: MemberResult) -> Ended {
     match result {
         Ok(output) => Ended::Returned(output),
-        Err((kind, message)) => Ended::Failed(kind, message),
+        Err(error) => Ended::Failed(error.kind(), error.to_string()),
     }
 }
 

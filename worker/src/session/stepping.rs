@@ -64,9 +64,9 @@ impl Session {
     /// Runs one job that has arrived, if there is one. Returns how long the steps may then run before the next such job: as
     /// long as that job took, so that a stream of short jobs gets half of the worker, but at most [`LOOK_EVERY`].
     fn run_one_between(&mut self, outer: &mut Attempt) -> Result<Duration, Stop> {
-        let Some(job) = self.link.job_between()? else { return Ok(LOOK_EVERY) };
+        let Some(due) = self.link.due_between()? else { return Ok(LOOK_EVERY) };
         let start = Instant::now();
-        let mut spent = self.run_job(job)?;
+        let mut spent = self.run_due(due)?;
         self.link.flush()?;
         spent.run = start.elapsed();
         outer.meter.exclude(spent);
@@ -188,7 +188,7 @@ mod tests {
     use crate::test_supervisor::{Said, Serving, TestSupervisor};
     use crate::worker::Worker;
     use offload_protocol::limits::CHECKPOINT_MAX;
-    use offload_protocol::messages::ToWorker;
+    use offload_protocol::messages::{BATCHES, ToWorker};
     use offload_protocol::nouns::{MediaType, TaskOffer};
     use serde::{Deserialize, Serialize};
     use std::cell::RefCell;
@@ -301,15 +301,32 @@ mod tests {
             Scene { supervisor, serving, mountain }
         }
 
+        /// With another task, `sums`, that takes several jobs at once.
+        fn with_batches() -> Scene {
+            let mountain = Arc::new(Mountain::default());
+            let theirs = Arc::clone(&mountain);
+            let (supervisor, serving) = TestSupervisor::welcoming(BATCHES, move || {
+                let sums = |pairs: Vec<(u32, u32)>| {
+                    pairs.into_iter().map(|(a, b)| a.checked_add(b).ok_or("too big")).collect()
+                };
+                worker(theirs).with(Task::json_batch("sums", 4, Duration::ZERO, sums))
+            });
+            Scene { supervisor, serving, mountain }
+        }
+
         /// With a job 1 that climbs to 1000 and is waiting half way.
         fn with_a_climber(task: &str) -> Scene {
-            let mut scene = Scene::new();
+            Scene::new().and_a_climber(task)
+        }
+
+        fn and_a_climber(mut self, task: &str) -> Scene {
+            let scene = &mut self;
             scene.supervisor.add_run(1, task, "1000").send();
             scene.hears(&started(1));
             while scene.mountain.climbed.load(SeqCst) < 500 {
                 std::thread::yield_now();
             }
-            scene
+            self
         }
 
         fn open(&self) {
@@ -389,6 +406,34 @@ mod tests {
         assert!(scene.hears_a_number(2) >= 500);
         scene.open();
         scene.hears(&finished(1, "1000"));
+        scene.ends();
+    }
+
+    #[test]
+    fn a_lone_job_of_a_task_in_batches_is_run_between_two_steps() {
+        let mut scene = Scene::with_batches().and_a_climber("stroll");
+        scene.supervisor.add_run(2, "sums", "[1, 2]").add_run(3, "sums", "[4294967295, 1]").send();
+        scene.hears(&started(2));
+        scene.hears(&finished(2, "3"));
+        scene.hears(&started(3));
+        scene.hears(&failed(3, FailureKind::AppError, "too big"));
+        scene.open();
+        scene.hears(&finished(1, "1000"));
+        scene.ends();
+    }
+
+    #[test]
+    fn jobs_that_run_together_wait_for_the_end_of_a_long_one_also_behind_a_cancelled_one() {
+        let mut scene = Scene::with_batches().and_a_climber("stroll");
+        scene.supervisor.add_run(2, "steps", "null").add(&ToWorker::Cancel { job: 2 }, "");
+        scene.supervisor.add(&ToWorker::Batch { jobs: 2 }, "").add_run(3, "sums", "[1, 2]");
+        scene.supervisor.add_run(4, "sums", "[3, 4]").send();
+        scene.hears(&Said::Skipped { job: 2 });
+        scene.open();
+        scene.hears(&finished(1, "1000"));
+        scene.hears(&started(3));
+        scene.hears(&finished(3, "3"));
+        scene.hears(&finished(4, "7"));
         scene.ends();
     }
 
