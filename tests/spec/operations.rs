@@ -336,6 +336,31 @@ fn cpu_time(job: &Value) -> u64 {
 }
 
 #[test]
+fn the_receipt_of_a_job_that_is_cancelled_or_late_says_what_it_used_and_not_what_others_did() {
+    let daemon = Daemon::start(&["--workers", "1", "--spares", "0"]);
+    let used = |job: &str| {
+        until("its end", || {
+            let ended = daemon.run(&["result", job, "--json"]).stdout;
+            let job = serde_json::from_slice::<Value>(&ended).ok()?;
+            Some(job).filter(|job| job["outcome"].is_string())
+        })
+    };
+    let is_right = |job: &Value, most: u64| {
+        let (user, peak) = (cpu_time(job), job["receipt"]["usage"]["peak_rss_bytes"].as_u64());
+        let system = job["receipt"]["usage"]["cpu_system_us"].as_u64().unwrap_or(0);
+        assert!((100_000..most).contains(&(user + system)) && peak > Some(1 << 20), "{job}");
+    };
+    let before = daemon.submit(&["spin", "1500"]);
+    assert_eq!(before["outcome"], "ok");
+    let late = used(&detach(&daemon, &["--timeout", "600ms", "spin", "60000"]));
+    assert_eq!(late["outcome"], "timeout");
+    is_right(&late, 1_000_000);
+    let late = used(&detach(&daemon, &["--deadline", "900ms", "spin", "60000"]));
+    assert_eq!(late["outcome"], "timeout");
+    is_right(&late, 1_300_000);
+}
+
+#[test]
 fn a_job_whose_worker_is_killed_goes_on_from_its_checkpoint_and_counts_right() {
     const COUNTED: &str = "1000000000";
     let daemon = Daemon::start(&["--workers", "1"]);

@@ -315,7 +315,8 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: Option<u32>,
 
-    /// Priority from -10 to 10: higher starts sooner; each level counts like one second of waiting [default: 0]
+    /// Priority from -10 to 10: higher starts sooner; each level counts like one second of waiting
+    /// among the jobs of one client, and like 100 ms of worker time, once, against other clients [default: 0]
     #[arg(long, value_name = "N", value_parser = priorities(), allow_negative_numbers = true)]
     priority: Option<i8>,
 

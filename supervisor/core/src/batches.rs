@@ -231,7 +231,8 @@ impl Core {
         let worker = self.slots[slot].worker().filter(|_| !must_prove_itself);
         let name = self.task_name(job);
         let offered = worker.and_then(|worker| self.offers.get(&worker)?.batching_of(name));
-        offered.map_or(1, |offered| self.within_limits(name, offered).max as usize)
+        let most = offered.map_or(1, |offered| self.within_limits(name, offered).max as usize);
+        most.min(usize::try_from(self.slots[slot].left_to_give()).unwrap_or(usize::MAX)).max(1)
     }
 
     /// The next job of the queue, if it may go with so many others.

@@ -13,9 +13,11 @@
 //! its jobs (head-of-line blocking).
 //!
 //! A client that comes back after a pause starts at the virtual time that the waiting clients have reached: a pause
-//! earns nothing.
+//! earns nothing. These are the clients in the queue that its first job enters. Others may have used much more because they have
+//! workers to themselves; who started there would wait until all of its queue had caught up with them.
 
 use super::lookup::Lookup;
+use super::queue::{Share, head_start};
 use super::registry::likely_output;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +39,8 @@ pub struct Account {
     pub weight: u32,
     /// Worker time that it has used, divided by its weight.
     pub used: VirtualTime,
+    /// It has come, and none of its jobs has entered a queue: what it had used before.
+    had_used: Option<VirtualTime>,
     /// How many of its jobs have not ended.
     pub jobs: usize,
     /// How many of its jobs wait.
@@ -63,8 +67,8 @@ pub struct Clients {
     resting: BTreeSet<(VirtualTime, ClientId)>,
     /// How many clients without jobs are remembered at most.
     resting_max: usize,
-    /// The current virtual time: `used` of the client that was served last, at the moment when it was served. Never
-    /// goes back.
+    /// The current virtual time: `used` of the client that was served last, at the moment when it was served, less the
+    /// head start that its priority gave it. Never goes back.
     now: VirtualTime,
     last: u64,
     /// How many clients have jobs that wait.
@@ -90,12 +94,21 @@ impl Clients {
         self.wake(id);
         if let Some(account) = self.accounts.get_mut(&id) {
             if account.jobs == 0 {
+                account.had_used = Some(account.used);
                 account.used = account.used.max(now);
             }
             account.weight = weight.max(1);
             account.jobs += 1;
         }
         id
+    }
+
+    /// One of the client's jobs enters a queue. The client that is first there has used so much; `None` if no job waits there.
+    pub fn joins(&mut self, id: ClientId, first_used: Option<VirtualTime>) {
+        let Some(account) = self.accounts.get_mut(&id) else { return };
+        if let Some((had_used, first_used)) = account.had_used.take().zip(first_used) {
+            account.used = account.used.min(first_used.max(had_used));
+        }
     }
 
     fn find_or_add(&mut self, name: &str) -> ClientId {
@@ -108,7 +121,8 @@ impl Clients {
         let account = Account {
             name: name.clone(),
             weight: 1,
-            used: self.now,
+            used: VirtualTime::MIN,
+            had_used: None,
             jobs: 0,
             waiting: 0,
             likely_output: None,
@@ -153,10 +167,13 @@ impl Clients {
         }
     }
 
-    /// The client is being served: virtual time advances to what it has used.
-    pub fn served(&mut self, id: ClientId) {
+    /// The client is being served, with a job of this priority: virtual time advances to what it has used. What it has
+    /// because of the priority, before its turn, is left out: the others have not had that. A client that comes now would
+    /// otherwise have to wait until all of them have caught up.
+    pub fn served(&mut self, id: ClientId, priority: i8) {
         if let Some(account) = self.accounts.get(&id) {
-            self.now = self.now.max(account.used);
+            let before_its_turn = head_start(priority, account.weight).max(0);
+            self.now = self.now.max(account.used.saturating_sub(before_its_turn));
         }
     }
 
@@ -216,6 +233,11 @@ impl Clients {
     /// What the client has used; the current virtual time if the client is not known.
     pub fn used(&self, id: ClientId) -> VirtualTime {
         self.accounts.get(&id).map_or(self.now, |account| account.used)
+    }
+
+    /// What the client has used, and its weight.
+    pub fn share(&self, id: ClientId) -> Share {
+        Share { used: self.used(id), weight: self.accounts.get(&id).map_or(1, |account| account.weight) }
     }
 
     /// The clients that have jobs.
@@ -288,9 +310,29 @@ mod tests {
         let mut clients = Clients::new(10);
         let busy = clients.enter("busy", 1);
         clients.charge(busy, 1_000_000);
-        clients.served(busy);
+        clients.served(busy, 0);
         let rested = clients.enter("rested", 1);
         assert_eq!(clients.used(rested), 1_000_000);
+    }
+
+    #[test]
+    fn a_client_starts_where_those_are_that_it_waits_with_if_these_have_had_less_than_others() {
+        let mut clients = Clients::new(10);
+        let busy = clients.enter("busy", 1);
+        clients.charge(busy, 1_000_000);
+        clients.served(busy, 0);
+        let new = clients.enter("new", 1);
+        clients.joins(new, Some(2_000));
+        clients.joins(new, Some(1_000));
+        assert_eq!(clients.used(new), 2_000, "only its first job counts");
+        clients.charge(new, 500_000);
+        clients.leave(new);
+        let again = clients.enter("new", 1);
+        clients.joins(again, Some(2_000));
+        assert_eq!(clients.used(again), 502_000, "nothing of what it has used is forgotten");
+        let late = clients.enter("late", 1);
+        clients.joins(late, Some(3_000_000));
+        assert_eq!(clients.used(late), 1_000_000);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::action::LostAttempt;
+use super::clients::{ClientId, VirtualTime};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, WorkerInSlot};
 use super::jobs::{Job, JobState, Progress};
 use super::registry::Class;
@@ -238,14 +239,19 @@ impl Core {
         let queues = &self.programs[program];
         let queue = queues.queue_of(job.line(), task);
         let ahead = queue.map_or(0, |queue| queue.ahead_of_its_own(job.client, job.rank(id)));
-        let clients_before = queue.map_or(0, |queue| queue.clients_before(job.client));
+        let clients_before = queue.map_or(0, |queue| queue.clients_before(job.client).count());
         let clients = self.clients.waiting_count();
-        // Before each turn of its client all clients have theirs.
-        let turns = ahead.saturating_mul(clients).saturating_add(clients_before);
         let evidence = self.evidence(now, program);
         let planned = self.planned_with(job, &evidence);
-        let turns = planned.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX));
-        let others = self.backlog_with(program, &evidence).saturating_sub(planned);
+        let backlog = self.backlog_with(program, &evidence);
+        let others = backlog.saturating_sub(planned);
+        // Before each turn of its client all clients have theirs. Those before it now have a turn each, or as many as it takes
+        // until they have used as much as its client.
+        let turns = planned.saturating_mul(u32::try_from(ahead.saturating_mul(clients)).unwrap_or(u32::MAX));
+        let average = backlog / u32::try_from(queues.waiting()).unwrap_or(u32::MAX).max(1);
+        let before = queue.into_iter().flat_map(|queue| queue.clients_before(job.client));
+        let before = before.map(|(client, by)| self.until_caught_up(client, by, average).max(planned));
+        let turns = before.fold(turns, Duration::saturating_add);
         let is_paused = self.pauses.holds(task);
         let places: Vec<SlotIndex> =
             self.slots_of(program).filter(|slot| self.may_ever_take(*slot, id)).collect();
@@ -283,6 +289,14 @@ impl Core {
             is_paused,
             unavailable: self.unavailable(program).map(|error| error.message),
         })
+    }
+
+    /// How much worker time a client has before another one that is later by so much virtual time, if its waiting jobs run as
+    /// long as this, and they are enough.
+    fn until_caught_up(&self, client: ClientId, by: VirtualTime, average: Duration) -> Duration {
+        let Some(account) = self.clients.get(client) else { return Duration::ZERO };
+        let by = Duration::from_nanos(u64::try_from(by).unwrap_or(0)).saturating_mul(account.weight);
+        by.min(average.saturating_mul(u32::try_from(account.waiting).unwrap_or(u32::MAX)))
     }
 
     /// The jobs that run in these slots, those that have run longest first.

@@ -12,7 +12,8 @@
 //!
 //! Priorities age by themselves, so nobody starves. Among the jobs of one client, a level of priority is worth a
 //! fixed time of waiting: a job is overtaken only by jobs that came less than `priority x AGEING` later. Against
-//! other clients, a level is worth a fixed amount of worker time, which the client pays back later.
+//! other clients, a level is worth a fixed amount of worker time, which the client has before its turn, once: it gets that
+//! again only after the others have caught up. A client that comes meanwhile does not have to wait for them to do so.
 
 mod order;
 mod ranked;
@@ -30,7 +31,7 @@ use std::time::Duration;
 pub const AGEING: Duration = Duration::from_secs(1);
 
 /// What one level of priority is worth against other clients: this much worker time, as if the client had not used
-/// it.
+/// it. Even with the highest priority that is one second.
 pub const HEAD_START: Duration = Duration::from_millis(100);
 
 /// The position of a job among the jobs of its client. The smallest rank is served first.
@@ -51,10 +52,11 @@ impl Rank {
         let accepted_at = i64::try_from(accepted_at.as_nanos()).unwrap_or(i64::MAX);
         Rank { aged: accepted_at.saturating_sub(gained), job, priority }
     }
+}
 
-    fn head_start(self) -> VirtualTime {
-        i64::from(self.priority) * HEAD_START.as_nanos() as i64
-    }
+/// What a priority is worth against other clients, in virtual time.
+pub(super) fn head_start(priority: i8, weight: u32) -> VirtualTime {
+    i64::from(priority) * HEAD_START.as_nanos() as i64 / i64::from(weight.max(1))
 }
 
 /// The first job of a queue. `Next` values of several queues compare: the smallest is served first.
@@ -86,6 +88,15 @@ impl Next {
     }
 }
 
+/// What a client has had, and its weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Worker time that it has used, divided by its weight.
+    pub used: VirtualTime,
+    /// Its share of worker time relative to the others.
+    pub weight: u32,
+}
+
 /// What decides whether memory lets a job start. The first two fields predict the length of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
@@ -114,8 +125,7 @@ type Listed = (Kind, VirtualTime, Rank);
 struct Waiting {
     /// The task and the input's size class of each job.
     jobs: Ranked,
-    /// Worker time that the client has used.
-    used: VirtualTime,
+    share: Share,
     /// How many bytes of outputs the client holds, rounded.
     level: Level,
     /// The client's position, once it has one.
@@ -123,15 +133,15 @@ struct Waiting {
 }
 
 impl FairQueue {
-    /// Adds a job. `used` is what the client has used until now; `kind` also sets the level of all its jobs.
-    pub fn insert(&mut self, client: ClientId, used: VirtualTime, rank: Rank, kind: Kind) {
+    /// Adds a job. `share` is what the client has used until now; `kind` also sets the level of all its jobs.
+    pub fn insert(&mut self, client: ClientId, share: Share, rank: Rank, kind: Kind) {
         let level = kind.level;
         if self.by_client.get(&client).is_none() {
-            self.by_client.insert(client, Waiting { jobs: Ranked::default(), used, level, listed: None });
+            self.by_client.insert(client, Waiting { jobs: Ranked::default(), share, level, listed: None });
         }
         let Some(waiting) = self.by_client.get_mut(&client) else { return };
         self.len += usize::from(waiting.jobs.insert(rank, (kind.task, kind.size)));
-        (waiting.used, waiting.level) = (used, level);
+        (waiting.share, waiting.level) = (share, level);
         self.list(client);
     }
 
@@ -147,7 +157,7 @@ impl FairQueue {
     /// Changes what a client has used. No effect if none of its jobs waits here.
     pub fn set_used(&mut self, client: ClientId, used: VirtualTime) {
         if let Some(waiting) = self.by_client.get_mut(&client) {
-            waiting.used = used;
+            waiting.share.used = used;
             self.list(client);
         }
     }
@@ -175,7 +185,8 @@ impl FairQueue {
             return self.unlist(client, old);
         };
         let kind = Kind { task, size, level: waiting.level };
-        let new = (kind, waiting.used.saturating_sub(first.head_start()), first);
+        let Share { used, weight } = waiting.share;
+        let new = (kind, used.saturating_sub(head_start(first.priority, weight)), first);
         if old == Some(new) {
             return;
         }
@@ -211,6 +222,12 @@ impl FairQueue {
         orders.map(|(_, order)| order.first()).min().map(|&(at, rank, _)| Next { at, rank })
     }
 
+    /// What the client has used whose job is next.
+    pub fn first_used(&self) -> Option<VirtualTime> {
+        let (.., client) = self.by_kind.iter().map(|(_, order)| order.first()).min()?;
+        self.by_client.get(client).map(|waiting| waiting.share.used)
+    }
+
     /// How many jobs wait here.
     pub fn len(&self) -> usize {
         self.len
@@ -226,13 +243,15 @@ impl FairQueue {
         self.by_client.get(&client).is_some_and(|waiting| waiting.jobs.contains(rank))
     }
 
-    /// How many other clients have a job that is served before the first one of this client. Takes time in proportion to them.
-    pub fn clients_before(&self, client: ClientId) -> usize {
+    /// The other clients that have a job which is served before the first one of this client, and by how much virtual time they
+    /// are before it.
+    pub fn clients_before(&self, client: ClientId) -> impl Iterator<Item = (ClientId, VirtualTime)> + '_ {
         let listed = self.by_client.get(&client).and_then(|waiting| waiting.listed);
-        let before = |(_, at, rank): Listed| {
-            self.by_kind.iter().map(|(_, order)| order.before((at, rank, client))).sum()
+        let before = move |(_, at, rank): Listed| {
+            let clients = self.by_kind.iter().flat_map(move |(_, order)| order.before((at, rank, client)));
+            clients.map(move |&(of_other, _, other)| (other, at.saturating_sub(of_other)))
         };
-        listed.map_or(0, before)
+        listed.into_iter().flat_map(before)
     }
 
     /// How many jobs of the same client are served before this one.
@@ -258,6 +277,10 @@ mod tests {
     const A: ClientId = ClientId(1);
     const B: ClientId = ClientId(2);
 
+    fn used(used: VirtualTime) -> Share {
+        Share { used, weight: 1 }
+    }
+
     fn rank(millis: u64, priority: i8, job: u64) -> Rank {
         Rank::new(Mono::from_nanos(millis * 1_000_000), priority, JobId(job))
     }
@@ -277,7 +300,7 @@ mod tests {
     fn the_older_job_of_a_client_is_first_unless_a_priority_says_otherwise() {
         let ranks = [rank(0, 0, 1), rank(1, 0, 2), rank(2, 1, 3)];
         let mut queue = FairQueue::default();
-        ranks.iter().for_each(|rank| queue.insert(A, 0, *rank, Kind::default()));
+        ranks.iter().for_each(|rank| queue.insert(A, used(0), *rank, Kind::default()));
         assert_eq!(drained(queue, &[A; 3], &ranks), [3, 1, 2]);
     }
 
@@ -285,15 +308,15 @@ mod tests {
     fn a_priority_overtakes_only_jobs_that_have_not_waited_long() {
         let ranks = [rank(0, 0, 1), rank(1001, 1, 2), rank(1002, 0, 3)];
         let mut queue = FairQueue::default();
-        ranks.iter().for_each(|rank| queue.insert(A, 0, *rank, Kind::default()));
+        ranks.iter().for_each(|rank| queue.insert(A, used(0), *rank, Kind::default()));
         assert_eq!(drained(queue, &[A; 3], &ranks), [1, 2, 3]);
     }
 
     #[test]
     fn the_client_that_has_used_least_is_first_whatever_the_age_of_its_jobs() {
         let mut queue = FairQueue::default();
-        queue.insert(A, 100, rank(0, 0, 1), Kind::default());
-        queue.insert(B, 50, rank(9, 0, 2), Kind::default());
+        queue.insert(A, used(100), rank(0, 0, 1), Kind::default());
+        queue.insert(B, used(50), rank(9, 0, 2), Kind::default());
         assert_eq!(queue.first().map(Next::job), Some(JobId(2)));
         queue.set_used(B, 101);
         assert_eq!(queue.first().map(Next::job), Some(JobId(1)));
@@ -303,17 +326,27 @@ mod tests {
     fn a_priority_is_worth_a_head_start_against_other_clients() {
         let start = HEAD_START.as_nanos() as i64;
         let mut queue = FairQueue::default();
-        queue.insert(A, 0, rank(0, 0, 1), Kind::default());
-        queue.insert(B, start - 1, rank(0, 1, 2), Kind::default());
+        queue.insert(A, used(0), rank(0, 0, 1), Kind::default());
+        queue.insert(B, used(start - 1), rank(0, 1, 2), Kind::default());
         assert_eq!(queue.first().map(Next::job), Some(JobId(2)));
         queue.set_used(B, start + 1);
         assert_eq!(queue.first().map(Next::job), Some(JobId(1)));
     }
 
     #[test]
+    fn the_head_start_of_a_priority_is_worker_time_whatever_the_weight() {
+        let start = HEAD_START.as_nanos() as i64;
+        let mut queue = FairQueue::default();
+        queue.insert(A, used(0), rank(0, 0, 1), Kind::default());
+        queue.insert(B, Share { used: start / 4 + 1, weight: 4 }, rank(0, 1, 2), Kind::default());
+        assert_eq!(queue.first().map(Next::job), Some(JobId(1)));
+        assert_eq!(queue.clients_before(B).collect::<Vec<_>>(), [(A, 1)]);
+    }
+
+    #[test]
     fn an_empty_queue_holds_nothing() {
         let mut queue = FairQueue::default();
-        queue.insert(A, 0, rank(0, 0, 1), Kind::default());
+        queue.insert(A, used(0), rank(0, 0, 1), Kind::default());
         assert!(!queue.remove(A, rank(0, 0, 2)) && !queue.remove(B, rank(0, 0, 1)));
         assert!(queue.remove(A, rank(0, 0, 1)) && queue.is_empty() && queue.first().is_none());
         assert!(queue.by_client.is_empty() && queue.by_kind.is_empty());
@@ -324,7 +357,12 @@ mod tests {
         let mut queue = FairQueue::default();
         let kind = |task| Kind { task, ..Kind::default() };
         for client in 1..=10_000 {
-            queue.insert(ClientId(client), 0, rank(client, 0, client), kind(u32::from(client % 2 == 0)));
+            queue.insert(
+                ClientId(client),
+                used(0),
+                rank(client, 0, client),
+                kind(u32::from(client % 2 == 0)),
+            );
         }
         let (looks, may_start) = (std::cell::Cell::new(0), std::cell::Cell::new(7));
         let first = || {
@@ -344,8 +382,8 @@ mod tests {
         let held = Level::of(500);
         let is_held = |kind: Kind| kind.level == held;
         let large = Kind { size: 4, ..Kind::default() };
-        queue.insert(A, 0, rank(0, 0, 1), Kind::default());
-        queue.insert(A, 0, rank(1, 0, 2), large);
+        queue.insert(A, used(0), rank(0, 0, 1), Kind::default());
+        queue.insert(A, used(0), rank(1, 0, 2), large);
         assert_eq!(queue.first_of(|kind| kind == large), None, "the large job is not its first one");
         queue.remove(A, rank(0, 0, 1));
         assert_eq!(queue.first_of(|kind| kind == large).map(Next::job), Some(JobId(2)));

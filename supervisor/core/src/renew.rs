@@ -2,6 +2,10 @@
 //! are not affected: a worker goes only when it has no job and, if there is a spare, only when the spare is ready to
 //! take its place. None goes while it is not known whether what would be started instead works (`trial.rs`).
 //!
+//! One that has done as many jobs as it may does not wait for a replacement: it was given no more jobs than these, those in its
+//! tray, between its steps and in batches included, so it has none and goes at once. It stays, and is given jobs, only
+//! while it is not known whether what would be started instead works, or the last start has failed.
+//!
 //! ```text
 //!   the tenure of one worker:
 //!
@@ -19,7 +23,7 @@
 
 use super::action::{Action, Kill, Notice, ReloadEnd};
 use super::ids::{ProgramIndex, SlotIndex, Version};
-use super::slots::{Cause, Retire, Role, Slot, SlotState, Tenure};
+use super::slots::{Cause, Retire, Role, Slot, SlotState, Tenure, Worker};
 use super::trial::Trust;
 use super::turn::Turn;
 use super::{Core, Phase};
@@ -174,7 +178,8 @@ impl Core {
                     self.set_tenure(slot, Tenure::Retiring(why));
                 }
                 (Role::Work, Tenure::Retiring(why) | Tenure::Closing(why)) if is_trusted => {
-                    self.replace(turn, slot, why);
+                    let is_worn_out = self.slots[slot].ready_worker().is_some_and(Worker::is_worn_out);
+                    self.replace(turn, slot, if is_worn_out { Retire::Jobs } else { why });
                 }
                 (Role::Spare, Tenure::Retiring(_) | Tenure::Closing(_)) if is_trusted => {
                     self.send_away(turn, slot);
@@ -201,8 +206,8 @@ impl Core {
         }
     }
 
-    /// Replaces one worker: it is given jobs until its replacement is ready, then no more jobs, and goes when it has
-    /// none.
+    /// Replaces one worker: it is given jobs until its replacement is ready, unless it has done all that it may, then no more
+    /// jobs, and goes when it has none.
     fn replace(&mut self, turn: &mut Turn<'_>, slot: SlotIndex, why: Retire) {
         let program = self.slots[slot].program;
         let spare = self.spare().filter(|&spare| self.slots[spare].program == program);
@@ -214,7 +219,8 @@ impl Core {
         // Only one worker of a program is replaced at a time.
         let is_another =
             self.slots_of(program).any(|other| other != slot && self.slots[other].tenure.is_closing());
-        let is_closing = is_replaceable && !is_another;
+        let is_worn_out = why == Retire::Jobs && self.programs[program].restarts.failures() == 0;
+        let is_closing = is_worn_out || (is_replaceable && !is_another);
         self.set_tenure(slot, if is_closing { Tenure::Closing(why) } else { Tenure::Retiring(why) });
         if !is_closing {
             return;

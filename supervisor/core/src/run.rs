@@ -6,7 +6,7 @@ use super::jobs::JobState;
 use super::load::Starts;
 use super::outcome::{self, human};
 use super::parts::Credit;
-use super::slots::{Cause, Going, Load, Retire, Running, SlotState, Tenure};
+use super::slots::{Cause, Going, Load, Retire, Running, SlotState, Tenure, Worker};
 use super::trial::Shown;
 use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
@@ -257,7 +257,7 @@ impl Core {
 
     fn retire_if_worn(&mut self, slot: SlotIndex) {
         let worker = self.slots[slot].ready_worker();
-        if worker.is_some_and(|worker| worker.retire_after.is_some_and(|most| worker.jobs_done >= most)) {
+        if worker.is_some_and(Worker::is_worn_out) {
             self.retire(slot, Retire::Jobs);
         }
     }

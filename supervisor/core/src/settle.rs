@@ -349,7 +349,7 @@ impl Core {
 
     /// How many jobs the slot has, if it can take one more behind them.
     pub(super) fn room(&self, slot: SlotIndex) -> Option<usize> {
-        if !self.is_accepting(slot) {
+        if !self.is_accepting(slot) || self.slots[slot].left_to_give() == 0 {
             return None;
         }
         match &self.slots[slot].state {
@@ -369,6 +369,7 @@ impl Core {
         let Some(load) = self.slots[slot].load().filter(|_| self.is_accepting(slot)) else { return false };
         let lets_others_in = load.running.is_some_and(|running| running.lets_others_in);
         let is_free = load.suspended.is_none() && load.waiting.is_empty();
+        let is_free = is_free && self.slots[slot].left_to_give() > 0;
         lets_others_in && is_free && !self.is_unproven(slot)
     }
 

@@ -208,7 +208,7 @@ pub struct Worker {
     pub ready_at: Mono,
     /// How many jobs it has done.
     pub jobs_done: u64,
-    /// After this many jobs it is replaced.
+    /// It is given no more jobs than these, and then replaced.
     pub retire_after: Option<u64>,
     /// At this time it is replaced.
     pub retire_at: Option<Mono>,
@@ -221,6 +221,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// Whether it has done as many jobs as it may.
+    pub(super) fn is_worn_out(&self) -> bool {
+        self.retire_after.is_some_and(|most| self.jobs_done >= most)
+    }
+
     /// It has done this job.
     pub(super) fn did(&mut self, job: JobId) {
         self.jobs_done += 1;
@@ -310,6 +315,15 @@ impl Slot {
     /// Whether the worker here has said hello, is not stopped, and does not have to end.
     pub fn is_ready(&self) -> bool {
         self.ready_worker().is_some_and(|worker| worker.stopped_at.is_none())
+    }
+
+    /// How many more jobs the worker here may be given, beside those that it has. One that has done all that it may is only
+    /// here because no other can replace it (`renew.rs`): until one can, nothing limits it.
+    pub(super) fn left_to_give(&self) -> u64 {
+        let Some(worker) = self.ready_worker() else { return 0 };
+        let Some(most) = worker.retire_after.filter(|_| !worker.is_worn_out()) else { return u64::MAX };
+        let has = self.load().map_or(0, Load::len) as u64;
+        most.saturating_sub(worker.jobs_done.saturating_add(has))
     }
 
     /// The jobs of the worker here.

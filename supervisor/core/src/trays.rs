@@ -155,7 +155,8 @@ impl Core {
 
     fn may_be_followed(&self, slot: SlotIndex, running: &Running, load: &Load) -> bool {
         let is_alone = load.len() == 1;
-        let is_fit = || self.is_accepting(slot) && !self.is_unproven(slot);
+        let may_do_more = || self.slots[slot].left_to_give() > 0;
+        let is_fit = || self.is_accepting(slot) && !self.is_unproven(slot) && may_do_more();
         let may_be_followed = running.may_be_followed && running.taken_back < TAKE_BACKS_MAX;
         may_be_followed && is_alone && is_fit() && self.is_wanted(running)
     }

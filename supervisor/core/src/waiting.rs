@@ -75,13 +75,13 @@ impl Core {
         self.jobs.unpark(id);
         self.clients.waits(client);
         self.change_task(task, |task| task.waits(bytes));
-        let used = self.clients.used(client);
         let program = &mut self.programs[self.registry.task(task).program];
         let queue = match line.gathers() {
             true => program.gatherings.queue_for(task, since, patient_until),
             false => program.queue_mut(line),
         };
-        queue.insert(client, used, rank, kind);
+        self.clients.joins(client, queue.first_used());
+        queue.insert(client, self.clients.share(client), rank, kind);
     }
 
     fn park(&mut self, id: JobId) {
@@ -109,7 +109,7 @@ impl Core {
     /// A job is dispatched: its client is charged the expected run time.
     pub(super) fn charge_expected(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        self.clients.served(job.client);
+        self.clients.served(job.client, job.priority);
         self.charge(id, self.planned(job));
     }
 

@@ -13,7 +13,9 @@ use offload_core::limits::PROMISE_BYTES;
 use offload_event_loop::Context;
 use offload_protocol::limits::NAME_MAX;
 use offload_protocol::messages::SubmitOptions;
-use offload_protocol::nouns::{ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report, cut};
+use offload_protocol::nouns::{
+    ErrorDetail, Labels, MediaType, Metadata, OutcomeCode, Receipt, Report, Usage, cut,
+};
 use std::num::NonZeroU64;
 use std::panic::Location;
 use std::rc::Rc;
@@ -229,7 +231,8 @@ impl Hub {
         let output_bytes = self.whole_output(ended, &mut live_job, &mut output);
         self.measure(ended, (live_job.input.length(), output_bytes));
         let Payload { media_type, bytes: output } = output;
-        let remembered = self.remembered(ended, &live_job, media_type, output_bytes);
+        let usage = self.used(ended);
+        let remembered = self.remembered(ended, usage, &live_job, (media_type, output_bytes));
         let held = self.records.charge_output(&ended.account, output.len() as u64);
         let finished = Box::new(Finished { report: remembered.report(), output });
         let age = ended.queued + ended.run + ended.returned;
@@ -310,12 +313,30 @@ impl Hub {
         }
     }
 
+    /// What a job has used, as far as its worker or the kernel can tell. The worker of one that was cancelled or ran for too long
+    /// says nothing of it any more: it has used what it has not reported for others.
+    fn used(&mut self, ended: &Ended) -> Usage {
+        let Some(place) = ended.place.filter(|_| ended.attempts > 0) else { return ended.usage };
+        if ended.usage != Usage::default() {
+            self.processes.note_reported(place.worker, &ended.usage);
+            return ended.usage;
+        }
+        let is_cut_off = matches!(ended.outcome, OutcomeCode::Cancelled | OutcomeCode::Timeout);
+        let worker = Some(place.worker).filter(|_| is_cut_off);
+        let used = worker.and_then(|worker| self.processes.unreported_usage(worker));
+        used.map_or(ended.usage, |used| Usage {
+            cpu_user_us: micros(used.cpu_user),
+            cpu_system_us: micros(used.cpu_system),
+            peak_rss_bytes: used.peak_rss_bytes,
+        })
+    }
+
     fn remembered(
         &self,
         ended: &Ended,
+        usage: Usage,
         live_job: &LiveJob,
-        media_type: MediaType,
-        output_bytes: u64,
+        (media_type, output_bytes): (MediaType, u64),
     ) -> Remembered {
         let place = ended.place;
         Remembered {
@@ -333,7 +354,7 @@ impl Hub {
                 incarnation: place.map_or(0, |place| place.incarnation),
                 input_bytes: live_job.input.length(),
                 output_bytes,
-                usage: ended.usage,
+                usage,
             },
             media_type,
             tags: tags(live_job.metadata(), live_job.labels()),

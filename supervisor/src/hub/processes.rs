@@ -22,6 +22,7 @@ use offload_core::exit::{Exit, ExitUsage};
 use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, LoopHandle};
 use offload_protocol::messages::ToWorker;
+use offload_protocol::nouns::Usage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -82,6 +83,8 @@ struct LivingProcess {
     unwritten: VecDeque<(JobId, u64)>,
     /// No job with a smaller number is among these.
     unwritten_from: JobId,
+    /// CPU time in user mode and in the kernel that it has reported for the jobs that it has ended.
+    reported: (Duration, Duration),
 }
 
 /// Whether the messages of a process are read.
@@ -283,6 +286,23 @@ impl WorkerProcesses {
 
 /// How processes end.
 impl WorkerProcesses {
+    /// What a worker has used until now, without the CPU time that it has reported for jobs.
+    pub(super) fn unreported_usage(&self, worker: WorkerId) -> Option<ExitUsage> {
+        let living = self.living.get(&worker)?;
+        let (usage, (user, system)) = (living.exit_usage()?, living.reported);
+        let (cpu_user, cpu_system) =
+            (usage.cpu_user.saturating_sub(user), usage.cpu_system.saturating_sub(system));
+        Some(ExitUsage { cpu_user, cpu_system, ..usage })
+    }
+
+    /// A worker has reported what one of its jobs used.
+    pub(super) fn note_reported(&mut self, worker: WorkerId, used: &Usage) {
+        let Some(living) = self.living.get_mut(&worker) else { return };
+        let (user, system) = &mut living.reported;
+        *user = user.saturating_add(Duration::from_micros(used.cpu_user_us));
+        *system = system.saturating_add(Duration::from_micros(used.cpu_system_us));
+    }
+
     /// How a process has ended. None if it has not ended. The process id can be looked up until the process
     /// is [removed](Self::remove), because the report of its job needs the id.
     pub(super) fn reap(&mut self, worker: WorkerId) -> Option<EndedProcess> {
@@ -333,6 +353,7 @@ impl LivingProcess {
             confinement: None,
             is_terminated: false,
             unwritten: VecDeque::new(),
+            reported: (Duration::ZERO, Duration::ZERO),
             unwritten_from: JobId(0),
         }
     }
@@ -361,7 +382,7 @@ impl LivingProcess {
         }
     }
 
-    /// What the process has used. None until it is reaped.
+    /// What the process has used: so far, or in total once it is reaped.
     fn exit_usage(&self) -> Option<ExitUsage> {
         let usage = self.process.usage()?;
         let peak_rss_bytes = usage.peak_rss.unwrap_or(0);

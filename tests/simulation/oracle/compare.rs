@@ -1,5 +1,6 @@
 //! Compares the figures of the core with those of the oracle, after every event and at the end.
 
+use super::workers::WorkerBook;
 use super::{Failure, Oracle, demand};
 use offload_core::action::Action;
 use offload_core::event::Event;
@@ -65,6 +66,7 @@ impl Oracle {
         self.compare_promises(event, actions, core)?;
         self.compare_jobs(now, event, core)?;
         self.demand_no_idleness(now, core)?;
+        self.demand_that_all_leave_in_time()?;
         self.compare_trays(now, event, core)?;
         self.compare_here(core)?;
         self.compare_pauses()?;
@@ -118,6 +120,20 @@ impl Oracle {
             demand(!hangs || is_leaving || book.is_doubtful, "O2", || format!("{id} hangs: {book:?}"))?;
         }
         demand(!self.is_stopping || self.live.is_empty(), "O1", || "jobs live on after a stop".to_owned())
+    }
+
+    /// A worker has no more jobs in all its life than it may do. It may have more only if it is not certain that another one can
+    /// be had.
+    fn demand_that_all_leave_in_time(&self) -> Result<(), Failure> {
+        if self.reloads.has_been_asked() || self.programs.iter().any(|program| program.has_failed) {
+            return Ok(());
+        }
+        let has_too_many = |book: &WorkerBook| {
+            let had = book.jobs_done + book.given.len() as u64;
+            !book.is_liar && book.most_jobs.is_some_and(|most| had > most)
+        };
+        let found = self.workers.iter().find(|(_, book)| has_too_many(book));
+        demand(found.is_none(), "O28", || format!("a worker has too many jobs: {found:?}"))
     }
 
     /// With one program: work and idle workers, beside the spare, do not exist at the same time.

@@ -35,6 +35,7 @@
 //! | O24 | no more jobs are done by the shell itself than there are places, and none of these waits while a place is free; the shell is told |
 //! |     | of each that it need not go on with |
 //! | O25 | nothing of a paused task is given to a worker, done by the shell, or left in a tray |
+//! | O28 | a worker is given no more jobs than it may do before it is replaced, if another one can be had |
 //! | O23 | a job whose input is a file goes to workers that take files, and shares none with tiny jobs; as many files are open |
 //! |     | as there are such jobs; no client has more than its share |
 

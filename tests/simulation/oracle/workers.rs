@@ -60,6 +60,8 @@ pub(super) struct WorkerBook {
     /// It was ended because it lied.
     pub(super) is_punished: bool,
     pub(super) jobs_done: u64,
+    /// How many it may be given.
+    pub(super) most_jobs: Option<u64>,
     /// The job that it was asked to give back.
     pub(super) wanted_back: Option<JobId>,
 }
@@ -95,6 +97,7 @@ impl WorkerBook {
             offers: BTreeMap::new(),
             is_punished: false,
             jobs_done: 0,
+            most_jobs: None,
             wanted_back: None,
         }
     }
@@ -129,6 +132,7 @@ pub(super) struct ProgramBook {
     pub(super) is_refusing: bool,
     /// Ends of processes, since one was last proved to be good, that may count as failed starts.
     failures: u32,
+    pub(super) has_failed: bool,
     failed_at: Mono,
     /// When a worker last ended before it had started a job that was known for that, if none was started since.
     pub(super) unstarted_at: Option<Mono>,
@@ -145,6 +149,7 @@ impl ProgramBook {
 
     pub(super) fn fail(&mut self, now: Mono, is_fatal: bool) {
         self.failures += 1;
+        self.has_failed = true;
         self.failed_at = now;
         self.may_be_broken |= is_fatal;
     }
@@ -327,6 +332,7 @@ impl Oracle {
             return Duty::Nothing;
         };
         book.hello_at = Some(now);
+        book.most_jobs = self.config.max_jobs_per_worker.map(|most| most + most / 4);
         book.offers = tasks.iter().map(|task| (task.name.to_string(), task.idempotent)).collect();
         let program = &mut self.programs[book.program];
         program.has_said_hello = true;

@@ -28,4 +28,5 @@ mod steps;
 mod supervision;
 mod time_limits;
 mod trials;
+mod turns;
 mod whose_fault;

@@ -7,8 +7,9 @@ use offload_core::exit::Exit;
 use offload_core::ids::WorkerId;
 use offload_core::slots::Slot;
 use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
+use std::collections::BTreeMap;
 use std::time::Duration;
-use tests::pool_under_test::{PoolUnderTest, Start};
+use tests::pool_under_test::{PoolUnderTest, Start, offers};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -48,6 +49,85 @@ fn a_worker_that_has_done_its_jobs_is_replaced_by_the_spare_and_no_job_notices()
     }
     assert!(!pool.workers.contains_key(&first), "ten jobs and at most a quarter more");
     assert!(pool.notices.iter().any(|notice| matches!(notice, Notice::WorkerRetires { .. })));
+}
+
+/// Submits so many jobs, lets the workers do all of them, and returns the most that one worker did.
+fn most_jobs_of_one(pool: &mut PoolUnderTest, task: &str, jobs: usize, run: Duration) -> usize {
+    let jobs: Vec<_> = (0..jobs).map(|_| pool.submit(task)).collect();
+    let mut done: BTreeMap<WorkerId, usize> = BTreeMap::new();
+    loop {
+        pool.end_turn();
+        if let Some(job) = pool.workers.values().find_map(|fake| fake.tray.filter(|_| fake.given.is_empty()))
+        {
+            pool.take(job.0);
+        }
+        let busy = pool.workers.iter().find(|(_, fake)| !fake.given.is_empty());
+        let Some((&worker, fake)) = busy else { break };
+        let together: Vec<_> = fake.given.iter().map(|(job, _)| *job).collect();
+        pool.start(together[0]);
+        pool.finish_after(together[0], run);
+        *done.entry(worker).or_default() += 1;
+    }
+    assert!(jobs.iter().all(|job| pool.outcome(*job) == Some(Ok)));
+    done.into_values().max().unwrap_or(0)
+}
+
+#[test]
+fn a_worker_is_given_no_more_jobs_than_it_may_do_however_short_they_are() {
+    for (workers, spares, most) in [(2, 1, 1), (2, 1, 8), (1, 0, 8), (4, 1, 20)] {
+        for (trays, run) in [(false, Duration::from_micros(1)), (false, 3 * MS), (true, 3 * MS)] {
+            let mut pool = pool(workers, spares, |config| config.max_jobs_per_worker = Some(most));
+            if trays {
+                pool.workers_have_trays();
+            }
+            let did = most_jobs_of_one(&mut pool, "sum", 300, run);
+            assert!(did as u64 <= most + most / 4, "{did} jobs of {most}; {run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_no_larger_than_what_its_worker_may_still_do() {
+    let mut pool = pool(1, 0, |config| config.max_jobs_per_worker = Some(3));
+    (0..40).for_each(|_| {
+        pool.submit("tile");
+    });
+    pool.wait(2 * MS);
+    let sizes: Vec<u32> = pool.batches.iter().map(|(_, jobs)| *jobs).collect();
+    assert_eq!(sizes, [3]);
+}
+
+#[test]
+fn a_worker_that_has_done_its_jobs_gets_none_although_no_other_is_ready() {
+    let mut pool = pool(1, 1, |config| config.max_jobs_per_worker = Some(1));
+    pool.workers_start_with(Start::Wait);
+    for _ in 0..2 {
+        let job = pool.submit("sum");
+        pool.run(job);
+    }
+    let job = pool.submit("sum");
+    assert_eq!((pool.worker_with(job), ready(&pool)), (None, 0));
+    let next = *pool.workers.keys().next().unwrap();
+    pool.event(Event::Hello { worker: next, tasks: offers(), takes_files: true });
+    assert_eq!(pool.worker_with(job), Some(next));
+}
+
+/// Otherwise a program that has disappeared from the disk would end the pool as soon as all workers have done their jobs.
+#[test]
+fn a_worker_that_has_done_its_jobs_goes_on_while_no_other_can_be_started() {
+    let mut pool = pool(1, 1, |config| config.max_jobs_per_worker = Some(1));
+    pool.workers_start_with(Start::Die);
+    for _ in 0..5 {
+        let job = pool.submit("sum");
+        pool.run(job);
+        assert_eq!(pool.outcome(job), Some(Ok));
+    }
+    pool.workers_start_with(Start::Hello);
+    pool.wait(Duration::from_secs(30));
+    let workers: Vec<WorkerId> = pool.workers.keys().copied().collect();
+    let job = pool.submit("sum");
+    pool.run(job);
+    assert_ne!(pool.workers.keys().copied().collect::<Vec<_>>(), workers, "now there is one to replace it");
 }
 
 #[test]

@@ -31,9 +31,10 @@ impl Order {
         &self.first
     }
 
-    /// How many clients come before this place.
-    pub(super) fn before(&self, entry: Entry) -> usize {
-        usize::from(self.first < entry) + self.others.range(..entry).count()
+    /// The clients that come before this place.
+    pub(super) fn before(&self, entry: Entry) -> impl Iterator<Item = &Entry> {
+        let first = Some(&self.first).filter(|first| **first < entry);
+        first.into_iter().chain(self.others.range(..entry))
     }
 
     pub(super) fn insert(&mut self, entry: Entry) {
@@ -105,7 +106,7 @@ mod tests {
             let all: BTreeSet<Entry> = order.others.iter().copied().chain([order.first]).collect();
             assert_eq!((Some(order.first()), &all), (tree.first(), &tree));
             let last = *tree.last().unwrap_or(&order.first);
-            assert_eq!(order.before(last), tree.len() - 1);
+            assert_eq!(order.before(last).count(), tree.len() - 1);
         }
     }
 }

@@ -1,0 +1,165 @@
+//! When clients have their turns: what a priority is worth against others, and where a client begins that comes later.
+
+use offload_core::ids::{JobId, Mono};
+use offload_core::queue::HEAD_START;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tests::pool_under_test::PoolUnderTest;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// How many jobs each of the clients always has.
+const JOBS_EACH: usize = 50;
+
+/// Clients that always have jobs waiting. Each worker does one job after another; time passes as they do.
+struct Crowd {
+    pool: PoolUnderTest,
+    owners: BTreeMap<JobId, usize>,
+    clients: Vec<Client>,
+    ends: BTreeMap<JobId, Mono>,
+}
+
+struct Client {
+    task: &'static str,
+    run: Duration,
+    priority: i8,
+    used: Duration,
+}
+
+impl Crowd {
+    fn of(pool: PoolUnderTest) -> Crowd {
+        Crowd { pool, owners: BTreeMap::new(), clients: Vec::new(), ends: BTreeMap::new() }
+    }
+
+    /// A client that always has [`JOBS_EACH`] jobs.
+    fn add(&mut self, task: &'static str, run: Duration, priority: i8) -> usize {
+        self.clients.push(Client { task, run, priority, used: Duration::ZERO });
+        let client = self.clients.len() - 1;
+        (0..JOBS_EACH).for_each(|_| self.submit(client));
+        client
+    }
+
+    fn submit(&mut self, client: usize) {
+        let Client { task, priority, .. } = self.clients[client];
+        let job = self.submit_as(&format!("client {client}"), task, priority);
+        self.owners.insert(job, client);
+    }
+
+    fn submit_as(&mut self, client: &str, task: &str, priority: i8) -> JobId {
+        self.pool.submit_with(task, |request| (request.client, request.priority) = (client.into(), priority))
+    }
+
+    /// The jobs that are given are started, and the one that ends first ends.
+    fn step(&mut self) {
+        let given = self.pool.workers.values().flat_map(|worker| worker.given.iter().map(|(job, _)| *job));
+        let given: Vec<JobId> = given.filter(|job| !self.ends.contains_key(job)).collect();
+        for job in given {
+            self.pool.start(job);
+            let run = self.owners.get(&job).map_or(MS, |client| self.clients[*client].run);
+            self.ends.insert(job, self.pool.now + run);
+        }
+        let Some((&job, &end)) = self.ends.iter().min_by_key(|(_, end)| **end) else { return };
+        self.ends.remove(&job);
+        let client = self.owners.remove(&job);
+        let run = client.map_or(MS, |client| self.clients[client].run);
+        self.pool.now = Mono::from_nanos((end.as_nanos()).saturating_sub(run.as_nanos() as u64));
+        self.pool.finish_after(job, run);
+        if let Some(client) = client {
+            self.clients[client].used += run;
+            self.submit(client);
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = self.pool.now + time;
+        while self.pool.now < end {
+            self.step();
+        }
+    }
+
+    /// How long a job of a new client waits, and how long it was told to wait.
+    fn newcomer_waits(&mut self, task: &str) -> (Duration, Option<Duration>) {
+        let came = self.pool.now;
+        let job = self.submit_as(&format!("new at {came:?}"), task, 0);
+        let told = self.pool.core.explain(came, job).and_then(|told| told.waiting?.expected.ok());
+        while self.pool.worker_with(job).is_none() {
+            self.step();
+        }
+        (self.pool.now - came, told)
+    }
+}
+
+fn run_for(pool: &mut PoolUnderTest, task: &str, run: Duration) {
+    let job = pool.submit(task);
+    pool.start(job);
+    pool.finish_after(job, run);
+}
+
+/// How long newcomers wait beside so many clients and one with this priority, and are told to wait.
+fn waits_beside(clients: usize, priority: i8) -> Vec<(Duration, Option<Duration>)> {
+    let mut crowd = Crowd::of(PoolUnderTest::slots(1));
+    run_for(&mut crowd.pool, "charge", 30 * MS);
+    (0..clients).for_each(|_| {
+        crowd.add("charge", 30 * MS, 0);
+    });
+    crowd.run_for(1000 * MS);
+    crowd.add("charge", 30 * MS, priority);
+    let first = crowd.newcomer_waits("charge");
+    crowd.run_for(1500 * MS);
+    let mut waits = vec![first];
+    for _ in 0..5 {
+        waits.push(crowd.newcomer_waits("charge"));
+        crowd.run_for(100 * MS);
+    }
+    waits
+}
+
+#[test]
+fn a_priority_delays_strangers_once_and_by_no_more_than_its_head_start_however_many_they_are() {
+    for clients in [6, 20, 40] {
+        let waits = waits_beside(clients, 10);
+        let (head_start, a_turn_each) = (10 * HEAD_START, (clients as u32 + 2) * 30 * MS);
+        assert!(waits[0].0 > head_start - 60 * MS, "it counts: {waits:?}");
+        assert!(waits[0].0 < head_start + a_turn_each, "{clients} clients: {waits:?}");
+        assert!(waits[1..].iter().all(|(wait, _)| *wait <= a_turn_each), "{clients} clients: {waits:?}");
+    }
+}
+
+#[test]
+fn a_wait_behind_a_client_with_a_priority_is_foretold() {
+    for (wait, told) in waits_beside(10, 10) {
+        let told = told.expect("all runs are known");
+        let (least, most) = (wait.saturating_sub(150 * MS), wait + 150 * MS);
+        assert!((least..=most).contains(&told), "it waited {wait:?} and was told {told:?}");
+    }
+}
+
+#[test]
+fn with_a_priority_a_client_has_its_share_and_what_it_has_before_its_turn_but_not_more() {
+    let mut crowd = Crowd::of(PoolUnderTest::slots(1));
+    (0..4).for_each(|_| {
+        crowd.add("charge", 30 * MS, 0);
+    });
+    let urgent = crowd.add("charge", 30 * MS, 10);
+    crowd.run_for(10_000 * MS);
+    let others = crowd.clients[..4].iter().map(|client| client.used).max().unwrap_or_default();
+    let ahead = crowd.clients[urgent].used - others;
+    assert!(ahead <= 10 * HEAD_START + 60 * MS && ahead >= 9 * HEAD_START, "{ahead:?}");
+}
+
+/// The short ones have a slot of their own, so their client has used much more than those of long ones, which share the other.
+#[test]
+fn a_newcomer_does_not_wait_until_those_before_it_have_had_as_much_as_a_client_on_other_slots() {
+    let mut crowd = Crowd::of(PoolUnderTest::slots(2));
+    for _ in 0..20 {
+        run_for(&mut crowd.pool, "sum", MS);
+        run_for(&mut crowd.pool, "charge", 100 * MS);
+    }
+    (0..6).for_each(|_| {
+        crowd.add("charge", 100 * MS, 0);
+    });
+    crowd.add("sum", MS, 0);
+    crowd.run_for(10_000 * MS);
+    let (wait, told) = crowd.newcomer_waits("charge");
+    assert!(wait <= 700 * MS, "it waited {wait:?} and was told {told:?}");
+}
