@@ -316,6 +316,20 @@ mod tests {
     }
 
     #[test]
+    fn a_client_does_not_start_where_another_is_that_had_more_before_its_turn() {
+        let mut clients = Clients::new(10);
+        let urgent = clients.enter("urgent", 2);
+        clients.charge(urgent, 2 * 500_000_000);
+        clients.served(urgent, 3);
+        let new = clients.enter("new", 1);
+        assert_eq!(
+            clients.used(new),
+            350_000_000,
+            "300 ms of worker time are half as much for a weight of two"
+        );
+    }
+
+    #[test]
     fn a_client_starts_where_those_are_that_it_waits_with_if_these_have_had_less_than_others() {
         let mut clients = Clients::new(10);
         let busy = clients.enter("busy", 1);

@@ -233,8 +233,7 @@ pub(crate) static TABLE: &[Key] = &[
         "max-jobs-per-worker",
         Count(1..=ANY),
         field!(pool.core.max_jobs_per_worker),
-        "Give a worker no more than N jobs, or up to a quarter more at random, and replace it; \
-         it is kept longer only while no other can be started, or during a reload",
+        "Replace a worker after N jobs, or up to a quarter more at random; it is given no more",
     )
     .for_example("1000")
     .without_it("never"),
