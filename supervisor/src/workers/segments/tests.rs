@@ -44,6 +44,11 @@ enum Heard {
     OutputRead(u32),
 }
 
+/// What may be copied in a turn of the loop, however busy the machine is.
+fn of_a_turn() -> Allowance {
+    Allowance::of_bytes(BYTES_PER_TURN)
+}
+
 impl Scene {
     /// A worker that can use segments and has none yet.
     fn new() -> Scene {
@@ -108,8 +113,7 @@ impl Scene {
 
     /// As the hub does in each turn.
     fn receive(&mut self, passed_on: &mut Vec<Bytes>) -> Result<bool, LinkError> {
-        let received =
-            self.link.receive(&mut Allowance::of_a_turn(), &mut |_, payload| passed_on.push(payload))?;
+        let received = self.link.receive(&mut of_a_turn(), &mut |_, payload| passed_on.push(payload))?;
         Ok(received == Received::Messages || self.link.is_copying())
     }
 
@@ -280,7 +284,7 @@ fn nothing_is_taken_from_behind_an_output_before_that_is_copied_and_its_finished
     let mut passed_on = 0;
     // What was read of the socket counts, too.
     for (expected, is_copying) in [(0, true), (0, true), (0, true), (2, false)] {
-        assert!(scene.link.receive(&mut Allowance::of_a_turn(), &mut |_, _| passed_on += 1).is_ok());
+        assert!(scene.link.receive(&mut of_a_turn(), &mut |_, _| passed_on += 1).is_ok());
         assert_eq!((passed_on, scene.link.is_copying()), (expected, is_copying));
     }
     for wrong in [failed(7), finished(8), FromWorker::Started { job: 7, attempt: 1 }] {
@@ -390,7 +394,7 @@ fn however_many_outputs_come_at_a_time_no_more_is_copied_in_one_turn() {
         codec::encode(&message, 0, &mut frames).unwrap();
     }
     scene.worker.write_all(&frames).unwrap();
-    let (mut passed_on, mut turn) = (Vec::new(), Allowance::of_a_turn());
+    let (mut passed_on, mut turn) = (Vec::new(), of_a_turn());
     for received in [Received::Messages, Received::Enough] {
         assert_eq!(
             scene.link.receive(&mut turn, &mut |_, payload| passed_on.push(payload)).unwrap(),
@@ -458,7 +462,7 @@ fn a_worker_is_told_that_a_segment_is_gone_although_an_output_is_being_copied() 
     scene.worker.set_nonblocking(true).unwrap();
     while !rest.is_empty() {
         rest = &rest[scene.worker.write(rest).unwrap()..];
-        let mut turn = Allowance::of_a_turn();
+        let mut turn = of_a_turn();
         while scene.link.receive(&mut turn, &mut |_, _| ()).unwrap() == Received::Messages
             && !scene.link.is_copying()
         {}
