@@ -358,6 +358,9 @@ fn the_receipt_of_a_job_that_is_cancelled_or_late_says_what_it_used_and_not_what
     let late = used(&detach(&daemon, &["--deadline", "900ms", "spin", "60000"]));
     assert_eq!(late["outcome"], "timeout");
     is_right(&late, 1_300_000);
+    // A worker that stops between two steps lives on, with all that it has used.
+    let stopped = [0; 3].map(|_| used(&detach(&daemon, &["--timeout", "600ms", "average", "4000000000"])));
+    stopped.iter().for_each(|job| is_right(job, 1_000_000));
 }
 
 #[test]

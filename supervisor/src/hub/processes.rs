@@ -83,8 +83,8 @@ struct LivingProcess {
     unwritten: VecDeque<(JobId, u64)>,
     /// No job with a smaller number is among these.
     unwritten_from: JobId,
-    /// CPU time in user mode and in the kernel that it has reported for the jobs that it has ended.
-    reported: (Duration, Duration),
+    /// CPU time in user mode and in the kernel that is in the receipts of its jobs.
+    counted: (Duration, Duration),
 }
 
 /// Whether the messages of a process are read.
@@ -286,19 +286,19 @@ impl WorkerProcesses {
 
 /// How processes end.
 impl WorkerProcesses {
-    /// What a worker has used until now, without the CPU time that it has reported for jobs.
-    pub(super) fn unreported_usage(&self, worker: WorkerId) -> Option<ExitUsage> {
+    /// What a worker has used until now, without the CPU time that is in the receipts of its jobs.
+    pub(super) fn uncounted_usage(&self, worker: WorkerId) -> Option<ExitUsage> {
         let living = self.living.get(&worker)?;
-        let (usage, (user, system)) = (living.exit_usage()?, living.reported);
+        let (usage, (user, system)) = (living.exit_usage()?, living.counted);
         let (cpu_user, cpu_system) =
             (usage.cpu_user.saturating_sub(user), usage.cpu_system.saturating_sub(system));
         Some(ExitUsage { cpu_user, cpu_system, ..usage })
     }
 
-    /// A worker has reported what one of its jobs used.
-    pub(super) fn note_reported(&mut self, worker: WorkerId, used: &Usage) {
+    /// This is in the receipt of one of the worker's jobs.
+    pub(super) fn count_usage(&mut self, worker: WorkerId, used: &Usage) {
         let Some(living) = self.living.get_mut(&worker) else { return };
-        let (user, system) = &mut living.reported;
+        let (user, system) = &mut living.counted;
         *user = user.saturating_add(Duration::from_micros(used.cpu_user_us));
         *system = system.saturating_add(Duration::from_micros(used.cpu_system_us));
     }
@@ -353,7 +353,7 @@ impl LivingProcess {
             confinement: None,
             is_terminated: false,
             unwritten: VecDeque::new(),
-            reported: (Duration::ZERO, Duration::ZERO),
+            counted: (Duration::ZERO, Duration::ZERO),
             unwritten_from: JobId(0),
         }
     }
