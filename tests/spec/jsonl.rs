@@ -85,21 +85,16 @@ fn json_that_many_parsers_refuse_does_not_reach_the_program() {
     }
 }
 
+/// How the jobs of an example end that are given these inputs, some of which are wrong.
+fn averages(example: &str, inputs: &[&str]) -> Vec<Value> {
+    let words = ["run", "--json", "--workers", "1", "--worker-jsonl", example, "average"];
+    run_offload(&[&words, inputs].concat()).code(1).json_lines()
+}
+
 #[test]
 fn each_example_does_its_task_and_says_what_is_wrong_with_an_input() {
     for example in examples() {
-        let words = [
-            "run",
-            "--json",
-            "--workers",
-            "1",
-            "--worker-jsonl",
-            &example,
-            "average",
-            "[1, 2,\n 6]",
-            "\"no\"",
-        ];
-        let jobs = run_offload(&words).code(1).json_lines();
+        let jobs = averages(&example, &["[1, 2,\n 6]", "\"no\""]);
         assert_eq!(
             (jobs[0]["output"].as_f64(), &jobs[0]["content_type"]),
             (Some(3.0), &json!("application/json")),
@@ -113,14 +108,7 @@ fn each_example_does_its_task_and_says_what_is_wrong_with_an_input() {
 #[test]
 fn no_input_makes_an_example_answer_with_what_is_no_number() {
     for example in examples() {
-        let words = [
-            "run",
-            "--json",
-            "--workers",
-            "1",
-            "--worker-jsonl",
-            &example,
-            "average",
+        let inputs = [
             "[1e308, 1e308]",
             "[-1e308, -1e308]",
             "[\"a\"]",
@@ -130,7 +118,7 @@ fn no_input_makes_an_example_answer_with_what_is_no_number() {
             "[[1], [2]]",
             "[]",
         ];
-        for job in run_offload(&words).code(1).json_lines() {
+        for job in averages(&example, &inputs) {
             let is_a_number = job["outcome"] == "ok" && job["output"].is_number();
             assert!(is_a_number || job["outcome"] == "app_error", "{example}: {job}");
         }

@@ -47,7 +47,7 @@ impl Account {
         self.name.get().map_or("", |name| name)
     }
 
-    /// The same.
+    /// The name that is charged, for somebody to keep.
     pub(super) fn shared_name(&self) -> Arc<str> {
         self.name.get().map_or_else(Arc::default, Arc::clone)
     }

@@ -51,6 +51,23 @@ class WithPool(unittest.TestCase):
         said = eventually(lambda: self.file.exists() and self.file.read_text().strip(), "the start of the job")
         return int(said.split()[-1])
 
+    @contextlib.contextmanager
+    def interrupted_when_it_runs(self):
+        """Ctrl-C comes once the job `wait` runs, and what the block does ends with it."""
+        # A shell starts what it does not wait for with SIGINT ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
+        def interrupt():
+            self.running()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            yield
+        thread.join(PATIENCE)
+
 
 class Calls(WithPool):
     def test_an_input_comes_back_whatever_its_length(self):
@@ -244,37 +261,16 @@ class Failures(WithPool):
         self.assertTrue(workers.is_alive(process), "the task has heard of it and returned")
 
     def test_an_interrupted_call_cancels_its_job(self):
-        # A shell starts what it does not wait for with SIGINT ignored.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
-
-        def interrupt():
-            self.running()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with self.assertRaises(KeyboardInterrupt):
+        with self.interrupted_when_it_runs():
             self.pool.call("wait", str(self.file))
-        thread.join(PATIENCE)
         self.assertTrue(self.file.exists())
         eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
         self.assertEqual(self.pool.call("square", 3), 9)
 
     def test_an_interrupted_call_leaves_a_job_with_a_key_to_others(self):
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
         cancelled = self.pool.status()["jobs"]["cancelled"]
-
-        def interrupt():
-            self.running()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with self.assertRaises(KeyboardInterrupt):
+        with self.interrupted_when_it_runs():
             self.pool.call("wait", str(self.file), idempotency_key="interrupted")
-        thread.join(PATIENCE)
         self.assertEqual(self.pool.status()["jobs"]["running"], 1)
         self.file.unlink()
         self.pool.call("wait", str(self.file), idempotency_key="interrupted")
@@ -364,20 +360,10 @@ class Failures(WithPool):
         self.assertIsNot(self.pool.connection(), connection)
 
     def test_an_interrupt_while_nothing_arrives_harms_no_other_call(self):
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
         connection, other = self.pool.connection(), self.file.with_name("other")
         job = self.pool.submit("wait", str(other))
-
-        def interrupt():
-            self.running()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with self.assertRaises(KeyboardInterrupt):
+        with self.interrupted_when_it_runs():
             self.pool.call("wait", str(self.file))
-        thread.join(PATIENCE)
         eventually(other.exists, "the start of the other job")
         other.unlink()
         self.assertIsNone(job.result())
@@ -438,18 +424,8 @@ class Streams(WithPool):
         eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
 
     def test_who_is_interrupted_while_reading_cancels_the_job(self):
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
-
-        def interrupt():
-            self.running()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with self.assertRaises(KeyboardInterrupt):
+        with self.interrupted_when_it_runs():
             next(self.pool.stream("wait", str(self.file)))
-        thread.join(PATIENCE)
         self.assertTrue(self.file.exists())
         eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
 
