@@ -72,15 +72,14 @@ where
         let mut values = Vec::with_capacity(jobs.len());
         let errors: Vec<Option<TaskError>> =
             jobs.iter().map(|job| job.input.json().map(|value| values.push(value)).err()).collect();
-        let fit = values.len();
-        let ran = if fit == 0 { Vec::new() } else { run(values) };
-        if ran.len() != fit {
-            // Another number of results than of jobs: it is found out whose fault that is.
-            return Vec::new();
-        }
+        let ran = if values.is_empty() { Vec::new() } else { run(values) };
         let mut ran = ran.into_iter();
         let written = |result: Result<O, E>| Output::json(&result.map_err(TaskError::new)?);
-        errors.into_iter().filter_map(|error| error.map(Err).or_else(|| ran.next().map(written))).collect()
+        let own = |error: Option<TaskError>| error.map(Err).or_else(|| ran.next().map(written));
+        let mut all: Vec<MemberResult> = errors.into_iter().filter_map(own).collect();
+        // If there are more or fewer results than jobs, here too, so that it is found out whose fault that is.
+        all.extend(ran.map(written));
+        all
     }
 }
 
@@ -136,7 +135,15 @@ mod tests {
             results(&mut only_even, &members(&["2", "3", "4"])).iter().map(text).collect();
         assert_eq!(found, ["2", "AppError: the task returned 0 results for one job", "4"]);
         let mut none = with_json(|_: Vec<u32>| Vec::<Result<u32, TaskError>>::new());
-        assert!(results(&mut none, &members(&["2"]))[0].is_err());
+        assert_eq!(
+            text(&results(&mut none, &members(&["2"]))[0]),
+            "AppError: the task returned 0 results for one job"
+        );
+        let mut twice =
+            with_json(|numbers: Vec<u32>| numbers.repeat(2).into_iter().map(Ok::<u32, TaskError>).collect());
+        let found: Vec<String> = results(&mut twice, &members(&["2", "x"])).iter().map(text).collect();
+        assert_eq!(found[0], "AppError: the task returned 2 results for one job");
+        assert!(found[1].starts_with("AppError: the input is not what this task takes"), "{}", found[1]);
     }
 
     #[test]

@@ -436,7 +436,8 @@ impl Output {
     /// `value` as a JSON document.
     ///
     /// # Errors
-    /// If JSON cannot represent it, for example a map whose keys are not strings, or a NaN or an infinity.
+    /// If JSON cannot represent it, for example a map whose keys are not strings, or a NaN or an infinity. (A
+    /// [`serde_json::Value`] has neither: `json!` has made `null` of it already.)
     pub fn json(value: &impl Serialize) -> Result<Output, TaskError> {
         match json::to_vec(value) {
             Ok(bytes) => Ok(Output { bytes: bytes.into(), media_type: MediaType::JSON }),
