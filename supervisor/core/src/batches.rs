@@ -261,12 +261,12 @@ impl Core {
     fn hand_over(&mut self, now: Mono, id: JobId, slot: SlotIndex, tray: Option<InTray>) {
         self.dequeue(id);
         // What was taken for long was not kept waiting as short work.
-        let waited_as_short = self.jobs.get(id).is_some_and(|job| job.class == Class::Short);
+        let waited_as = self.jobs.get(id).map_or(Class::Long, |job| job.class);
         self.note_class(id);
         self.note_lending(now, id, slot);
-        self.note_short_service(now, id, waited_as_short);
-        self.charge_expected(id);
+        self.note_short_service(now, id, waited_as == Class::Short);
         self.note_expected_run(id, self.slots[slot].program);
+        self.charge_expected(id, Some(slot), waited_as);
         self.expect_output(id);
         let patience = now + self.config.start_timeout;
         let place = self.slot_mut(slot);

@@ -1,24 +1,39 @@
 //! Fair shares: how much worker time each client has used, so that no client gets more than its share while others
 //! wait.
 //!
-//! An account is a point in *virtual time*: the worker time that its client has used, in nanoseconds, divided by the
-//! client's weight. The client with the least is served next. This is deficit round robin (M. Shreedhar, G. Varghese,
-//! "Efficient fair queueing using deficit round robin", 1995), but the deficits are kept in order, so the next client
-//! is found without going round all of them: it is start-time fair queueing (P. Goyal et al., 1996). When a job is
-//! dispatched, its client is charged the expected run time; once the real run time is known, the difference is
-//! charged or given back.
+//! Each program has workers of its own, and its clients compete for these alone. There each client has a place in
+//! *virtual time*: the worker time that it has used, in nanoseconds, divided by its weight. The client with the least
+//! is served next. This is deficit round robin (M. Shreedhar, G. Varghese, "Efficient fair queueing using deficit round
+//! robin", 1995), but the deficits are kept in order, so the next client is found without going round all of them: it
+//! is start-time fair queueing (P. Goyal et al., 1996). When a job is dispatched, its client is charged the expected
+//! run time; once the real run time is known, the difference is charged or given back.
+//!
+//! ```text
+//!   virtual time of a program ----------------------------------------------------------------------------->
+//!                   | the client that is served now
+//!          B        A              C         clients that wait: by their places
+//!          '------> |                        whoever begins to wait starts here at the earliest
+//!      at most      |
+//!      LAG_MAX      |
+//! ```
+//!
+//! A client that begins to wait starts where the program is: a pause earns nothing, and neither does a job that runs or is
+//! paused or held back meanwhile. A client that waits and is passed over for a long time, because memory keeps its jobs from
+//! being started, is not more than [`LAG_MAX`] before the others afterwards.
+//!
+//! Short jobs are also run where long ones cannot be: in reserved slots, between the steps of others, beside other tiny
+//! ones. So clients with short jobs may have had more than those that wait for an idle worker. A client that comes
+//! later with a long job must not wait until these have had as much, so each [`Track`] has a virtual time of its own.
 //!
 //! The core also learns how long the outputs of each client are. A new client may have long ones, whatever its task
 //! has returned to others. So until its first output has come, no other job is dispatched to a worker behind one of
 //! its jobs (head-of-line blocking).
-//!
-//! A client that comes back after a pause starts at the virtual time that the waiting clients have reached: a pause
-//! earns nothing. These are the clients in the queue that its first job enters. Others may have used much more because they have
-//! workers to themselves; who started there would wait until all of its queue had caught up with them.
 
+use super::ids::ProgramIndex;
 use super::lookup::Lookup;
-use super::queue::{Share, head_start};
-use super::registry::likely_output;
+use super::queue::{HEAD_START, Share, head_start};
+use super::registry::{Class, likely_output};
+use super::small_map::SmallMap;
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -30,6 +45,109 @@ pub struct ClientId(pub u64);
 /// A point in virtual time, in nanoseconds.
 pub type VirtualTime = i64;
 
+/// How far a client that waits may fall behind the virtual time, in worker time: as much as the highest priority is worth.
+pub const LAG_MAX: VirtualTime = 10 * HEAD_START.as_nanos() as VirtualTime;
+
+/// Where the jobs of a program wait for its workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Track {
+    /// For one that is idle.
+    Idle,
+    /// For one that is idle, or that takes short jobs besides.
+    Short,
+}
+
+impl Track {
+    /// Where jobs of this class wait.
+    pub fn of(class: Class) -> Track {
+        match class {
+            Class::Short => Track::Short,
+            Class::Long | Class::Together => Track::Idle,
+        }
+    }
+}
+
+/// One value for each track.
+#[derive(Clone, Copy, Debug)]
+struct ByTrack<T> {
+    idle: T,
+    short: T,
+}
+
+impl<T> ByTrack<T> {
+    fn of(&mut self, track: Track) -> &mut T {
+        match track {
+            Track::Idle => &mut self.idle,
+            Track::Short => &mut self.short,
+        }
+    }
+}
+
+/// The virtual times of a program: for each track the place of who was served last, less the head start that its
+/// priority gave it. They never go back.
+#[derive(Clone, Copy, Debug)]
+struct Times(ByTrack<VirtualTime>);
+
+impl Default for Times {
+    fn default() -> Times {
+        Times(ByTrack { idle: 0, short: 0 })
+    }
+}
+
+impl Times {
+    /// Where a client starts that begins to wait. Short jobs compete for idle workers, too.
+    fn start(self, track: Track) -> VirtualTime {
+        match track {
+            Track::Idle => self.0.idle,
+            Track::Short => self.0.idle.max(self.0.short),
+        }
+    }
+
+    fn advance(&mut self, track: Track, to: VirtualTime) {
+        let time = self.0.of(track);
+        *time = to.max(*time);
+    }
+}
+
+/// Where a client is in the virtual time of a program.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: ByTrack<VirtualTime>,
+    /// How many of its jobs wait.
+    waiting: ByTrack<usize>,
+}
+
+impl Place {
+    /// Of a client that comes.
+    fn start(times: Times) -> Place {
+        let at = ByTrack { idle: times.start(Track::Idle), short: times.start(Track::Short) };
+        Place { at, waiting: ByTrack { idle: 0, short: 0 } }
+    }
+
+    /// The client has used so much more. If it is less, because the job took less time than expected, that does not bring the
+    /// client before those that have waited meanwhile.
+    fn charge(&mut self, times: Times, share: VirtualTime) {
+        for track in [Track::Idle, Track::Short] {
+            let at = self.at.of(track);
+            *at = at.saturating_add(share).max(times.start(track).min(*at));
+        }
+    }
+}
+
+/// How a job is dispatched, as far as it matters to those that come later.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// Where it has waited.
+    pub track: Track,
+    /// Its priority.
+    pub priority: i8,
+    /// It is short, by what is known now.
+    pub is_short: bool,
+    /// If no long job could have had its place: the turn of the first of those that could be started. None if there is
+    /// none, or if it could have had the place.
+    pub first_kept_out: Option<VirtualTime>,
+}
+
 /// One client.
 #[derive(Clone, Debug)]
 pub struct Account {
@@ -37,10 +155,9 @@ pub struct Account {
     pub name: Arc<str>,
     /// Its share of worker time relative to the others; 1 unless configured.
     pub weight: u32,
-    /// Worker time that it has used, divided by its weight.
+    /// Worker time that it has used of all programs, divided by its weight. Decides how long the client is remembered.
     pub used: VirtualTime,
-    /// It has come, and none of its jobs has entered a queue: what it had used before.
-    had_used: Option<VirtualTime>,
+    places: SmallMap<ProgramIndex, Place>,
     /// How many of its jobs have not ended.
     pub jobs: usize,
     /// How many of its jobs wait.
@@ -67,9 +184,9 @@ pub struct Clients {
     resting: BTreeSet<(VirtualTime, ClientId)>,
     /// How many clients without jobs are remembered at most.
     resting_max: usize,
-    /// The current virtual time: `used` of the client that was served last, at the moment when it was served, less the
-    /// head start that its priority gave it. Never goes back.
+    /// The most that a client had used of all programs when it was served. A client that comes counts as having used as much.
     now: VirtualTime,
+    times: SmallMap<ProgramIndex, Times>,
     last: u64,
     /// How many clients have jobs that wait.
     waiting: usize,
@@ -94,7 +211,6 @@ impl Clients {
         self.wake(id);
         if let Some(account) = self.accounts.get_mut(&id) {
             if account.jobs == 0 {
-                account.had_used = Some(account.used);
                 account.used = account.used.max(now);
             }
             account.weight = weight.max(1);
@@ -103,12 +219,31 @@ impl Clients {
         id
     }
 
-    /// One of the client's jobs enters a queue. The client that is first there has used so much; `None` if no job waits there.
-    pub fn joins(&mut self, id: ClientId, first_used: Option<VirtualTime>) {
+    /// One of the client's jobs enters a queue of this program.
+    pub fn joins(&mut self, id: ClientId, program: ProgramIndex, track: Track) {
+        let times = self.times(program);
         let Some(account) = self.accounts.get_mut(&id) else { return };
-        if let Some((had_used, first_used)) = account.had_used.take().zip(first_used) {
-            account.used = account.used.min(first_used.max(had_used));
+        if account.places.get(&program).is_none() {
+            account.places.insert(program, Place::start(times));
         }
+        let Some(Place { at, waiting }) = account.places.get_mut(&program) else { return };
+        if *waiting.of(track) == 0 {
+            *at.of(track) = times.start(track).max(*at.of(track));
+        }
+        *waiting.of(track) += 1;
+    }
+
+    /// One of the client's jobs leaves a queue of this program.
+    pub fn goes(&mut self, id: ClientId, program: ProgramIndex, track: Track) {
+        let account = self.accounts.get_mut(&id);
+        if let Some(place) = account.and_then(|account| account.places.get_mut(&program)) {
+            let waiting = place.waiting.of(track);
+            *waiting = waiting.saturating_sub(1);
+        }
+    }
+
+    fn times(&self, program: ProgramIndex) -> Times {
+        self.times.get(&program).copied().unwrap_or_default()
     }
 
     fn find_or_add(&mut self, name: &str) -> ClientId {
@@ -122,7 +257,7 @@ impl Clients {
             name: name.clone(),
             weight: 1,
             used: VirtualTime::MIN,
-            had_used: None,
+            places: SmallMap::default(),
             jobs: 0,
             waiting: 0,
             likely_output: None,
@@ -167,21 +302,36 @@ impl Clients {
         }
     }
 
-    /// The client is being served, with a job of this priority: virtual time advances to what it has used. What it has
-    /// because of the priority, before its turn, is left out: the others have not had that. A client that comes now would
-    /// otherwise have to wait until all of them have caught up.
-    pub fn served(&mut self, id: ClientId, priority: i8) {
-        if let Some(account) = self.accounts.get(&id) {
-            let before_its_turn = head_start(priority, account.weight).max(0);
-            self.now = self.now.max(account.used.saturating_sub(before_its_turn));
+    /// A job of the client is dispatched: virtual time advances to its place. What the client has because of the priority,
+    /// before its turn, is left out: the others have not had that. A client that comes now would otherwise have to
+    /// wait until all of them have caught up.
+    pub fn served(&mut self, id: ClientId, program: ProgramIndex, served: Served) {
+        let track = served.track;
+        let start = self.times(program).start(track);
+        let Some(account) = self.accounts.get_mut(&id) else { return };
+        self.now = self.now.max(account.used);
+        let Some(place) = account.places.get_mut(&program) else { return };
+        let at = place.at.of(track);
+        *at = start.saturating_sub(LAG_MAX / VirtualTime::from(account.weight)).max(*at);
+        let turn = at.saturating_sub(head_start(served.priority, account.weight).max(0));
+        let times = self.times.get_or_add(program);
+        // Those who wait for an idle worker have not had what those have who need none.
+        times.advance(Track::Idle, served.first_kept_out.map_or(turn, |first| first.min(turn)));
+        if served.is_short {
+            times.advance(Track::Short, turn);
         }
     }
 
-    /// Charges worker time in nanoseconds. A negative amount is given back. The client need not have jobs any more.
-    pub fn charge(&mut self, id: ClientId, nanos: i64) {
+    /// Charges worker time of a program in nanoseconds. A negative amount is given back. The client need not have jobs any more.
+    pub fn charge(&mut self, id: ClientId, program: ProgramIndex, nanos: i64) {
         self.wake(id);
+        let times = self.times(program);
         if let Some(account) = self.accounts.get_mut(&id) {
-            account.used = account.used.saturating_add(nanos / i64::from(account.weight));
+            let share = nanos / i64::from(account.weight);
+            account.used = account.used.saturating_add(share);
+            if let Some(place) = account.places.get_mut(&program) {
+                place.charge(times, share);
+            }
         }
         self.rest(id);
     }
@@ -230,14 +380,19 @@ impl Clients {
         self.accounts.get(self.by_name.get(name)?)
     }
 
-    /// What the client has used; the current virtual time if the client is not known.
-    pub fn used(&self, id: ClientId) -> VirtualTime {
-        self.accounts.get(&id).map_or(self.now, |account| account.used)
+    /// The client's place in the virtual time of a program, and its weight. One that is not known has the place of who begins to
+    /// wait.
+    pub fn share(&self, id: ClientId, program: ProgramIndex, track: Track) -> Share {
+        let account = self.accounts.get(&id);
+        let place = account.and_then(|account| account.places.get(&program).copied());
+        let used = place.map_or_else(|| self.times(program).start(track), |mut place| *place.at.of(track));
+        Share { used, weight: account.map_or(1, |account| account.weight) }
     }
 
-    /// What the client has used, and its weight.
-    pub fn share(&self, id: ClientId) -> Share {
-        Share { used: self.used(id), weight: self.accounts.get(&id).map_or(1, |account| account.weight) }
+    /// How many of the client's jobs are in the queues of this program.
+    pub(super) fn queued(&self, id: ClientId, program: ProgramIndex, track: Track) -> usize {
+        let place = self.accounts.get(&id).and_then(|account| account.places.get(&program).copied());
+        place.map_or(0, |mut place| *place.waiting.of(track))
     }
 
     /// The clients that have jobs.
@@ -290,117 +445,4 @@ impl Clients {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_client_has_small_outputs_when_it_has_had_some_and_not_after_a_large_one() {
-        let mut clients = Clients::new(10);
-        let client = clients.enter("client", 1);
-        let has_small = |clients: &Clients| clients.get(client).is_some_and(Account::has_small_outputs);
-        assert!(!has_small(&clients), "nothing is known yet");
-        clients.returned(client, 10);
-        assert!(has_small(&clients));
-        clients.returned(client, 1 << 20);
-        assert!(!has_small(&clients));
-    }
-
-    #[test]
-    fn a_pause_earns_a_client_no_worker_time() {
-        let mut clients = Clients::new(10);
-        let busy = clients.enter("busy", 1);
-        clients.charge(busy, 1_000_000);
-        clients.served(busy, 0);
-        let rested = clients.enter("rested", 1);
-        assert_eq!(clients.used(rested), 1_000_000);
-    }
-
-    #[test]
-    fn a_client_does_not_start_where_another_is_that_had_more_before_its_turn() {
-        let mut clients = Clients::new(10);
-        let urgent = clients.enter("urgent", 2);
-        clients.charge(urgent, 2 * 500_000_000);
-        clients.served(urgent, 3);
-        let new = clients.enter("new", 1);
-        assert_eq!(
-            clients.used(new),
-            350_000_000,
-            "300 ms of worker time are half as much for a weight of two"
-        );
-    }
-
-    #[test]
-    fn a_client_starts_where_those_are_that_it_waits_with_if_these_have_had_less_than_others() {
-        let mut clients = Clients::new(10);
-        let busy = clients.enter("busy", 1);
-        clients.charge(busy, 1_000_000);
-        clients.served(busy, 0);
-        let new = clients.enter("new", 1);
-        clients.joins(new, Some(2_000));
-        clients.joins(new, Some(1_000));
-        assert_eq!(clients.used(new), 2_000, "only its first job counts");
-        clients.charge(new, 500_000);
-        clients.leave(new);
-        let again = clients.enter("new", 1);
-        clients.joins(again, Some(2_000));
-        assert_eq!(clients.used(again), 502_000, "nothing of what it has used is forgotten");
-        let late = clients.enter("late", 1);
-        clients.joins(late, Some(3_000_000));
-        assert_eq!(clients.used(late), 1_000_000);
-    }
-
-    #[test]
-    fn a_client_that_leaves_and_comes_back_keeps_its_used_worker_time() {
-        let mut clients = Clients::new(10);
-        let greedy = clients.enter("greedy", 1);
-        clients.charge(greedy, 5_000);
-        clients.leave(greedy);
-        let again = clients.enter("greedy", 1);
-        assert_eq!(clients.used(again), 5_000);
-    }
-
-    #[test]
-    fn a_weight_of_two_pays_half() {
-        let mut clients = Clients::new(10);
-        let heavy = clients.enter("heavy", 2);
-        clients.charge(heavy, 1_000);
-        assert_eq!(clients.used(heavy), 500);
-    }
-
-    #[test]
-    fn clients_that_come_once_and_never_again_do_not_pile_up() {
-        let mut clients = Clients::new(10);
-        for number in 0..10_000 {
-            let once = clients.enter(&format!("client {number}"), 1);
-            clients.charge(once, number);
-            clients.leave(once);
-        }
-        assert_eq!(clients.len(), 10);
-    }
-
-    #[test]
-    fn a_client_with_jobs_is_not_forgotten_because_it_was_given_back_some_of_what_it_had_paid() {
-        let mut clients = Clients::new(1);
-        let team = clients.enter("team", 1);
-        clients.charge(team, 5_000);
-        clients.leave(team);
-        clients.charge(team, -1_000);
-        assert_eq!(clients.enter("team", 1), team);
-        let other = clients.enter("other", 1);
-        clients.charge(other, 9_000);
-        clients.leave(other);
-        assert_eq!(clients.get(team).map(|account| account.used), Some(4_000));
-        assert_eq!(clients.check([(team, &Arc::from("team"))].into_iter()), Ok(()));
-    }
-
-    #[test]
-    fn a_client_that_used_more_worker_time_is_remembered_longer() {
-        let mut clients = Clients::new(1);
-        let team = clients.enter("team", 1);
-        clients.charge(team, 5_000);
-        clients.leave(team);
-        let behind = clients.enter("behind", 1);
-        clients.leave(behind);
-        assert!(clients.find("team").is_some() && clients.find("behind").is_none());
-    }
-}
+mod tests;

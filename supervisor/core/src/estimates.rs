@@ -11,7 +11,7 @@ use super::load::Load;
 use super::registry::{Overdue, Task, size_of};
 use super::run_times::RunTimes;
 use super::small_map::SmallMap;
-use crate::limits::{RETRY_AFTER_MAX, RETRY_AFTER_MIN, RUN_UNKNOWN};
+use crate::limits::{RETRY_AFTER_MAX, RETRY_AFTER_MIN, RETRY_AFTER_OTHERS, RUN_UNKNOWN};
 use std::time::Duration;
 
 /// How good the estimates of waiting times were.
@@ -144,7 +144,11 @@ impl Core {
     /// When it may be worth asking again, for a client that is refused for lack of room.
     pub(super) fn retry_after(&self, now: Mono, program: Option<ProgramIndex>) -> Duration {
         // Room is there when a tenth of the queue is done, or one job of a short queue.
-        let (waiting, _) = self.waiting_and_running();
+        let (waiting, running) = self.waiting_and_running();
+        if running == 0 && waiting > 0 && waiting == self.promises.held_count() + self.pauses.waiting_count()
+        {
+            return RETRY_AFTER_OTHERS;
+        }
         let steps = u32::try_from(waiting.clamp(1, 10)).unwrap_or(10);
         let of_one = |program| {
             let (wait, evidence) = self.wait_behind_all(now, program);

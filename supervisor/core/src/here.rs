@@ -22,7 +22,7 @@ use super::config::CoreConfig;
 use super::ids::{JobId, Mono, ProgramIndex};
 use super::jobs::{JobState, RanUnder};
 use super::outcome::{self, human};
-use super::registry::{Offered, Offers};
+use super::registry::{Class, Offered, Offers};
 use super::turn::Turn;
 use super::{Charge, Core, Ending};
 use crate::limits::{HERE_TIME_MAX, HERE_TIME_MIN, LEFT_FOR_OTHERS, MOVED_MAX, PROMISE_BYTES};
@@ -125,10 +125,11 @@ impl Core {
 
     fn begin_here(&mut self, turn: &mut Turn<'_>, id: JobId) {
         self.dequeue(id);
-        self.charge_expected(id);
         if let Some(program) = self.program_here() {
             self.note_expected_run(id, program);
         }
+        let waited_as = self.jobs.get(id).map_or(Class::Long, |job| job.class);
+        self.charge_expected(id, None, waited_as);
         self.expect_output(id);
         self.check_estimate(turn.now, id);
         let Some(task) = self.jobs.get(id).and_then(|job| job.task) else { return };

@@ -78,6 +78,7 @@ impl Core {
         ensure(paused == states(|state| *state == JobState::Paused), || "paused jobs differ".into())?;
         self.check_pauses()?;
         ensure(waiting == queued + held + paused, || "the clients' counts of waiting jobs are wrong".into())?;
+        self.check_tracks()?;
         self.check_estimates()?;
         self.letters.check()?;
         self.files.check(

@@ -29,8 +29,10 @@
 //!
 //! - If almost nothing else is held (one sixteenth of the limit at most, and nothing for the same client), one payload or one output
 //!   of any size passes. Otherwise a client alone could never use a payload of more than half the limit.
-//! - If almost nothing is held for a client ([`little`]), its input is never turned away. Its job waits for its turn,
-//!   since the length of its output is not known yet.
+//! - If almost nothing is held for a client ([`little`]), its input is never turned away. And if it has no output
+//!   at all, a job of it may start whose output is expected to be as short, so that a client which reads nothing, or whose
+//!   outputs are longer than was expected, holds up only those that need much. For outputs that are longer than was expected
+//!   each worker may exceed the limit once, as at any other time ([`Ledger::may_start_one`]).
 //! - The client without a name is the program that embeds the pool. It has no share: only the total is limited.
 //!
 //! Kept results and dead letters are not counted here. They have limits of their own.
@@ -119,6 +121,17 @@ pub enum Short {
     OfRoom,
     /// The client's share is used up, though there is room for others.
     OfItsShare,
+}
+
+/// By how much outputs may exceed the limit that were not expected.
+#[derive(Clone, Copy, Debug)]
+pub struct Exceeding {
+    /// The longest output that there can be, in bytes.
+    pub longest: u64,
+    /// How many workers may exceed the limit by one such output.
+    pub workers: u64,
+    /// How many jobs workers have.
+    pub given: u64,
 }
 
 /// All accounts and their total.
@@ -234,6 +247,17 @@ impl Ledger {
         let is_idle = own == 0 && self.all.outputs() <= limit / IDLE_SHARE;
         is_idle || own.saturating_add(expected.saturating_mul(2)) < free
     }
+
+    /// Whether a job may start although its client's share is used up by others: the client has no output, and expects a
+    /// little one. Any output may be longer than was expected, `longest` at most, and each of `workers` workers may exceed the
+    /// limit by one such output; `given` jobs are with workers, and may yet do so.
+    pub fn may_start_one(&self, limit: u64, level: Level, expected: u64, exceeding: &Exceeding) -> bool {
+        let Exceeding { longest, workers, given } = *exceeding;
+        let exceeded = self.all.in_memory().saturating_sub(limit);
+        let is_harmless = level == Level::of(0) && expected <= little(limit);
+        is_harmless
+            && exceeded.saturating_add(longest.saturating_mul(given + 1)) <= longest.saturating_mul(workers)
+    }
 }
 
 fn is_another_level(before: u64, after: u64) -> bool {
@@ -308,6 +332,23 @@ mod tests {
         assert!(ledger.may_start(LIMIT, ledger.level_of("full"), 10 * LIMIT));
         ledger.hold("full", Holding::Expected, 10 * LIMIT);
         assert!(!ledger.may_start(LIMIT, ledger.level_of("other"), 0), "an expected output reserves room");
+    }
+
+    #[test]
+    fn a_client_without_outputs_may_start_one_job_with_a_little_one_as_long_as_workers_may_exceed_the_limit()
+    {
+        let (mut ledger, limit, longest) = (Ledger::default(), 16 << 20, 4 << 20);
+        ledger.hold("unread", Holding::Outgoing, limit + 2 * longest);
+        let may_start = |ledger: &Ledger, client: &str, expected, given| {
+            let exceeding = Exceeding { longest, workers: 4, given };
+            ledger.may_start_one(limit, ledger.level_of(client), expected, &exceeding)
+        };
+        assert!(may_start(&ledger, "other", little(limit), 1));
+        assert!(!may_start(&ledger, "other", little(limit), 2), "as much may yet come of those that run");
+        assert!(!may_start(&ledger, "other", little(limit) + 1, 0));
+        assert!(!may_start(&ledger, "unread", 0, 0));
+        ledger.hold("other", Holding::Expected, 1);
+        assert!(!may_start(&ledger, "other", 0, 0), "one at a time");
     }
 
     #[test]

@@ -14,11 +14,11 @@
 //! runs one job after another: a job cannot have begun before the one before it had ended. So what a worker says of all
 //! its jobs is never more than the time that has passed, and an honest worker is never corrected.
 
-use super::clients::ClientId;
 use super::ids::{JobId, Mono};
 use super::jobs::RanUnder;
 use super::parts::Credit;
 pub use super::trays::InTray;
+use super::waiting::PaidWorker;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -82,7 +82,7 @@ pub struct Running {
     pub yields: bool,
     /// It was cancelled, and this client was charged for the worker in advance. The charge is given back if the
     /// worker lives.
-    pub paid: Option<(ClientId, Duration)>,
+    pub paid: Option<PaidWorker>,
     /// It was asked to yield.
     pub asked_to_yield: bool,
     /// Since when it is suspended.

@@ -76,6 +76,11 @@ impl Next {
         self.rank
     }
 
+    /// When it is served, in virtual time.
+    pub(super) fn turn(self) -> VirtualTime {
+        self.at
+    }
+
     /// Whether it comes before another one by more than this much worker time, in nanoseconds.
     pub(super) fn is_before(self, other: Next, by: u64) -> bool {
         self.at.saturating_add_unsigned(by) < other.at
@@ -88,10 +93,10 @@ impl Next {
     }
 }
 
-/// What a client has had, and its weight.
+/// What a client has had of a program, and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Worker time that it has used, divided by its weight.
+    /// Its place in virtual time: worker time that it has used, divided by its weight.
     pub used: VirtualTime,
     /// Its share of worker time relative to the others.
     pub weight: u32,
@@ -220,12 +225,6 @@ impl FairQueue {
     pub fn first_of(&self, is_it: impl Fn(Kind) -> bool) -> Option<Next> {
         let orders = self.by_kind.iter().filter(|(kind, _)| is_it(*kind));
         orders.map(|(_, order)| order.first()).min().map(|&(at, rank, _)| Next { at, rank })
-    }
-
-    /// What the client has used whose job is next.
-    pub fn first_used(&self) -> Option<VirtualTime> {
-        let (.., client) = self.by_kind.iter().map(|(_, order)| order.first()).min()?;
-        self.by_client.get(client).map(|waiting| waiting.share.used)
     }
 
     /// How many jobs wait here.

@@ -4,7 +4,7 @@
 use super::Core;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::Job;
-use super::ledger::{Holding, Holdings, Short};
+use super::ledger::{Exceeding, Holding, Holdings, Short};
 use super::queue::{Kind, Next};
 use super::registry::size_of;
 use super::submit::full;
@@ -103,7 +103,18 @@ impl Core {
 
     fn has_room_to_start(&self, kind: Kind) -> bool {
         let expected = self.registry.task(kind.task).likely_output_of(kind.size);
-        self.ledger.may_start(self.config.max_bytes, kind.level, expected)
+        let limit = self.config.max_bytes;
+        self.ledger.may_start(limit, kind.level, expected)
+            || self.ledger.may_start_one(limit, kind.level, expected, &self.exceeding())
+    }
+
+    fn exceeding(&self) -> Exceeding {
+        let loads = self.slots.iter().filter_map(|slot| slot.load());
+        Exceeding {
+            longest: self.config.max_payload,
+            workers: self.config.workers as u64,
+            given: loads.map(|load| load.len() as u64).sum(),
+        }
     }
 
     /// The kind under which this job waits now. `task` is the job's task.

@@ -112,7 +112,9 @@ impl Core {
         if !self.programs[program].has_openings() {
             return None;
         }
-        let mut company = Company::Tiny;
+        // What a worker with several jobs says is left unread while memory is full.
+        let is_full = self.ledger.is_over(self.config.max_bytes);
+        let mut company = if is_full { Company::Steps } else { Company::Tiny };
         for (next, line) in self.heads_to_start(program) {
             if !self.is_line_open(program, line) {
                 continue;

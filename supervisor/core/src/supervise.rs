@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::action::{Action, Kill, Notice};
+use super::clients::Track;
 use super::ids::{Mono, ProgramIndex, SlotIndex, Version, WorkerId};
 use super::jobs::Job;
 use super::lose::End;
@@ -209,18 +210,20 @@ impl Core {
     /// Tasks have moved to other programs or are gone: each waiting job goes into the queue where its task is now.
     fn requeue_all(&mut self) {
         let mut waiting = Vec::new();
-        for program in &mut self.programs {
+        for (index, program) in self.programs.iter_mut().enumerate() {
             program.backlog = Duration::ZERO;
-            waiting.extend(program.queues_mut().flat_map(|queue| std::mem::take(queue).into_jobs()));
+            let jobs = program.queues_mut().flat_map(|queue| std::mem::take(queue).into_jobs());
+            waiting.extend(jobs.map(|job| (index, job)));
         }
-        for id in &waiting {
+        for (program, id) in &waiting {
             let Some(job) = self.jobs.get(*id) else { continue };
+            self.clients.goes(job.client, *program, Track::of(job.line().class));
             self.clients.waits_no_more(job.client);
             if let Some(task) = job.task {
                 self.registry.task_mut(task).waits_no_more(job.input_bytes);
             }
         }
-        waiting.into_iter().for_each(|id| self.enqueue(id));
+        waiting.into_iter().for_each(|(_, id)| self.enqueue(id));
     }
 
     /// A process no longer has a place. Returns the place that it had.

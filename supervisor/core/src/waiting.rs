@@ -2,15 +2,16 @@
 
 use super::Core;
 use super::batches::patient_until;
-use super::clients::ClientId;
+use super::clients::{ClientId, Served, Track, VirtualTime};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::{Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
 use super::registry::{Class, size_of};
-use super::slots::Opening;
+use super::slots::{Opening, SlotState};
 use super::small_map::SmallSet;
 use crate::limits::WORKER_COST_MIN;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 use std::vec::IntoIter;
@@ -75,13 +76,14 @@ impl Core {
         self.jobs.unpark(id);
         self.clients.waits(client);
         self.change_task(task, |task| task.waits(bytes));
-        let program = &mut self.programs[self.registry.task(task).program];
+        let (program, track) = (self.registry.task(task).program, Track::of(line.class));
+        self.clients.joins(client, program, track);
+        let queues = &mut self.programs[program];
         let queue = match line.gathers() {
-            true => program.gatherings.queue_for(task, since, patient_until),
-            false => program.queue_mut(line),
+            true => queues.gatherings.queue_for(task, since, patient_until),
+            false => queues.queue_mut(line),
         };
-        self.clients.joins(client, queue.first_used());
-        queue.insert(client, self.clients.share(client), rank, kind);
+        queue.insert(client, self.clients.share(client, program, track), rank, kind);
     }
 
     fn park(&mut self, id: JobId) {
@@ -99,42 +101,65 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let (JobState::Queued, Some(task)) = (job.state, job.task) else { return };
         let (client, rank, line, bytes) = (job.client, job.rank(id), job.line(), job.input_bytes);
-        let program = &mut self.programs[self.registry.task(task).program];
-        if program.queue_of_mut(line, task).is_some_and(|queue| queue.remove(client, rank)) {
+        let program = self.registry.task(task).program;
+        let queue = self.programs[program].queue_of_mut(line, task);
+        if queue.is_some_and(|queue| queue.remove(client, rank)) {
+            self.clients.goes(client, program, Track::of(line.class));
             self.clients.waits_no_more(client);
             self.change_task(task, |task| task.waits_no_more(bytes));
         }
     }
 
-    /// A job is dispatched: its client is charged the expected run time.
-    pub(super) fn charge_expected(&mut self, id: JobId) {
+    /// A job is dispatched to a worker in this slot, or here: its client is charged the expected run time. It has waited as one
+    /// of this class.
+    pub(super) fn charge_expected(&mut self, id: JobId, slot: Option<SlotIndex>, waited_as: Class) {
         let Some(job) = self.jobs.get(id) else { return };
-        self.clients.served(job.client, job.priority);
-        self.charge(id, self.planned(job));
+        let (client, program) = (job.client, usize::from(job.given_to));
+        let is_short = self.class_of(job) == Class::Short;
+        let takes_only_short = |slot: SlotIndex| {
+            self.slots[slot].is_reserved || !matches!(self.slots[slot].state, SlotState::Idle { .. })
+        };
+        let is_only_for_short = is_short && slot.is_some_and(takes_only_short);
+        let first_kept_out = if is_only_for_short { self.first_for_idle(program) } else { None };
+        let (track, planned) = (Track::of(waited_as), self.planned(job));
+        let served = Served { track, priority: job.priority, is_short, first_kept_out };
+        self.clients.served(client, program, served);
+        self.charge(id, planned);
     }
 
-    /// The run time of a job is known: in total, its client is charged exactly that.
+    /// The turn of the first job that could be given to an idle worker and is not short.
+    fn first_for_idle(&self, program: ProgramIndex) -> Option<VirtualTime> {
+        if !self.programs[program].has_some_for_idle() {
+            return None;
+        }
+        let is_one =
+            |(_, line): &(Next, Line)| line.class != Class::Short && self.is_line_open(program, *line);
+        self.heads_to_start(program).find(is_one).map(|(next, _)| next.turn())
+    }
+
+    /// The run time of a job is known: in total, its client is charged exactly that, where the job was given to a worker.
     pub(super) fn charge(&mut self, id: JobId, ran: Duration) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let nanos = nanos(ran);
         let (client, more) = (job.client, nanos.saturating_sub(job.charged));
+        let program = usize::from(job.given_to);
         job.charged = nanos;
-        self.charge_client(client, more);
+        self.charge_client(client, program, more);
     }
 
-    /// A job costs its worker: its client is charged for another one. Returns who was charged, and how much.
-    pub(super) fn charge_worker(&mut self, id: JobId) -> Option<(ClientId, Duration)> {
+    /// A job costs its worker: its client is charged for another one.
+    pub(super) fn charge_worker(&mut self, id: JobId) -> Option<PaidWorker> {
         let job = self.jobs.get(id)?;
-        let (client, program) = (job.client, self.program_of(job.task?));
-        let cost = self.programs[program].worker_cost.max(WORKER_COST_MIN);
-        self.charge_client(client, nanos(cost));
-        Some((client, cost))
+        let (client, program) = (job.client, usize::from(job.given_to));
+        let cost = self.programs.get(program)?.worker_cost.max(WORKER_COST_MIN);
+        self.charge_client(client, program, nanos(cost));
+        Some(PaidWorker { client, program, cost })
     }
 
     /// A worker was charged in advance and lives on: the charge is given back.
-    pub(super) fn refund_worker(&mut self, paid: Option<(ClientId, Duration)>) {
-        if let Some((client, cost)) = paid {
-            self.charge_client(client, -nanos(cost));
+    pub(super) fn refund_worker(&mut self, paid: Option<PaidWorker>) {
+        if let Some(PaidWorker { client, program, cost }) = paid {
+            self.charge_client(client, program, -nanos(cost));
         }
     }
 
@@ -147,11 +172,34 @@ impl Core {
         };
     }
 
-    fn charge_client(&mut self, client: ClientId, nanos: i64) {
-        self.clients.charge(client, nanos);
-        let used = self.clients.used(client);
-        for queue in self.programs.iter_mut().flat_map(super::Program::queues_mut) {
-            queue.set_used(client, used);
+    fn charge_client(&mut self, client: ClientId, program: ProgramIndex, nanos: i64) {
+        self.clients.charge(client, program, nanos);
+        let Some(queues) = self.programs.get_mut(program) else { return };
+        let [idle, short] =
+            [Track::Idle, Track::Short].map(|track| self.clients.share(client, program, track).used);
+        for (track, queue) in queues.queues_by_track() {
+            queue.set_used(client, if track == Track::Idle { idle } else { short });
+        }
+    }
+
+    /// Checks what is known of the clients' jobs in the queues.
+    pub(super) fn check_tracks(&self) -> Result<(), String> {
+        let mut queued: BTreeMap<(ClientId, ProgramIndex, bool), usize> = BTreeMap::new();
+        for (_, job) in self.jobs.iter().filter(|(_, job)| job.state == JobState::Queued) {
+            if let Some(task) = job.task {
+                let is_short = Track::of(job.line().class) == Track::Short;
+                *queued.entry((job.client, self.program_of(task), is_short)).or_default() += 1;
+            }
+        }
+        let wrong = queued.into_iter().find(|((client, program, is_short), count)| {
+            let track = if *is_short { Track::Short } else { Track::Idle };
+            self.clients.queued(*client, *program, track) != *count
+        });
+        match wrong {
+            Some(((client, ..), count)) => {
+                Err(format!("{client:?} has {count} jobs in a queue and other accounts"))
+            }
+            None => Ok(()),
         }
     }
 
@@ -174,6 +222,14 @@ impl Core {
     pub(super) fn slots_of(&self, program: ProgramIndex) -> impl Iterator<Item = SlotIndex> + '_ {
         (0..self.slots.len()).filter(move |&slot| self.slots[slot].program == program && !self.is_spare(slot))
     }
+}
+
+/// A client was charged for a worker that may live on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaidWorker {
+    client: ClientId,
+    program: ProgramIndex,
+    cost: Duration,
 }
 
 /// Names one of the queues of a program.
@@ -250,15 +306,25 @@ impl super::Program {
     }
 
     pub(super) fn queues_mut(&mut self) -> impl Iterator<Item = &mut FairQueue> {
+        self.queues_by_track().map(|(_, queue)| queue)
+    }
+
+    fn queues_by_track(&mut self) -> impl Iterator<Item = (Track, &mut FairQueue)> {
         let lines = [
-            &mut self.short,
-            &mut self.long,
-            &mut self.short_suspects,
-            &mut self.long_suspects,
-            &mut self.short_on_probation,
-            &mut self.long_on_probation,
+            (Track::Short, &mut self.short),
+            (Track::Idle, &mut self.long),
+            (Track::Short, &mut self.short_suspects),
+            (Track::Idle, &mut self.long_suspects),
+            (Track::Short, &mut self.short_on_probation),
+            (Track::Idle, &mut self.long_on_probation),
         ];
-        lines.into_iter().chain(self.gatherings.queues_mut())
+        lines.into_iter().chain(self.gatherings.queues_mut().map(|queue| (Track::Idle, queue)))
+    }
+
+    /// Whether jobs wait that are not known as short.
+    fn has_some_for_idle(&self) -> bool {
+        let lines = [&self.long, &self.long_suspects, &self.long_on_probation];
+        lines.into_iter().chain(self.gatherings.queues()).any(|queue| !queue.is_empty())
     }
 
     /// The queues for short jobs of any task.

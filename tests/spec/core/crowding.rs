@@ -4,6 +4,7 @@ use super::promises::{by, detached, pool, state};
 use offload_core::event::Event;
 use offload_core::ids::JobId;
 use offload_core::jobs::JobState;
+use offload_core::ledger::Holding;
 use offload_protocol::nouns::OutcomeCode::Ok;
 use std::time::Duration;
 use tests::pool_under_test::PoolUnderTest;
@@ -102,4 +103,47 @@ fn nothing_is_expected_of_a_job_that_is_not_in_flight() {
         }
         assert_eq!(pool.core.promises().expected_of(job), None, "{end}");
     }
+}
+
+/// A client takes an output of so many bytes.
+fn take(pool: &mut PoolUnderTest, client: &str, bytes: u64) {
+    pool.event(Event::Released { client: client.into(), what: Holding::Outgoing, bytes });
+}
+
+/// When its jobs begin, nobody knows how long their outputs are, so it has more than its share and leaves nothing to others.
+#[test]
+fn small_jobs_of_others_go_on_while_a_client_does_not_read_large_outputs() {
+    let limit = 32 << 20;
+    let mut pool = pool(|config| {
+        (config.workers, config.max_bytes, config.max_payload) = (6, limit, 8 << 20);
+    });
+    for client in ["innocent", "another"] {
+        let job = pool.submit_with("sum", by(client));
+        pool.start(job);
+        pool.finish_with(job, MS, 10);
+        take(&mut pool, client, 10);
+    }
+    pool.wait(1000 * MS);
+    let rude: Vec<JobId> = (0..6).map(|_| pool.submit_with("charge", by("rude"))).collect();
+    let more = pool.submit_with("charge", by("rude"));
+    rude.iter().for_each(|job| {
+        pool.start(*job);
+    });
+    for job in rude {
+        pool.finish_with(job, MS, 8 << 20);
+    }
+    assert!(pool.core.ledger().all().total() > limit);
+    let small: Vec<JobId> =
+        ["innocent", "innocent", "another"].map(|client| pool.submit_with("sum", by(client))).into();
+    assert_eq!(
+        [more, small[0], small[1], small[2]].map(|job| is_out(&pool, job)),
+        [false, true, false, true]
+    );
+    for (job, client) in small.into_iter().zip(["innocent", "innocent", "another"]) {
+        pool.run(job);
+        assert_eq!(pool.outcome(job), Some(Ok), "one after another");
+        take(&mut pool, client, 10);
+    }
+    let large = pool.submit_with("charge", by("innocent"));
+    assert!(!is_out(&pool, large) && !is_out(&pool, more), "such outputs are known to be long by now");
 }

@@ -1,5 +1,6 @@
 //! Pauses, as the core decides about them: of a paused task nothing starts, whatever had been prepared for it.
 
+use offload_core::config::CoreConfig;
 use offload_core::event::Event;
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, TaskIndex};
@@ -40,6 +41,15 @@ fn of_a_paused_task_nothing_starts_and_another_task_has_its_worker() {
     resume(&mut pool, "sum");
     pool.run(paused);
     assert_eq!(pool.outcome(paused), Some(OutcomeCode::Ok));
+}
+
+#[test]
+fn whoever_is_refused_because_of_paused_jobs_is_not_told_to_ask_again_at_once() {
+    let config = CoreConfig { workers: 1, max_jobs: 3, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    pause(&mut pool, "sum");
+    while pool.accepts("sum", |_| ()) {}
+    assert_eq!(pool.rejected.last().and_then(|error| error.retry_after_ms), Some(10_000));
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! When clients have their turns: what a priority is worth against others, and where a client begins that comes later.
 
+use offload_core::config::CoreConfig;
+use offload_core::event::Event;
 use offload_core::ids::{JobId, Mono};
 use offload_core::queue::HEAD_START;
+use offload_protocol::nouns::TaskOffer;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tests::pool_under_test::PoolUnderTest;
+use tests::pool_under_test::{PoolUnderTest, Start, offers};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -162,4 +165,81 @@ fn a_newcomer_does_not_wait_until_those_before_it_have_had_as_much_as_a_client_o
     crowd.run_for(10_000 * MS);
     let (wait, told) = crowd.newcomer_waits("charge");
     assert!(wait <= 700 * MS, "it waited {wait:?} and was told {told:?}");
+}
+
+/// Two programs with a worker each: one runs "charge", the other one "other".
+fn two_programs() -> Crowd {
+    let config = CoreConfig { workers: 2, programs: 2, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Wait);
+    let workers: Vec<_> = pool.workers.iter().map(|(id, worker)| (*id, worker.program)).collect();
+    for (worker, program) in workers {
+        let tasks = if program == 0 { offers() } else { vec![TaskOffer::new("other")] };
+        pool.event(Event::Hello { worker, tasks, takes_files: true });
+    }
+    for task in ["charge", "other"] {
+        run_for(&mut pool, task, 100 * MS);
+    }
+    Crowd::of(pool)
+}
+
+impl Crowd {
+    /// How much two clients are given in this time.
+    fn given_in(&mut self, time: Duration, [one, other]: [usize; 2]) -> [Duration; 2] {
+        let before = [one, other].map(|client| self.clients[client].used);
+        self.run_for(time);
+        let after = [one, other].map(|client| self.clients[client].used);
+        [after[0] - before[0], after[1] - before[1]]
+    }
+}
+
+fn assert_equal_shares(given: [Duration; 2]) {
+    assert!(given[0].abs_diff(given[1]) <= 200 * MS, "{given:?}");
+}
+
+#[test]
+fn a_client_gets_no_more_of_a_program_by_being_served_in_another_first() {
+    let mut crowd = two_programs();
+    let busy = crowd.add("charge", 100 * MS, 0);
+    let elsewhere = crowd.add("other", 100 * MS, 0);
+    crowd.run_for(10_000 * MS);
+    // The one in the other program has used much less, because it comes with a few jobs.
+    crowd.clients[elsewhere].run = MS;
+    crowd.run_for(2_000 * MS);
+    let new = crowd.clients.len();
+    crowd.clients.push(Client { task: "charge", run: 100 * MS, priority: 0, used: Duration::ZERO });
+    crowd.submit_as(&format!("client {new}"), "other", 0);
+    (0..JOBS_EACH).for_each(|_| crowd.submit(new));
+    assert_equal_shares(crowd.given_in(5_000 * MS, [busy, new]));
+}
+
+#[test]
+fn a_client_of_two_programs_waits_in_neither_because_of_what_it_uses_in_the_other() {
+    let mut crowd = two_programs();
+    let both = crowd.add("charge", 100 * MS, 0);
+    crowd.run_for(10_000 * MS);
+    let of_the_other = crowd.add("other", 100 * MS, 0);
+    crowd.run_for(1_000 * MS);
+    crowd.clients[both].task = "other";
+    (0..JOBS_EACH).for_each(|_| crowd.submit(both));
+    // What is given to the one of both is not counted: its older jobs go on in the first program.
+    let [given, _] = crowd.given_in(3_000 * MS, [of_the_other, both]);
+    assert!(given.abs_diff(1_500 * MS) <= 200 * MS, "{given:?} of 3 s");
+}
+
+#[test]
+fn a_job_that_runs_meanwhile_earns_its_client_nothing() {
+    let mut crowd = Crowd::of(PoolUnderTest::slots(2));
+    run_for(&mut crowd.pool, "charge", 100 * MS);
+    let sleeper = crowd.clients.len();
+    crowd.clients.push(Client { task: "charge", run: 10_000 * MS, priority: 0, used: Duration::ZERO });
+    crowd.submit(sleeper);
+    crowd.step();
+    let busy = crowd.add("charge", 100 * MS, 0);
+    while crowd.clients[sleeper].used == Duration::ZERO {
+        crowd.clients[sleeper].run = 10_000 * MS;
+        crowd.step();
+    }
+    crowd.clients[sleeper].run = 100 * MS;
+    (0..JOBS_EACH).for_each(|_| crowd.submit(sleeper));
+    assert_equal_shares(crowd.given_in(5_000 * MS, [busy, sleeper]));
 }
