@@ -21,6 +21,7 @@ BYTES = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
+_BYTES_LIKE = (bytes, bytearray, memoryview)
 _PARAMETER = re.compile(r';[ \t]*([^\s;="]+)=("(?:[^"\\]|\\.)*"|[^\s;"]+)')
 # What Python decodes and no media type means; some of them take very long for a long text.
 _NO_CHARSETS = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape")
@@ -38,17 +39,20 @@ def to_payload(value: Any) -> Tuple[bytes, str]:
 
     Raises `TypeError` or `ValueError` if it is neither bytes nor text and JSON cannot express it.
     """
-    if isinstance(value, bytes):
-        return value, BYTES
+    if isinstance(value, _BYTES_LIKE):
+        return _exact(value), BYTES
     if isinstance(value, str):
-        return value.encode(), TEXT
+        return str.encode(value), TEXT
     if isinstance(value, Payload):
-        if not isinstance(value.data, (bytes, bytearray, memoryview)):
+        if not isinstance(value.data, _BYTES_LIKE):
             raise TypeError(f"the data of a Payload are bytes, not {type(value.data).__name__}")
-        return bytes(value.data), check_media_type(value.media_type)
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value), BYTES
+        return _exact(value.data), check_media_type(value.media_type)
     return to_json(value), JSON
+
+
+def _exact(data: Union[bytes, bytearray, memoryview]) -> bytes:
+    """The data as plain `bytes`: a subclass may say other things of itself, such as its length."""
+    return data if type(data) is bytes else bytes(memoryview(data))
 
 
 def to_json(value: Any) -> bytes:

@@ -38,6 +38,9 @@ _LISTEN_AFTER = 0.02
 # Without a job for so long, the listener does not look any more.
 _IDLE_TICKS = 50
 
+# How a task ended: a failure, or its output with the media type.
+Outcome = Union[Failure, Tuple[bytes, str]]
+
 
 class Session:
     """One worker process, from its greeting to its end."""
@@ -107,7 +110,7 @@ class Session:
         self._channel.job_ended(job)
         self._answer((job, attempt, run_ns), outcome)
 
-    def _outcome(self, task: Task, given: Given) -> Union[Failure, Tuple[bytes, str]]:
+    def _outcome(self, task: Task, given: Given) -> Outcome:
         """How the task ended: a failure, or the output with its media type."""
         enter(Context(self._channel, given))
         try:
@@ -149,13 +152,22 @@ class Session:
                 raise TaskError("cancelled")
             self._channel.send(messages.Part(job, attempt), part)
 
-    def _answer(self, start: Tuple[int, int, int], outcome: Union[Failure, Tuple[bytes, str]]) -> None:
+    def _answer(self, start: Tuple[int, int, int], outcome: Outcome) -> None:
+        """Queues the answer. If it cannot be written, whatever the task has made it of, that is the answer."""
         usage = self._meter.stop(start[2])
-        if isinstance(outcome, Failure):
-            self._channel.queue(messages.Failed(*start, *outcome, usage))
-        else:
-            output, media_type = outcome
-            self._channel.queue_with(messages.finished_start(start, media_type, usage, len(output)), output)
+        try:
+            frame, output = _written(start, outcome, usage)
+        except Exception as error:
+            frame, output = _written(start, failure_of(error, says_ends=False), usage)
+        self._channel.queue_with(frame, output)
+
+
+def _written(start: Tuple[int, int, int], outcome: Outcome, usage: Tuple[int, int, int]) -> Tuple[bytes, bytes]:
+    """An answer as it is sent: the start of its frame, and the payload."""
+    if isinstance(outcome, Failure):
+        return messages.failed_frame(start, *outcome, usage), b""
+    output, media_type = outcome
+    return messages.finished_start(start, media_type, usage, len(output)), output
 
 
 class Listener:

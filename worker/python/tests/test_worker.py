@@ -255,12 +255,12 @@ class Jobs(unittest.TestCase):
         expected = {
             "half": "\\ud800",
             "halves": "ValueError: \\ud800\\ud800",
-            "mute": "cannot be put into words",
+            "mute": "Mute: <",
             "silent": "Silent: <",
             "shy": "Shy",
             "code": "changed",
             "signal": "changed",
-            "text": "cannot be put into words",
+            "text": "CalledProcessError: <",
             "huge": "died with",
         }
         with FakeSupervisor(script, capabilities=messages.PARTS | messages.ENDS) as supervisor:
