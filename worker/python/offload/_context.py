@@ -69,13 +69,18 @@ class Context:
         if now - self._told < _PROGRESS_EVERY and done != total:
             return
         self._told = now
-        self._channel.send(messages.Progress(self.id, self.attempt, *units))
+        self._send(messages.Progress(self.id, self.attempt, *units))
 
     def checkpoint(self, state: Any) -> None:
         data = to_json(state)
         if len(data) > messages.CHECKPOINT_MAX:
             raise ValueError(f"a checkpoint of {len(data)} bytes, at most {messages.CHECKPOINT_MAX} are allowed")
-        self._channel.send(messages.Checkpoint(self.id, self.attempt), data)
+        self._send(messages.Checkpoint(self.id, self.attempt), data)
+
+    def _send(self, message: Any, payload: bytes = b"") -> None:
+        # A child that the task has forked may live longer than the job, and its bytes may come between those of the worker.
+        if self._channel.is_ours():
+            self._channel.send(message, payload)
 
     def resumed(self, default: Any) -> Any:
         state = self._given.checkpoint
@@ -116,7 +121,7 @@ def job() -> Context:
 
 
 def progress(done: float, total: float = 0) -> None:
-    """Says how far the job is, in units of work; `total` 0 means unknown. Does nothing outside of a job.
+    """Says how far the job is, in units of work; `total` 0 means unknown. Does nothing outside of a job, nor in a forked child.
 
     At most 100 reports a second are sent, and the last one (`done == total`). Numbers that are no integers are told in thousandths.
     Raises `ValueError` or `TypeError` for what is no number, or less than 0.
@@ -136,7 +141,7 @@ def cancelled() -> bool:
 def checkpoint(state: Any) -> None:
     """Saves a state from which another attempt can go on: anything that JSON can express, at most 64 KiB of it.
 
-    For tasks with `checkpoints=True`. Does nothing outside of a job. Raises `ValueError` or `TypeError`.
+    For tasks with `checkpoints=True`. Does nothing outside of a job, nor in a forked child. Raises `ValueError` or `TypeError`.
     """
     if _current is not None:
         _current.checkpoint(state)
