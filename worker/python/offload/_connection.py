@@ -117,7 +117,8 @@ class Connection:
             self._wait_for_room()
         request.connection = self
         with self._sending:
-            self._check(request)
+            if self._is_lost:
+                raise self._dialogue.loss_of(request, self._gone())
             self._in_hand, request.state = request, SENT
             # How much has left, piece by piece.
             sent: List[int] = []
@@ -131,18 +132,18 @@ class Connection:
             except OffloadError:
                 raise
             except BaseException:
-                if not sent:
-                    self._dialogue.withdraw(request)
-                elif sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
+                if sent and sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
                     self.close()
-                    if not request.is_done:
+                    if self._dialogue.withdraw(request):
                         request.ended(self._dialogue.loss_of(request, self._gone()))
                 raise
             finally:
-                if not sent:
+                if not sent:  # from here on it has nothing to do with this connection, and may go over another one
+                    self._dialogue.withdraw(request)
                     request.state = UNSENT
                 self._in_hand = None
-            self._check(request)
+            if not sent or (self._is_lost and self._dialogue.withdraw(request)):
+                raise self._dialogue.loss_of(request, self._gone())
         self._used = time.monotonic()
 
     def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
@@ -195,7 +196,7 @@ class Connection:
         self._socket.close()
 
     def _wait_for_room(self) -> None:
-        self.wait(self._for_room, lambda: len(self._dialogue.requests) < self._max_in_flight)
+        self.wait(self._for_room, lambda: self._is_lost or len(self._dialogue.requests) < self._max_in_flight)
 
     def _read_until(self, is_there: Callable[[], bool], end: Optional[float]) -> None:
         """Reads for all. The lock for that is held, and is given up."""
@@ -242,10 +243,8 @@ class Connection:
             except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
                 self._read_the_rest()
 
-    def _check(self, request: WaitedRequest) -> None:
-        """Raises what the end of the connection means for a request in hand, if it has ended and the request was not answered."""
-        if self._is_lost and not request.is_done:
-            raise self._dialogue.loss_of(request, self._gone())
+    def _is_in_hand(self, request: Request) -> bool:
+        return request is self._in_hand
 
     def _read_the_rest(self) -> None:
         """The supervisor does not read any more. What it sent before, perhaps a Goodbye, can still be read."""
@@ -276,7 +275,7 @@ class Connection:
         except (OSError, WireError, NoSupervisor) as error:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
         if self._is_lost:
-            self._dialogue.lost(self._gone(), self._in_hand)
+            self._dialogue.lost(self._gone(), self._is_in_hand)
 
     def _read(self) -> None:
         """Reads once. An interrupt while it waits loses nothing; one while it looks at what has come ends the connection."""
@@ -300,7 +299,7 @@ class Connection:
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True
-        self._dialogue.lost(reason, self._in_hand)
+        self._dialogue.lost(reason, self._is_in_hand)
         self._wake_for_room()
 
     def _gone(self) -> str:
