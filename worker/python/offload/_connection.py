@@ -208,14 +208,17 @@ class Connection:
 
     def _has_something(self, end: float) -> bool:
         """Whether there is something to read before `end`."""
-        if self._is_lost or self._received:
-            return True
+        return self._is_lost or bool(self._received) or bool(self._ready_for(select.POLLIN, end))
+
+    def _ready_for(self, interest: int, end: Optional[float] = None) -> int:
+        """What the socket is ready for, at `end` at the latest: of what is of interest, or its end."""
         poll = select.poll()
         try:
-            poll.register(self._socket, select.POLLIN)
+            poll.register(self._socket, interest)
         except ValueError:  # another thread has closed it meanwhile
-            return True
-        return bool(poll.poll(max(0.0, end - time.monotonic()) * 1000))
+            return select.POLLHUP
+        ready = poll.poll(None if end is None else max(0.0, end - time.monotonic()) * 1000)
+        return ready[0][1] if ready else 0
 
     def _pass_on(self) -> None:
         """Wakes a thread that waits, if one does and nobody reads."""
@@ -255,10 +258,7 @@ class Connection:
     def _read_or_wait_to_send(self) -> None:
         may_read = self._reading.acquire(blocking=False)
         try:
-            interest = select.POLLOUT | (select.POLLIN if may_read else 0)
-            poll = select.poll()
-            poll.register(self._socket, interest)
-            ready = poll.poll()[0][1]
+            ready = self._ready_for(select.POLLOUT | (select.POLLIN if may_read else 0))
             if may_read and ready & (select.POLLIN | select.POLLHUP | select.POLLERR):
                 self._read_or_lose()
         finally:

@@ -1,9 +1,18 @@
 """One connection that threads and forked children share: whose a request is when it ends."""
 
+import os
+import socket
+import tempfile
+import threading
 import unittest
 from unittest import mock
 
+from offload import Client, ConnectionLost
+from offload import _messages as messages
+from offload._wire import frame
+
 from .test_client import WithPool
+from .workers import PATIENCE
 
 
 class Retries(WithPool):
@@ -27,6 +36,38 @@ class Retries(WithPool):
             self.file.unlink()
             self.assertIsNone(job.result())
             self.assertIsNot(self.pool.connection(), before)
+
+
+class Closed(unittest.TestCase):
+    def test_a_client_that_is_closed_while_it_waits_to_send_says_so(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+            path = os.path.join(folder, "socket")
+            listener.bind(path)
+            listener.listen()
+
+            def serve():
+                end, _ = listener.accept()
+                with end:
+                    end.sendall(frame(messages.TO_CLIENT.encode(messages.ClientWelcome(b"OFFLOADC", 3, 0, 0, 1 << 26))))
+                    over.wait(PATIENCE)  # and reads nothing
+
+            over = threading.Event()
+            thread = threading.Thread(target=serve)
+            thread.start()
+            self.addCleanup(thread.join)
+            self.addCleanup(over.set)
+            client = Client(path)
+            connection = client.connection()
+            wait_to_send = connection._read_or_wait_to_send
+
+            def close_and_wait():
+                client.close()  # as another thread does
+                wait_to_send()
+
+            connection._read_or_wait_to_send = close_and_wait
+            with self.assertRaises(ConnectionLost) as lost:
+                client.call("echo", bytes(32 << 20))
+            self.assertIn("gone", str(lost.exception))
 
 
 if __name__ == "__main__":
