@@ -75,6 +75,7 @@ class _Connection(asyncio.Protocol):
         self._greeted: asyncio.Future = self.loop.create_future()
         self._may_write = asyncio.Event()
         self._may_write.set()
+        _connections.add(self)
 
     @classmethod
     async def open(cls, path: str, name: str) -> "_Connection":
@@ -135,7 +136,7 @@ class _Connection(asyncio.Protocol):
         self._lose(f"this program has closed its connection to {self.path}")
 
     def forget(self) -> None:
-        """For a child after a fork: the connection and its loop are those of the parent."""
+        """For a forked child: the connection and its loop are those of the parent, and nothing is said to the supervisor."""
         self.is_lost = True
 
     def connection_made(self, transport: Any) -> None:
@@ -279,9 +280,6 @@ class AsyncClient:
         return self._loops[loop]
 
     def _after_fork(self) -> None:
-        for here in self._loops.values():
-            if here.connection is not None:
-                here.connection.forget()
         self._loops = weakref.WeakKeyDictionary()
         self._process = os.getpid()
 
@@ -339,3 +337,14 @@ async def _parts(connection: _Connection, request: _Asked) -> AsyncIterator[byte
             return
         connection.resume()
         await request.change()
+
+
+_connections: "weakref.WeakSet[_Connection]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for connection in list(_connections):
+        connection.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -31,13 +31,12 @@ class Job:
         self._client = client
         self._request = request
         self._is_raw = is_raw
-        self._process = os.getpid()
 
     @property
     def id(self) -> str:
         """Its id. Waits until the job is accepted; raises `Rejected` if it is not."""
-        self._check_process()
         request = self._request
+        request.connection.check_process()
         if request.job is None and not request.is_done:
             request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done)
         if request.job is None and request.error is not None:
@@ -64,12 +63,8 @@ class Job:
         self._client._ask(functools.partial(cancel, job=job))
 
     def _wait(self) -> None:
-        self._check_process()
+        self._request.connection.check_process()
         self._request.connection.wait_for_end(self._request)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise OffloadError("this job was submitted before the fork: only the parent gets its result")
 
 
 class Client:
@@ -211,6 +206,7 @@ class Client:
             while not request.is_done or request.parts:
                 while request.parts:
                     yield request.parts.popleft()
+                    connection.check_process()
                 connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
             request.check()
             if request.output:
@@ -237,28 +233,25 @@ class Client:
 
     def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
         """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.
+        A forked child cancels none of its parent.
 
         Their connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
         """
-        if keep:
-            return
+        ours = [] if keep else [request for request in requests if request.state is not UNSENT and request.connection.is_ours()]
         end = time.monotonic() + _ID_PATIENCE
-        for request in requests:
-            if request.state is not UNSENT:
-                request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
-        running = [request.job for request in requests if request.job is not None and request.finished is None]
+        for request in ours:
+            request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
+        running = [request.job for request in ours if request.job is not None and request.finished is None]
         if running:
             try:
-                ask_apart(requests[0].connection.path, self._name, [functools.partial(cancel, job=job) for job in running])
+                ask_apart(ours[0].connection.path, self._name, [functools.partial(cancel, job=job) for job in running])
             except OffloadError:  # the supervisor is gone
                 pass
 
     def _after_fork(self) -> None:
         """In a child: the connection and all locks are those of the parent."""
         self._connecting = threading.Lock()
-        if self._connection is not None:
-            self._connection.forget()
-            self._connection = None
+        self._connection = None
 
 
 def cancel(ticket: int, job: str) -> bytes:

@@ -6,10 +6,12 @@ which goes on reading. So a program with one thread costs no change of threads.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from typing import Any, Callable, Deque, Iterable, List, Optional
 
@@ -73,6 +75,7 @@ class Connection:
     def __init__(self, path: str, name: str, max_in_flight: int) -> None:
         """Connects. Raises `NoSupervisor`."""
         self.path = path
+        self._process = os.getpid()
         self._max_in_flight = max_in_flight
         self._dialogue = Dialogue(path)
         self._reading = threading.Lock()
@@ -84,6 +87,7 @@ class Connection:
         self._is_lost = False
         self._used = time.monotonic()
         self._socket = connect(path)
+        _connections.add(self)
         try:
             self._greet(name)
         except BaseException:
@@ -181,8 +185,20 @@ class Connection:
             while not self._is_lost:
                 self._read_or_lose()
 
+    def is_ours(self) -> bool:
+        """Whether this process has made it. A forked child has only a copy, and leaves the connection to its parent."""
+        return os.getpid() == self._process
+
+    def check_process(self) -> None:
+        """Raises `OffloadError` in a forked child."""
+        if not self.is_ours():
+            raise OffloadError("this job was submitted before the fork: only the parent gets its result")
+
     def close(self) -> None:
-        """Ends the connection: queued jobs of it are cancelled."""
+        """Ends the connection: queued jobs of it are cancelled. A forked child only forgets it."""
+        if not self.is_ours():
+            self.forget()
+            return
         self._lose(f"this program has closed its connection to {self.path}")
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -191,7 +207,7 @@ class Connection:
         self._socket.close()
 
     def forget(self) -> None:
-        """For a child after a fork: closes its copy of the descriptor. The connection is its parent's."""
+        """For a forked child: closes its copy of the descriptor, and says nothing to the supervisor."""
         self._is_lost = True
         self._socket.close()
 
@@ -339,3 +355,14 @@ def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]]) ->
 
 def _ignore() -> None:
     pass
+
+
+_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for connection in list(_connections):
+        connection.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -51,6 +51,17 @@ class WithPool(unittest.TestCase):
         said = eventually(lambda: self.file.exists() and self.file.read_text().strip(), "the start of the job")
         return int(said.split()[-1])
 
+    def in_child(self, function):
+        """Runs it in a forked child. Whether it returned something true."""
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = 0 if function() else 2
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
     @contextlib.contextmanager
     def interrupted_when_it_runs(self):
         """Ctrl-C comes once the job `wait` runs, and what the block does ends with it."""
@@ -435,17 +446,6 @@ class Streams(WithPool):
 
 
 class Forks(WithPool):
-    def in_child(self, function):
-        """Runs it in a forked child. Whether it returned something true."""
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                code = 0 if function() else 2
-            finally:
-                os._exit(code)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
     def test_a_child_gets_a_connection_of_its_own(self):
         self.assertEqual(self.pool.call("square", 2), 4)
         job = self.pool.submit("slow_square", 5)

@@ -1,5 +1,6 @@
 """One connection that threads and forked children share: whose a request is when it ends."""
 
+import asyncio
 import os
 import socket
 import tempfile
@@ -7,7 +8,7 @@ import threading
 import unittest
 from unittest import mock
 
-from offload import Client, ConnectionLost
+from offload import AsyncClient, Client, ConnectionLost, OffloadError
 from offload import _messages as messages
 from offload._wire import frame
 
@@ -36,6 +37,64 @@ class Retries(WithPool):
             self.file.unlink()
             self.assertIsNone(job.result())
             self.assertIsNot(self.pool.connection(), before)
+
+
+class Forks(WithPool):
+    def test_a_child_that_leaves_a_stream_leaves_it_to_its_parent(self):
+        parts = self.pool.stream("flood", 100)
+        next(parts)
+        self.assertTrue(self.in_child(lambda: parts.close() is None))
+        self.assertEqual(sum(map(len, parts)), 99 << 16)
+
+    def test_a_child_reads_no_stream_of_its_parent(self):
+        parts = self.pool.stream("flood", 100)
+        next(parts)
+
+        def child():
+            try:
+                next(parts)
+            except OffloadError as error:
+                return "before the fork" in str(error)
+
+        self.assertTrue(self.in_child(child))
+        self.assertEqual(sum(map(len, parts)), 99 << 16)
+
+    def test_a_child_that_leaves_a_map_cancels_no_job_of_its_parent(self):
+        parent = os.getpid()
+
+        def inputs():
+            yield str(self.file)
+            self.running()
+            self.pool.status()  # the answer that the job is accepted is read
+            child = os.fork()
+            if child == 0:
+                raise SystemExit
+            os.waitpid(child, 0)
+            self.file.unlink()
+
+        try:
+            outputs = self.pool.map("wait", inputs())
+        finally:
+            if os.getpid() != parent:
+                os._exit(0)
+        self.assertEqual(outputs, [None])
+
+    def test_a_child_that_leaves_a_stream_of_a_loop_leaves_it_to_its_parent(self):
+        async def read():
+            async with AsyncClient(self.pool.socket) as client:
+                parts = client.stream("flood", 100)
+                await parts.__anext__()
+
+                def child():
+                    try:
+                        parts.aclose().send(None)
+                    except StopIteration:
+                        return True
+
+                self.assertTrue(self.in_child(child))
+                return sum([len(part) async for part in parts])
+
+        self.assertEqual(asyncio.run(asyncio.wait_for(read(), PATIENCE)), 99 << 16)
 
 
 class Closed(unittest.TestCase):
