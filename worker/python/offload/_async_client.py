@@ -223,7 +223,9 @@ class AsyncClient:
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
-        calls: List[asyncio.Future] = [asyncio.ensure_future(self.call(task, input, **options)) for input in inputs]
+        calls: List[asyncio.Future] = []
+            for input in inputs:
+                calls.append(asyncio.ensure_future(self.call(task, input, **options)))
         try:
             return await asyncio.gather(*calls)
         finally:

@@ -194,6 +194,19 @@ class Failures(WithPool):
 
 class Streams(WithPool):
     async def test_the_parts_of_an_output_come_one_by_one(self):
+    async def test_a_map_whose_inputs_end_with_an_error_submits_nothing(self):
+        def inputs():
+            yield from [str(self.file)] * 5
+            raise LookupError("no more")
+
+        accepted = (await self.client.status())["jobs"]["accepted"]
+        before = asyncio.all_tasks()
+        with self.assertRaises(LookupError):
+            await self.client.map("wait", inputs())
+        await asyncio.wait(asyncio.all_tasks() - before | {asyncio.ensure_future(self.client.status())}, timeout=PATIENCE)
+        self.assertEqual((await self.client.status())["jobs"]["accepted"], accepted)
+
+
         parts = [part async for part in self.client.stream("count", 500)]
         self.assertEqual(b"".join(parts), b"".join(b"%d\n" % n for n in range(500)))
 
