@@ -7,11 +7,12 @@ import functools
 import json
 import os
 import select
+import socket
 import weakref
 from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
-from ._address import GREETING_TIMEOUT, connect, default_socket
+from ._address import AGAIN, GREETING_TIMEOUT, AcceptsNobody, connect_now, default_socket
 from ._client import IDLE_MAX, cancel, check_client, encode
 from ._dialogue import SENT, Dialogue, Request
 from ._errors import NoSupervisor, NotSent, OffloadError
@@ -81,9 +82,7 @@ class _Connection(asyncio.Protocol):
     async def open(cls, path: str, name: str) -> "_Connection":
         """Connects. Raises `NoSupervisor`."""
         loop = asyncio.get_running_loop()
-        # To connect to a local socket waits only for a supervisor that accepts nobody: on a thread, because that may take long.
-        end = await loop.run_in_executor(None, connect, path)
-        end.setblocking(False)
+        end = await _connected(path)
         _, connection = await loop.create_unix_connection(lambda: cls(path), sock=end)
         connection._end.register(end, select.POLLRDHUP)
         connection._transport.write(Dialogue.hello(name))
@@ -224,9 +223,9 @@ class AsyncClient:
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
         calls: List[asyncio.Future] = []
+        try:
             for input in inputs:
                 calls.append(asyncio.ensure_future(self.call(task, input, **options)))
-        try:
             return await asyncio.gather(*calls)
         finally:
             for call in calls:
@@ -328,6 +327,19 @@ class AsyncClient:
         if request.error is not None:
             raise request.error
         return json.loads(request.output)
+
+
+async def _connected(path: str) -> socket.socket:
+    """As `connect`, and leaves the loop to others while it waits."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + GREETING_TIMEOUT
+    while True:
+        try:
+            return connect_now(path)
+        except AcceptsNobody:
+            if loop.time() > end:
+                raise
+        await asyncio.sleep(AGAIN)
 
 
 async def _parts(connection: _Connection, request: _Asked) -> AsyncIterator[bytes]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+import socket
 import tempfile
 import threading
 import unittest
@@ -10,6 +11,7 @@ from unittest import mock
 
 from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, OutputError, Payload, Pool, Rejected
 from offload import _messages as messages
+from offload._address import connect_now
 from offload._async_client import _Connection
 from offload._wire import frame
 
@@ -192,8 +194,6 @@ class Failures(WithPool):
         await self.nothing_runs()
 
 
-class Streams(WithPool):
-    async def test_the_parts_of_an_output_come_one_by_one(self):
     async def test_a_map_whose_inputs_end_with_an_error_submits_nothing(self):
         def inputs():
             yield from [str(self.file)] * 5
@@ -207,6 +207,8 @@ class Streams(WithPool):
         self.assertEqual((await self.client.status())["jobs"]["accepted"], accepted)
 
 
+class Streams(WithPool):
+    async def test_the_parts_of_an_output_come_one_by_one(self):
         parts = [part async for part in self.client.stream("count", 500)]
         self.assertEqual(b"".join(parts), b"".join(b"%d\n" % n for n in range(500)))
 
@@ -337,6 +339,47 @@ class Loops(unittest.TestCase):
             for thread in threads:
                 thread.join(PATIENCE)
             self.assertEqual(results, {n: [m * m for m in range(n, n + 20)] for n in range(4)})
+
+    def test_a_loop_whose_call_is_cancelled_ends_while_the_pool_still_starts(self):
+        async def block(pool):
+            async with pool:
+                self.fail("it is not ready")
+
+        async def outlast(pool, wait):
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(wait(pool), 0.05)
+
+        with workers.quiet() as log:
+            for wait in (block, lambda pool: pool.async_client().call("echo", b"")):
+                pool = Pool(worker=["sleep", "3600"], log=log)  # a worker that never says hello
+                self.addCleanup(pool.close)
+                thread = threading.Thread(target=asyncio.run, args=(outlast(pool, wait),), daemon=True)
+                thread.start()
+                thread.join(PATIENCE)
+                self.assertFalse(thread.is_alive(), "the loop waits for the pool")
+
+    def test_a_supervisor_that_accepts_nobody_for_a_while_is_waited_for_without_a_thread(self):
+        async def call(path, listener, connected):
+            asked = asyncio.ensure_future(AsyncClient(path).call("square", 1))
+            while not connected.called:
+                await asyncio.sleep(0.001)
+            for _ in range(2):  # the one before, and this one
+                end = await asyncio.get_running_loop().sock_accept(listener)
+                end[0].close()
+            with self.assertRaises(NoSupervisor) as refused:
+                await asked
+            self.assertIn("does not answer", str(refused.exception))
+
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as before:
+            path = os.path.join(folder, "socket")
+            listener.bind(path)
+            listener.listen(0)
+            listener.setblocking(False)
+            before.connect(path)
+            in_thread = mock.patch.object(asyncio.BaseEventLoop, "run_in_executor", side_effect=AssertionError("on a thread"))
+            with in_thread, mock.patch("offload._async_client.connect_now", wraps=connect_now) as connected:
+                asyncio.run(asyncio.wait_for(call(path, listener, connected), PATIENCE))
+            self.assertGreater(connected.call_count, 1)
 
     def test_a_pool_may_be_used_while_a_loop_runs_as_in_a_notebook(self):
         async def cell():
