@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import operator
 import time
 from typing import Any, Dict, Optional, Tuple
@@ -65,6 +64,8 @@ class Context:
 
     def progress(self, done: float, total: float) -> None:
         units = _units(done, total)
+        if units is None:
+            return
         now = time.monotonic()
         if now - self._told < _PROGRESS_EVERY and done != total:
             return
@@ -87,21 +88,23 @@ class Context:
         return default if state is None else json.loads(state)
 
 
-def _units(done: Any, total: Any) -> Tuple[int, int]:
-    """Progress in whole units: integers as they are, other numbers in thousandths."""
+def _units(done: Any, total: Any) -> Optional[Tuple[int, int]]:
+    """Progress in whole units: integers as they are, other numbers in thousandths. `None` if it cannot be told."""
     try:
         units = operator.index(done), operator.index(total)
     except TypeError:
         units = _thousandths(done), _thousandths(total)
-    if min(units) < 0 or max(units) >= 1 << 64:
-        raise ValueError(f"a progress of {done} out of {total}; both are finite and at least 0")
-    return units
+    return units if min(units) >= 0 and max(units) < 1 << 64 else None
 
 
 def _thousandths(number: Any) -> int:
-    """-1 if it is not finite."""
-    scaled = 1000 * float(number)
-    return round(scaled) if math.isfinite(scaled) else -1
+    """-1 if it is not finite. Raises `TypeError` for what is no number."""
+    if not hasattr(number, "__float__") and not hasattr(number, "__index__"):  # `float` reads texts, too
+        raise TypeError(f"a progress of {number!r}, which is no number")
+    try:
+        return round(1000 * float(number))
+    except (ValueError, OverflowError):  # not a number, infinite, or too large
+        return -1
 
 
 def enter(context: Optional[Context]) -> None:
@@ -124,7 +127,7 @@ def progress(done: float, total: float = 0) -> None:
     """Says how far the job is, in units of work; `total` 0 means unknown. Does nothing outside of a job, nor in a forked child.
 
     At most 100 reports a second are sent, and the last one (`done == total`). Numbers that are no integers are told in thousandths.
-    Raises `ValueError` or `TypeError` for what is no number, or less than 0.
+    What is less than 0, not finite or too large is not told. Raises `TypeError` for what is no number.
     """
     if _current is not None:
         _current.progress(done, total)
