@@ -60,6 +60,12 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
+def is_json(media_type: str) -> bool:
+    """Whether a payload of this media type is a JSON document."""
+    essence = media_type.partition(";")[0].rstrip().lower()
+    return essence == JSON or essence.endswith("+json")
+
+
 def from_payload(data: bytes, media_type: str) -> Any:
     """The value of a payload: parsed JSON, text, or else the bytes as they are.
 
@@ -67,16 +73,23 @@ def from_payload(data: bytes, media_type: str) -> Any:
     """
     if media_type == BYTES:
         return data
-    essence = media_type.partition(";")[0].rstrip().lower()
-    if essence == JSON or essence.endswith("+json"):
+    if is_json(media_type):
         return from_json(data)
-    return from_text(data, media_type) if essence.startswith("text/") else data
+    return from_text(data, media_type) if media_type[:5].lower() == "text/" else data
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"it has {name}")
+
+
+# Python reads NaN, Infinity and -Infinity unless told otherwise.
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def from_json(data: bytes) -> Any:
-    """The value of a JSON document. Raises `ValueError`, as `from_payload` does."""
+    """The value of a JSON document in UTF-8. Raises `ValueError`, as `from_payload` does."""
     try:
-        return json.loads(data)
+        return _DECODER.decode(data.decode())
     except RecursionError:
         raise ValueError("JSON that is nested too deeply for Python") from None
     except ValueError as error:

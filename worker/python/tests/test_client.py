@@ -111,6 +111,8 @@ class Calls(WithPool):
             (b"a", "text/plain;charset=hex", "the character set 'hex'"),
             (b"a", "text/plain;charset=idna", "the character set 'idna'"),
             (b"{", "application/json", "not JSON: "),
+            (b"[NaN]", "application/json", "not JSON: it has NaN"),
+            ("1".encode("utf-16"), "application/json", "not JSON: 'utf-8' codec"),
             (deep, "application/problem+json", "JSON that is nested too deeply"),
         ]
         for data, media_type, said in cases:
