@@ -9,7 +9,7 @@ import os
 import select
 import socket
 import weakref
-from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
+from typing import Any, AsyncGenerator, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
 from ._address import AGAIN, GREETING_TIMEOUT, AcceptsNobody, connect_now, default_socket
@@ -231,12 +231,15 @@ class AsyncClient:
             for call in calls:
                 call.cancel()
 
-    async def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncIterator[bytes]:
+    def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncGenerator[bytes, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job.
+        It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job. Takes what `call` takes, but
+        neither `raw` nor `idempotency_key`.
         """
-        job = job_request(task, input, stream=True, **options)
+        return self._stream(job_request(task, input, stream=True, **options))
+
+    async def _stream(self, job: JobRequest) -> AsyncGenerator[bytes, None]:
         connection = await self._connect()
         try:
             request = await connection.ask(job.header, job.data)

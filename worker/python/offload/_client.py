@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Generator, List, Optional
 
 from . import _messages as messages
 from ._address import default_socket
@@ -91,7 +91,8 @@ class Client:
     def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output.
 
-        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back so, as its media type says.
+        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back so, as its media type says. A `str` is
+        sent as UTF-8. With the `content_type` of JSON it is a document: `"21"` is the number.
 
         - `timeout`: how many seconds one attempt may run; `deadline`: how many seconds it may take in all, waiting included
         - `priority`: -10 to 10; jobs with a higher one start sooner
@@ -139,11 +140,11 @@ class Client:
             self._give_up(*(job._request for job in jobs), keep=options.get("idempotency_key") is not None)
             raise
 
-    def stream(self, task: str, input: Any = b"", **options: Any) -> Iterator[bytes]:
+    def stream(self, task: str, input: Any = b"", **options: Any) -> Generator[bytes, None, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
         It has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a part.
-        Raises as `call` does, also after some parts.
+        Takes what `call` takes, but neither `raw` nor `idempotency_key`. Raises as `call` does, also after some parts.
         """
         request = job_request(task, input, stream=True, **options)
         return self._stream(request)
@@ -199,7 +200,7 @@ class Client:
     def _address(self) -> str:
         return default_socket() if self._path is None else self._path
 
-    def _stream(self, job: JobRequest) -> Iterator[bytes]:
+    def _stream(self, job: JobRequest) -> Generator[bytes, None, None]:
         connection, request = Connection(self._address(), self._name, 2), WaitedRequest()
         try:
             connection.ask(job.header, job.data, request)

@@ -34,6 +34,10 @@ class Payload(NamedTuple):
     media_type: str = BYTES
 
 
+# Values that are bytes already. Text and JSON are written as UTF-8.
+IS_BYTES = (*_BYTES_LIKE, Payload)
+
+
 def to_payload(value: Any) -> Tuple[bytes, str]:
     """The bytes of a value and its media type.
 
@@ -56,8 +60,22 @@ def _exact(data: Union[bytes, bytearray, memoryview]) -> bytes:
 
 
 def to_json(value: Any) -> bytes:
-    """The value as one JSON document in one line. NaN and infinities, which JSON does not have, are an error."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    """The value as one JSON document in one line. Raises `ValueError` or `TypeError` for what JSON does not have, such as NaN."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except RecursionError:
+        raise ValueError("a value that is nested too deeply for Python to write as JSON") from None
+
+
+def check_utf8(media_type: str, data: bytes) -> None:
+    """Raises `ValueError` if the media type says that text, which is sent as UTF-8, is in another character set."""
+    charset = _charset(media_type)
+    try:
+        known = codecs.lookup(charset).name
+    except LookupError:
+        known = charset
+    if known != "utf-8" and not (known == "ascii" and data.isascii()):
+        raise ValueError(f"a text is sent as UTF-8, and {media_type!r} says {charset}: encode it, and send the bytes")
 
 
 def is_json(media_type: str) -> bool:
