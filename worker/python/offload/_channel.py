@@ -138,7 +138,7 @@ class Channel:
         return os.getpid() == self._process
 
     def leave_to_parent(self) -> None:
-        """Ends a forked child: its parent would miss what it reads, and be blamed for what it sends; and its locks may never be free."""
+        """Ends a forked child: its parent would miss what it reads, and be blamed for what it sends. Its locks may stay held."""
         if not self.is_ours():
             os._exit(_NO_WORKER)
 

@@ -125,7 +125,7 @@ class Session:
             return failure(f"the output has {len(output)} bytes, at most {most} can be sent")
         return output, media_type
 
-    def _stream(self, given: Given, generator: Iterable[Any]) -> Tuple[bytes, str]:
+    def _stream(self, given: Given, generator: Generator[Any, None, Any]) -> Tuple[bytes, str]:
         """Sends the parts of an output. Returns the rest of it and the media type of the whole, which is that of all parts."""
         media_type: Optional[str] = None
         kept, sent = [], 0
@@ -172,7 +172,7 @@ class Session:
 def _written(start: Tuple[int, int, int], outcome: Outcome, usage: Tuple[int, int, int]) -> Tuple[bytes, bytes]:
     """An answer as it is sent: the start of its frame, and the payload."""
     if isinstance(outcome, Failure):
-        return messages.failed_frame(start, *outcome, usage), b""
+        return messages.failed_frame(start, outcome.kind, outcome.message, usage), b""
     output, media_type = outcome
     return messages.finished_start(start, media_type, usage, len(output)), output
 
@@ -218,7 +218,7 @@ class Listener:
             self._began.set()
 
 
-def _values_of(generator: Iterable[Any]) -> Generator[Any, None, None]:
+def _values_of(generator: Generator[Any, None, Any]) -> Generator[Any, None, None]:
     """What a generator yields and, if that is a value, what it returns. Closing this closes the generator."""
     returned = yield from generator
     if returned is not None:

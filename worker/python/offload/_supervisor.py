@@ -121,7 +121,7 @@ class PrivateSupervisor:
         self.check_ready()
 
     def check_ready(self) -> None:
-        """Raises `NoSupervisor` with the reason if no worker has been ready. To be asked when it is known, or nobody waits any more."""
+        """Raises `NoSupervisor` with the reason if no worker has been ready. For those who do not wait any longer."""
         if self._ready is None:
             reason = self._failure if self._told.is_set() else f"no worker was ready within {START_PATIENCE:.0f} s"
             raise NoSupervisor(f"the private supervisor has not started: {reason}")

@@ -193,7 +193,6 @@ class Failures(WithPool):
             await self.client.map("crash", ["segfault"] + [""] * 50)
         await self.nothing_runs()
 
-
     async def test_a_map_whose_inputs_end_with_an_error_submits_nothing(self):
         def inputs():
             yield from [str(self.file)] * 5
@@ -370,7 +369,8 @@ class Loops(unittest.TestCase):
                 await asked
             self.assertIn("does not answer", str(refused.exception))
 
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as before:
+        listener, before = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        with tempfile.TemporaryDirectory() as folder, listener, before:
             path = os.path.join(folder, "socket")
             listener.bind(path)
             listener.listen(0)

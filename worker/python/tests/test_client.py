@@ -136,7 +136,8 @@ class Calls(WithPool):
         self.assertEqual(made, Payload("häuser".encode(), "text/csv"))
         for charset, text in (("utf-8", "é"), ('"UTF8"', "é"), ("us-ascii", "e"), ("ASCII", "e")):
             self.assertEqual(self.pool.call("mirror", text, content_type=f"text/plain; charset={charset}"), text)
-        for charset, text in (("iso-8859-1", "é"), ("iso-8859-1", "e"), ("us-ascii", "é"), ("utf-16", ""), ("none", "e"), ("utf-8-sig", "e")):
+        wrong = [("iso-8859-1", "é"), ("iso-8859-1", "e"), ("us-ascii", "é"), ("utf-16", ""), ("none", "e"), ("utf-8-sig", "e")]
+        for charset, text in wrong:
             for value in (text, [text]):
                 with self.subTest(charset), self.assertRaises(ValueError) as refused:
                     self.pool.call("mirror", value, content_type=f"text/plain; charset={charset}")
