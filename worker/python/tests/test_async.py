@@ -347,7 +347,9 @@ class Loops(unittest.TestCase):
         async def outlast(pool, wait):
             with self.assertRaises(asyncio.TimeoutError):
                 await asyncio.wait_for(wait(pool), 0.05)
+            ended.append(pool)
 
+        ended = []
         with workers.quiet() as log:
             for wait in (block, lambda pool: pool.async_client().call("echo", b"")):
                 pool = Pool(worker=["sleep", "3600"], log=log)  # a worker that never says hello
@@ -356,6 +358,7 @@ class Loops(unittest.TestCase):
                 thread.start()
                 thread.join(PATIENCE)
                 self.assertFalse(thread.is_alive(), "the loop waits for the pool")
+                self.assertIs(ended[-1], pool)
 
     def test_a_supervisor_that_accepts_nobody_for_a_while_is_waited_for_without_a_thread(self):
         async def call(path, listener, connected):
