@@ -8,8 +8,9 @@ import threading
 import unittest
 from unittest import mock
 
-from offload import AsyncClient, Client, ConnectionLost, OffloadError
+from offload import AsyncClient, Client, ConnectionLost, NoSupervisor, OffloadError
 from offload import _messages as messages
+from offload._address import connect_now as connect_once
 from offload._wire import frame
 
 from .test_client import WithPool
@@ -95,6 +96,34 @@ class Forks(WithPool):
                 return sum([len(part) async for part in parts])
 
         self.assertEqual(asyncio.run(asyncio.wait_for(read(), PATIENCE)), 99 << 16)
+
+
+class Full(unittest.TestCase):
+    def test_a_client_waits_for_a_supervisor_that_accepts_nobody_for_a_while(self):
+        listener, before = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        with tempfile.TemporaryDirectory() as folder, listener, before:
+            path = os.path.join(folder, "socket")
+            listener.bind(path)
+            listener.listen(0)
+            listener.settimeout(PATIENCE)
+            before.connect(path)
+            asked = threading.Event()
+
+            def connect_now(path):
+                asked.set()
+                return connect_once(path)
+
+            def accept():
+                asked.wait(PATIENCE)
+                for _ in range(2):  # the one before, and this one
+                    listener.accept()[0].close()
+
+            thread = threading.Thread(target=accept)
+            thread.start()
+            with mock.patch("offload._address.connect_now", connect_now), self.assertRaises(NoSupervisor) as refused:
+                Client(path).call("square", 1)
+            thread.join(PATIENCE)
+            self.assertIn("does not answer", str(refused.exception))
 
 
 class Closed(unittest.TestCase):
