@@ -7,11 +7,12 @@ import functools
 import json
 import os
 import select
+import socket
 import weakref
-from typing import Any, AsyncIterator, Callable, Iterable, List, Optional
+from typing import Any, AsyncGenerator, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
-from ._address import GREETING_TIMEOUT, connect, default_socket
+from ._address import AGAIN, GREETING_TIMEOUT, AcceptsNobody, connect_now, default_socket
 from ._client import IDLE_MAX, cancel, check_client, encode
 from ._dialogue import SENT, Dialogue, Request
 from ._errors import NoSupervisor, NotSent, OffloadError
@@ -75,14 +76,13 @@ class _Connection(asyncio.Protocol):
         self._greeted: asyncio.Future = self.loop.create_future()
         self._may_write = asyncio.Event()
         self._may_write.set()
+        _connections.add(self)
 
     @classmethod
     async def open(cls, path: str, name: str) -> "_Connection":
         """Connects. Raises `NoSupervisor`."""
         loop = asyncio.get_running_loop()
-        # To connect to a local socket waits only for a supervisor that accepts nobody: on a thread, because that may take long.
-        end = await loop.run_in_executor(None, connect, path)
-        end.setblocking(False)
+        end = await _connected(path)
         _, connection = await loop.create_unix_connection(lambda: cls(path), sock=end)
         connection._end.register(end, select.POLLRDHUP)
         connection._transport.write(Dialogue.hello(name))
@@ -135,7 +135,7 @@ class _Connection(asyncio.Protocol):
         self._lose(f"this program has closed its connection to {self.path}")
 
     def forget(self) -> None:
-        """For a child after a fork: the connection and its loop are those of the parent."""
+        """For a forked child: the connection and its loop are those of the parent, and nothing is said to the supervisor."""
         self.is_lost = True
 
     def connection_made(self, transport: Any) -> None:
@@ -222,19 +222,24 @@ class AsyncClient:
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
-        calls: List[asyncio.Future] = [asyncio.ensure_future(self.call(task, input, **options)) for input in inputs]
+        calls: List[asyncio.Future] = []
         try:
+            for input in inputs:
+                calls.append(asyncio.ensure_future(self.call(task, input, **options)))
             return await asyncio.gather(*calls)
         finally:
             for call in calls:
                 call.cancel()
 
-    async def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncIterator[bytes]:
+    def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncGenerator[bytes, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job.
+        It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job. Takes what `call` takes, but
+        neither `raw` nor `idempotency_key`.
         """
-        job = job_request(task, input, stream=True, **options)
+        return self._stream(job_request(task, input, stream=True, **options))
+
+    async def _stream(self, job: JobRequest) -> AsyncGenerator[bytes, None]:
         connection = await self._connect()
         try:
             request = await connection.ask(job.header, job.data)
@@ -279,9 +284,6 @@ class AsyncClient:
         return self._loops[loop]
 
     def _after_fork(self) -> None:
-        for here in self._loops.values():
-            if here.connection is not None:
-                here.connection.forget()
         self._loops = weakref.WeakKeyDictionary()
         self._process = os.getpid()
 
@@ -330,6 +332,19 @@ class AsyncClient:
         return json.loads(request.output)
 
 
+async def _connected(path: str) -> socket.socket:
+    """As `connect`, and leaves the loop to others while it waits."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + GREETING_TIMEOUT
+    while True:
+        try:
+            return connect_now(path)
+        except AcceptsNobody:
+            if loop.time() > end:
+                raise
+        await asyncio.sleep(AGAIN)
+
+
 async def _parts(connection: _Connection, request: _Asked) -> AsyncIterator[bytes]:
     """The parts as they come. While some wait for their reader, no more are read."""
     while True:
@@ -339,3 +354,14 @@ async def _parts(connection: _Connection, request: _Asked) -> AsyncIterator[byte
             return
         connection.resume()
         await request.change()
+
+
+_connections: "weakref.WeakSet[_Connection]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for connection in list(_connections):
+        connection.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,6 +6,7 @@ runs. Whoever reads hands what comes to `Inbox`.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
@@ -25,6 +26,10 @@ _COPIED_MAX = 32 << 10
 
 _RUN = messages.TO_WORKER.number_of(messages.Run)
 _RUN_START = Struct("<IQI")
+
+
+# The exit code of a child that a task has forked, when it goes on as if it were the worker.
+_NO_WORKER = 70
 
 
 class SupervisorGone(Exception):
@@ -114,9 +119,10 @@ class Inbox:
 
 
 class Channel:
-    """The socket with what is read from it and what is not sent yet."""
+    """The socket with what is read from it and what is not sent yet. It belongs to the process that made it."""
 
     def __init__(self, end: socket.socket) -> None:
+        self._process = os.getpid()
         self.inbox = Inbox()
         self._socket = end
         self._decoder = Decoder()
@@ -126,6 +132,15 @@ class Channel:
         self._writing = threading.Lock()
         self._unsent = bytearray()
         self._linger = Linger()
+
+    def is_ours(self) -> bool:
+        """Whether this is the worker, and no child that a task has forked."""
+        return os.getpid() == self._process
+
+    def leave_to_parent(self) -> None:
+        """Ends a forked child: its parent would miss what it reads, and be blamed for what it sends. Its locks may stay held."""
+        if not self.is_ours():
+            os._exit(_NO_WORKER)
 
     def queue(self, message: Any) -> None:
         """Sends a message with whatever is sent next."""
@@ -155,6 +170,7 @@ class Channel:
         self._send_all(frame(messages.FROM_WORKER.encode(message), payload))
 
     def _send_all(self, data: Any) -> None:
+        self.leave_to_parent()
         try:
             with self._writing:
                 self._socket.sendall(data)
@@ -168,6 +184,7 @@ class Channel:
 
     def job_ended(self, job: int) -> None:
         """When this returns, the listener does not read any more."""
+        self.leave_to_parent()
         with self._reading:
             self.inbox.running = None
             self.inbox.cancelled.discard(job)
@@ -193,6 +210,7 @@ class Channel:
 
     def wait_until(self, is_there: Callable[[], bool]) -> None:
         """Reads until `is_there()`. It is asked while the listener does not read, so nothing that it reads is missed."""
+        self.leave_to_parent()
         with self._reading:
             while not is_there():
                 self._read(0)

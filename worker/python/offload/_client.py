@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Generator, List, Optional
 
 from . import _messages as messages
 from ._address import default_socket
@@ -31,13 +31,12 @@ class Job:
         self._client = client
         self._request = request
         self._is_raw = is_raw
-        self._process = os.getpid()
 
     @property
     def id(self) -> str:
         """Its id. Waits until the job is accepted; raises `Rejected` if it is not."""
-        self._check_process()
         request = self._request
+        request.connection.check_process()
         if request.job is None and not request.is_done:
             request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done)
         if request.job is None and request.error is not None:
@@ -64,12 +63,8 @@ class Job:
         self._client._ask(functools.partial(cancel, job=job))
 
     def _wait(self) -> None:
-        self._check_process()
+        self._request.connection.check_process()
         self._request.connection.wait_for_end(self._request)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise OffloadError("this job was submitted before the fork: only the parent gets its result")
 
 
 class Client:
@@ -96,7 +91,8 @@ class Client:
     def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output.
 
-        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back so, as its media type says.
+        `bytes` and `str` are sent as they are, anything else as JSON; the output comes back so, as its media type says. A `str` is
+        sent as UTF-8. With the `content_type` of JSON it is a document: `"21"` is the number.
 
         - `timeout`: how many seconds one attempt may run; `deadline`: how many seconds it may take in all, waiting included
         - `priority`: -10 to 10; jobs with a higher one start sooner
@@ -144,11 +140,11 @@ class Client:
             self._give_up(*(job._request for job in jobs), keep=options.get("idempotency_key") is not None)
             raise
 
-    def stream(self, task: str, input: Any = b"", **options: Any) -> Iterator[bytes]:
+    def stream(self, task: str, input: Any = b"", **options: Any) -> Generator[bytes, None, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
         It has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a part.
-        Raises as `call` does, also after some parts.
+        Takes what `call` takes, but neither `raw` nor `idempotency_key`. Raises as `call` does, also after some parts.
         """
         request = job_request(task, input, stream=True, **options)
         return self._stream(request)
@@ -204,13 +200,14 @@ class Client:
     def _address(self) -> str:
         return default_socket() if self._path is None else self._path
 
-    def _stream(self, job: JobRequest) -> Iterator[bytes]:
+    def _stream(self, job: JobRequest) -> Generator[bytes, None, None]:
         connection, request = Connection(self._address(), self._name, 2), WaitedRequest()
         try:
             connection.ask(job.header, job.data, request)
             while not request.is_done or request.parts:
                 while request.parts:
                     yield request.parts.popleft()
+                    connection.check_process()
                 connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
             request.check()
             if request.output:
@@ -237,28 +234,25 @@ class Client:
 
     def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
         """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.
+        A forked child cancels none of its parent.
 
         Their connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
         """
-        if keep:
-            return
+        ours = [] if keep else [request for request in requests if request.state is not UNSENT and request.connection.is_ours()]
         end = time.monotonic() + _ID_PATIENCE
-        for request in requests:
-            if request.state is not UNSENT:
-                request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
-        running = [request.job for request in requests if request.job is not None and request.finished is None]
+        for request in ours:
+            request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
+        running = [request.job for request in ours if request.job is not None and request.finished is None]
         if running:
             try:
-                ask_apart(requests[0].connection.path, self._name, [functools.partial(cancel, job=job) for job in running])
+                ask_apart(ours[0].connection.path, self._name, [functools.partial(cancel, job=job) for job in running])
             except OffloadError:  # the supervisor is gone
                 pass
 
     def _after_fork(self) -> None:
         """In a child: the connection and all locks are those of the parent."""
         self._connecting = threading.Lock()
-        if self._connection is not None:
-            self._connection.forget()
-            self._connection = None
+        self._connection = None
 
 
 def cancel(ticket: int, job: str) -> bytes:

@@ -6,10 +6,12 @@ which goes on reading. So a program with one thread costs no change of threads.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from typing import Any, Callable, Deque, Iterable, List, Optional
 
@@ -73,6 +75,7 @@ class Connection:
     def __init__(self, path: str, name: str, max_in_flight: int) -> None:
         """Connects. Raises `NoSupervisor`."""
         self.path = path
+        self._process = os.getpid()
         self._max_in_flight = max_in_flight
         self._dialogue = Dialogue(path)
         self._reading = threading.Lock()
@@ -84,6 +87,7 @@ class Connection:
         self._is_lost = False
         self._used = time.monotonic()
         self._socket = connect(path)
+        _connections.add(self)
         try:
             self._greet(name)
         except BaseException:
@@ -117,7 +121,8 @@ class Connection:
             self._wait_for_room()
         request.connection = self
         with self._sending:
-            self._check(request)
+            if self._is_lost:
+                raise self._dialogue.loss_of(request, self._gone())
             self._in_hand, request.state = request, SENT
             # How much has left, piece by piece.
             sent: List[int] = []
@@ -131,18 +136,18 @@ class Connection:
             except OffloadError:
                 raise
             except BaseException:
-                if not sent:
-                    self._dialogue.withdraw(request)
-                elif sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
+                if sent and sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
                     self.close()
-                    if not request.is_done:
+                    if self._dialogue.withdraw(request):
                         request.ended(self._dialogue.loss_of(request, self._gone()))
                 raise
             finally:
-                if not sent:
+                if not sent:  # from here on it has nothing to do with this connection, and may go over another one
+                    self._dialogue.withdraw(request)
                     request.state = UNSENT
                 self._in_hand = None
-            self._check(request)
+            if not sent or (self._is_lost and self._dialogue.withdraw(request)):
+                raise self._dialogue.loss_of(request, self._gone())
         self._used = time.monotonic()
 
     def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
@@ -180,8 +185,20 @@ class Connection:
             while not self._is_lost:
                 self._read_or_lose()
 
+    def is_ours(self) -> bool:
+        """Whether this process has made it. A forked child has only a copy, and leaves the connection to its parent."""
+        return os.getpid() == self._process
+
+    def check_process(self) -> None:
+        """Raises `OffloadError` in a forked child."""
+        if not self.is_ours():
+            raise OffloadError("this job was submitted before the fork: only the parent gets its result")
+
     def close(self) -> None:
-        """Ends the connection: queued jobs of it are cancelled."""
+        """Ends the connection: queued jobs of it are cancelled. A forked child only forgets it."""
+        if not self.is_ours():
+            self.forget()
+            return
         self._lose(f"this program has closed its connection to {self.path}")
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -190,12 +207,12 @@ class Connection:
         self._socket.close()
 
     def forget(self) -> None:
-        """For a child after a fork: closes its copy of the descriptor. The connection is its parent's."""
+        """For a forked child: closes its copy of the descriptor, and says nothing to the supervisor."""
         self._is_lost = True
         self._socket.close()
 
     def _wait_for_room(self) -> None:
-        self.wait(self._for_room, lambda: len(self._dialogue.requests) < self._max_in_flight)
+        self.wait(self._for_room, lambda: self._is_lost or len(self._dialogue.requests) < self._max_in_flight)
 
     def _read_until(self, is_there: Callable[[], bool], end: Optional[float]) -> None:
         """Reads for all. The lock for that is held, and is given up."""
@@ -207,14 +224,17 @@ class Connection:
 
     def _has_something(self, end: float) -> bool:
         """Whether there is something to read before `end`."""
-        if self._is_lost or self._received:
-            return True
+        return self._is_lost or bool(self._received) or bool(self._ready_for(select.POLLIN, end))
+
+    def _ready_for(self, interest: int, end: Optional[float] = None) -> int:
+        """What the socket is ready for, at `end` at the latest: of what is of interest, or its end."""
         poll = select.poll()
         try:
-            poll.register(self._socket, select.POLLIN)
+            poll.register(self._socket, interest)
         except ValueError:  # another thread has closed it meanwhile
-            return True
-        return bool(poll.poll(max(0.0, end - time.monotonic()) * 1000))
+            return select.POLLHUP
+        ready = poll.poll(None if end is None else max(0.0, end - time.monotonic()) * 1000)
+        return ready[0][1] if ready else 0
 
     def _pass_on(self) -> None:
         """Wakes a thread that waits, if one does and nobody reads."""
@@ -242,10 +262,8 @@ class Connection:
             except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
                 self._read_the_rest()
 
-    def _check(self, request: WaitedRequest) -> None:
-        """Raises what the end of the connection means for a request in hand, if it has ended and the request was not answered."""
-        if self._is_lost and not request.is_done:
-            raise self._dialogue.loss_of(request, self._gone())
+    def _is_in_hand(self, request: Request) -> bool:
+        return request is self._in_hand
 
     def _read_the_rest(self) -> None:
         """The supervisor does not read any more. What it sent before, perhaps a Goodbye, can still be read."""
@@ -256,10 +274,7 @@ class Connection:
     def _read_or_wait_to_send(self) -> None:
         may_read = self._reading.acquire(blocking=False)
         try:
-            interest = select.POLLOUT | (select.POLLIN if may_read else 0)
-            poll = select.poll()
-            poll.register(self._socket, interest)
-            ready = poll.poll()[0][1]
+            ready = self._ready_for(select.POLLOUT | (select.POLLIN if may_read else 0))
             if may_read and ready & (select.POLLIN | select.POLLHUP | select.POLLERR):
                 self._read_or_lose()
         finally:
@@ -276,7 +291,7 @@ class Connection:
         except (OSError, WireError, NoSupervisor) as error:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
         if self._is_lost:
-            self._dialogue.lost(self._gone(), self._in_hand)
+            self._dialogue.lost(self._gone(), self._is_in_hand)
 
     def _read(self) -> None:
         """Reads once. An interrupt while it waits loses nothing; one while it looks at what has come ends the connection."""
@@ -300,7 +315,7 @@ class Connection:
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True
-        self._dialogue.lost(reason, self._in_hand)
+        self._dialogue.lost(reason, self._is_in_hand)
         self._wake_for_room()
 
     def _gone(self) -> str:
@@ -340,3 +355,14 @@ def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]]) ->
 
 def _ignore() -> None:
     pass
+
+
+_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for connection in list(_connections):
+        connection.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

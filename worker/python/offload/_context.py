@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import operator
 import time
 from typing import Any, Dict, Optional, Tuple
@@ -65,38 +64,47 @@ class Context:
 
     def progress(self, done: float, total: float) -> None:
         units = _units(done, total)
+        if units is None:
+            return
         now = time.monotonic()
         if now - self._told < _PROGRESS_EVERY and done != total:
             return
         self._told = now
-        self._channel.send(messages.Progress(self.id, self.attempt, *units))
+        self._send(messages.Progress(self.id, self.attempt, *units))
 
     def checkpoint(self, state: Any) -> None:
         data = to_json(state)
         if len(data) > messages.CHECKPOINT_MAX:
             raise ValueError(f"a checkpoint of {len(data)} bytes, at most {messages.CHECKPOINT_MAX} are allowed")
-        self._channel.send(messages.Checkpoint(self.id, self.attempt), data)
+        self._send(messages.Checkpoint(self.id, self.attempt), data)
+
+    def _send(self, message: Any, payload: bytes = b"") -> None:
+        # A child that the task has forked may live longer than the job, and its bytes may come between those of the worker.
+        if self._channel.is_ours():
+            self._channel.send(message, payload)
 
     def resumed(self, default: Any) -> Any:
         state = self._given.checkpoint
         return default if state is None else json.loads(state)
 
 
-def _units(done: Any, total: Any) -> Tuple[int, int]:
-    """Progress in whole units: integers as they are, other numbers in thousandths."""
+def _units(done: Any, total: Any) -> Optional[Tuple[int, int]]:
+    """Progress in whole units: integers as they are, other numbers in thousandths. `None` if it cannot be told."""
     try:
         units = operator.index(done), operator.index(total)
     except TypeError:
         units = _thousandths(done), _thousandths(total)
-    if min(units) < 0 or max(units) >= 1 << 64:
-        raise ValueError(f"a progress of {done} out of {total}; both are finite and at least 0")
-    return units
+    return units if min(units) >= 0 and max(units) < 1 << 64 else None
 
 
 def _thousandths(number: Any) -> int:
-    """-1 if it is not finite."""
-    scaled = 1000 * float(number)
-    return round(scaled) if math.isfinite(scaled) else -1
+    """-1 if it is not finite. Raises `TypeError` for what is no number."""
+    if not hasattr(number, "__float__") and not hasattr(number, "__index__"):  # `float` reads texts, too
+        raise TypeError(f"a progress of {number!r}, which is no number")
+    try:
+        return round(1000 * float(number))
+    except (ValueError, OverflowError):  # not a number, infinite, or too large
+        return -1
 
 
 def enter(context: Optional[Context]) -> None:
@@ -116,10 +124,10 @@ def job() -> Context:
 
 
 def progress(done: float, total: float = 0) -> None:
-    """Says how far the job is, in units of work; `total` 0 means unknown. Does nothing outside of a job.
+    """Says how far the job is, in units of work; `total` 0 means unknown. Does nothing outside of a job, nor in a forked child.
 
     At most 100 reports a second are sent, and the last one (`done == total`). Numbers that are no integers are told in thousandths.
-    Raises `ValueError` or `TypeError` for what is no number, or less than 0.
+    What is less than 0, not finite or too large is not told. Raises `TypeError` for what is no number.
     """
     if _current is not None:
         _current.progress(done, total)
@@ -136,7 +144,7 @@ def cancelled() -> bool:
 def checkpoint(state: Any) -> None:
     """Saves a state from which another attempt can go on: anything that JSON can express, at most 64 KiB of it.
 
-    For tasks with `checkpoints=True`. Does nothing outside of a job. Raises `ValueError` or `TypeError`.
+    For tasks with `checkpoints=True`. Does nothing outside of a job, nor in a forked child. Raises `ValueError` or `TypeError`.
     """
     if _current is not None:
         _current.checkpoint(state)

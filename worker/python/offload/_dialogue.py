@@ -119,11 +119,13 @@ class Dialogue:
         self.requests[ticket] = request
         return frame_start(header, length)
 
-    def withdraw(self, request: Request) -> None:
-        """Forgets a request that was not sent."""
-        for ticket, asked in list(self.requests.items()):
-            if asked is request:
-                del self.requests[ticket]
+    def withdraw(self, request: Request) -> bool:
+        """Forgets a request. Whether it was there: then nobody else has ended it, and nobody will."""
+        return any(asked is request and self._take_out(ticket) for ticket, asked in list(self.requests.items()))
+
+    def _take_out(self, ticket: int) -> bool:
+        """One step of the interpreter: of several threads that ask, one is told so, and that one says how the request ends."""
+        return self.requests.pop(ticket, None) is not None
 
     def receive(self, data: bytes) -> None:
         """Takes what has arrived. Raises `NoSupervisor` or `WireError` if this connection is of no use."""
@@ -164,8 +166,7 @@ class Dialogue:
         elif number == _PART:
             request.parts.append(payload)
             request.changed()
-        else:
-            del self.requests[ticket]
+        elif self._take_out(ticket):
             self._end(request, number, header, payload)
 
     def _end(self, request: Request, number: int, header: bytes, payload: bytes) -> None:
@@ -181,11 +182,11 @@ class Dialogue:
             request.output = payload
             request.ended()
 
-    def lost(self, reason: str, in_hand: Optional[Request] = None) -> None:
-        """Ends all requests, because the connection has ended. The one `in_hand` is left to whoever is sending it."""
-        requests, self.requests = self.requests, {}
-        for request in requests.values():
-            if request is not in_hand:
+    def lost(self, reason: str, is_in_hand: Callable[[Request], bool] = lambda request: False) -> None:
+        """Ends all requests, because the connection has ended. One that is in hand is left to whoever is sending it."""
+        for ticket, request in list(self.requests.items()):
+            # Asked first: it comes to hand before it is noted here, and whoever is sending it may withdraw it at any moment.
+            if not is_in_hand(request) and self._take_out(ticket):
                 request.ended(self.loss_of(request, reason))
 
     def loss_of(self, request: Request, reason: str) -> OffloadError:

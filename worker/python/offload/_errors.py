@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Optional
 
 
@@ -107,11 +108,15 @@ class TaskError(OffloadError):
     If a program that the task ran has failed, `exit_code` (0 to 255) or `signal` says how; whoever submitted the job reads it there.
     """
 
+    # For subclasses that do not call `__init__`.
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+
     def __init__(self, *message: object, exit_code: Optional[int] = None, signal: Optional[int] = None) -> None:
         super().__init__(*message)
-        if exit_code is not None and not 0 <= exit_code <= 255:
+        if exit_code is not None and not 0 <= operator.index(exit_code) <= 255:
             raise ValueError(f"an exit code of {exit_code}; 0 to 255 are possible")
-        if signal is not None and not 1 <= signal <= 64:
+        if signal is not None and not 1 <= operator.index(signal) <= 64:
             raise ValueError(f"signal {signal}; 1 to 64 are possible")
         self.exit_code = exit_code
         self.signal = signal

@@ -1,14 +1,15 @@
 """What is said of a job whose task has failed.
 
-Nothing here raises, whatever an exception does that is asked for its text: else whoever can send an input could end the worker.
+`failure_of` never raises, whatever an exception does that is asked for its text: else whoever can send an input could end the worker.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import traceback
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 from . import _messages as messages
 from ._errors import TaskError
@@ -22,7 +23,7 @@ class Failure(NamedTuple):
     message: str
 
 
-_NOTHING_TO_SAY = Failure("app_error", "the task has failed, and its exception cannot be put into words")
+_NOTHING_TO_SAY = "the task has failed, and its exception cannot be put into words"
 
 
 def failure(reason: str) -> Failure:
@@ -32,11 +33,16 @@ def failure(reason: str) -> Failure:
 
 def failure_of(error: BaseException, says_ends: bool) -> Failure:
     """What is said of what a task raised. Only a supervisor that understands it is told how a program ended (`says_ends`)."""
+    kind = _asked(lambda: kind_of(error), "app_error")
+    return Failure(kind if says_ends or isinstance(kind, str) else "app_error", message_of(error))
+
+
+def _asked(question: Callable[[], Any], otherwise: Any) -> Any:
+    """The answer of an exception, each apart: one that it cannot give costs no other."""
     try:
-        kind = kind_of(error)
-        return Failure(kind if says_ends or isinstance(kind, str) else "app_error", message_of(error))
+        return question()
     except BaseException:
-        return _NOTHING_TO_SAY
+        return otherwise
 
 
 def kind_of(error: BaseException) -> Any:
@@ -46,25 +52,28 @@ def kind_of(error: BaseException) -> Any:
         return "panic"
     code, signal = None, None
     if isinstance(error, TaskError):
-        code, signal = error.exit_code, error.signal
+        code, signal = _number(error.exit_code), _number(error.signal)
     elif isinstance(error, getattr(sys.modules.get("subprocess"), "CalledProcessError", ())):
-        code = error.returncode
-        code, signal = (None, -code) if code < 0 else (code, None)
-    # Attributes can be anything. What no program ends with is not told.
+        code = _number(error.returncode)
+        code, signal = (None, -code) if code is not None and code < 0 else (code, None)
+    # What no program ends with is not told.
     if signal in range(1, 65):
         return "signalled", signal
     return ("exited", code) if code in range(256) else "app_error"
 
 
+def _number(value: Any) -> Optional[int]:
+    """The value, if it is an integer. Attributes can be anything."""
+    return _asked(lambda: operator.index(value), None)
+
+
 def message_of(error: BaseException) -> str:
-    """The message. The traceback of what is no `TaskError` goes to the log."""
-    if isinstance(error, TaskError):
-        try:
-            return cut(str(error), messages.MESSAGE_MAX)
-        except Exception:  # its own way to become a text fails
-            pass
-    log_traceback(error)
-    return summary_of(error)
+    """The message. The traceback of what is no `TaskError`, or has no text, goes to the log."""
+    text = _asked(lambda: cut(str(error), messages.MESSAGE_MAX), None) if isinstance(error, TaskError) else None
+    if text is not None:
+        return text
+    _asked(lambda: log_traceback(error), None)
+    return _asked(lambda: summary_of(error), _NOTHING_TO_SAY)
 
 
 def summary_of(error: BaseException) -> str:
@@ -77,14 +86,14 @@ def summary_of(error: BaseException) -> str:
 
 
 def log_traceback(error: BaseException) -> None:
-    """Prints the traceback to standard error, which the supervisor logs with the id of the job."""
-    try:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
-            trace = trace.tb_next
-        traceback.print_exception(type(error), error, trace, file=sys.stderr)
-    except Exception:  # the task has replaced standard error, or closed it
-        pass
+    """Prints the traceback to standard error, which the supervisor logs with the id of the job.
+
+    Raises whatever a task that has closed or replaced standard error brings about.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace, file=sys.stderr)
 
 
 _HERE = os.path.dirname(__file__)

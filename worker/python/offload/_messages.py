@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 from ._wire import (
     BOOL,
@@ -24,6 +24,7 @@ from ._wire import (
     Metadata,
     Record,
     Variants,
+    frame,
 )
 
 WORKER_MAGIC = b"OFFLOADW"
@@ -154,6 +155,11 @@ def finished_start(start: Tuple[int, int, int], media_type: str, usage: Tuple[in
     written = MEDIA_TYPE.written(media_type)
     header_length = _FINISHED_START.size - 8 + len(written) + _USAGE.size
     return _FINISHED_START.pack(header_length, payload_length, _FINISHED, *start) + written + _USAGE.pack(*usage)
+
+
+def failed_frame(start: Tuple[int, int, int], kind: Any, message: str, usage: Tuple[int, int, int]) -> bytes:
+    """The frame of a `Failed`; `start` is job, attempt and run time."""
+    return frame(FROM_WORKER.encode(Failed(*start, kind, message, usage)))
 
 
 _TEXT_LENGTH = Struct("<Q")

@@ -21,6 +21,7 @@ BYTES = "application/octet-stream"
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
+_BYTES_LIKE = (bytes, bytearray, memoryview)
 _PARAMETER = re.compile(r';[ \t]*([^\s;="]+)=("(?:[^"\\]|\\.)*"|[^\s;"]+)')
 # What Python decodes and no media type means; some of them take very long for a long text.
 _NO_CHARSETS = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape")
@@ -33,27 +34,54 @@ class Payload(NamedTuple):
     media_type: str = BYTES
 
 
+# Values that are bytes already. Text and JSON are written as UTF-8.
+IS_BYTES = (*_BYTES_LIKE, Payload)
+
+
 def to_payload(value: Any) -> Tuple[bytes, str]:
     """The bytes of a value and its media type.
 
     Raises `TypeError` or `ValueError` if it is neither bytes nor text and JSON cannot express it.
     """
-    if isinstance(value, bytes):
-        return value, BYTES
+    if isinstance(value, _BYTES_LIKE):
+        return _exact(value), BYTES
     if isinstance(value, str):
-        return value.encode(), TEXT
+        return str.encode(value), TEXT
     if isinstance(value, Payload):
-        if not isinstance(value.data, (bytes, bytearray, memoryview)):
+        if not isinstance(value.data, _BYTES_LIKE):
             raise TypeError(f"the data of a Payload are bytes, not {type(value.data).__name__}")
-        return bytes(value.data), check_media_type(value.media_type)
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value), BYTES
+        return _exact(value.data), check_media_type(value.media_type)
     return to_json(value), JSON
 
 
+def _exact(data: Union[bytes, bytearray, memoryview]) -> bytes:
+    """The data as plain `bytes`: a subclass may say other things of itself, such as its length."""
+    return data if type(data) is bytes else bytes(memoryview(data))
+
+
 def to_json(value: Any) -> bytes:
-    """The value as one JSON document in one line. NaN and infinities, which JSON does not have, are an error."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    """The value as one JSON document in one line. Raises `ValueError` or `TypeError` for what JSON does not have, such as NaN."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except RecursionError:
+        raise ValueError("a value that is nested too deeply for Python to write as JSON") from None
+
+
+def check_utf8(media_type: str, data: bytes) -> None:
+    """Raises `ValueError` if the media type says that text, which is sent as UTF-8, is in another character set."""
+    charset = _charset(media_type)
+    try:
+        known = codecs.lookup(charset).name
+    except LookupError:
+        known = charset
+    if known != "utf-8" and not (known == "ascii" and data.isascii()):
+        raise ValueError(f"a text is sent as UTF-8, and {media_type!r} says {charset}: encode it, and send the bytes")
+
+
+def is_json(media_type: str) -> bool:
+    """Whether a payload of this media type is a JSON document."""
+    essence = media_type.partition(";")[0].rstrip().lower()
+    return essence == JSON or essence.endswith("+json")
 
 
 def from_payload(data: bytes, media_type: str) -> Any:
@@ -63,16 +91,23 @@ def from_payload(data: bytes, media_type: str) -> Any:
     """
     if media_type == BYTES:
         return data
-    essence = media_type.partition(";")[0].rstrip().lower()
-    if essence == JSON or essence.endswith("+json"):
+    if is_json(media_type):
         return from_json(data)
-    return from_text(data, media_type) if essence.startswith("text/") else data
+    return from_text(data, media_type) if media_type[:5].lower() == "text/" else data
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"it has {name}")
+
+
+# Python reads NaN, Infinity and -Infinity unless told otherwise.
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def from_json(data: bytes) -> Any:
-    """The value of a JSON document. Raises `ValueError`, as `from_payload` does."""
+    """The value of a JSON document in UTF-8. Raises `ValueError`, as `from_payload` does."""
     try:
-        return json.loads(data)
+        return _DECODER.decode(data.decode())
     except RecursionError:
         raise ValueError("JSON that is nested too deeply for Python") from None
     except ValueError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ._async_client import AsyncClient
 from ._client import Client
@@ -81,7 +82,7 @@ class Pool(Client):
 
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor`."""
-        self._supervisor.wait_until_ready(START_PATIENCE)
+        self._supervisor.wait_until_ready()
 
     def async_client(self, *, name: str = "", max_in_flight: int = 1000) -> AsyncClient:
         """A client of the same supervisor for coroutines. The pool has to live as long as it.
@@ -102,14 +103,14 @@ class Pool(Client):
         try:
             await _until_ready(self._supervisor)
         except BaseException:
-            self.close()
+            await _on_thread(self.close)
             raise
         self._for_block = self.async_client(name=self._name, max_in_flight=self._max_in_flight)
         return self._for_block
 
     async def __aexit__(self, *_: object) -> None:
         await self._for_block.close()
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
+        await _on_thread(self.close)
 
     def _address(self) -> str:
         self.wait_until_ready()
@@ -147,6 +148,29 @@ class _ClientOfPool(AsyncClient):
 
 
 async def _until_ready(supervisor: PrivateSupervisor) -> None:
-    """Returns when a worker is ready. Waits on a thread, unless one is. Raises `NoSupervisor`."""
-    if not supervisor.is_ready():
-        await asyncio.get_running_loop().run_in_executor(None, supervisor.wait_until_ready, START_PATIENCE)
+    """Returns when a worker is ready. Raises `NoSupervisor`.
+
+    Whoever is cancelled leaves nothing behind: the end of a loop waits for all threads that wait for it.
+    """
+    if supervisor.is_ready():
+        return
+    loop = asyncio.get_running_loop()
+    known: asyncio.Future = loop.create_future()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(_set, known)
+
+    supervisor.when_known(tell)
+    # Before Python 3.12 `wait_for` loses a cancellation that comes together with what is awaited; `wait` does not.
+    await asyncio.wait([known], timeout=START_PATIENCE)
+    supervisor.check_ready()
+
+
+def _set(known: asyncio.Future) -> None:
+    if not known.done():
+        known.set_result(None)
+
+
+async def _on_thread(function: Callable[[], Any]) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, function)

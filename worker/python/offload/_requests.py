@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _messages as messages
 from ._errors import JobError, Rejected
-from ._payload import to_payload
+from ._payload import IS_BYTES, check_utf8, to_payload
 from ._wire import check_labels, check_media_type, check_metadata
 
 Seconds = Union[int, float]
@@ -51,6 +51,10 @@ def job_request(
     data, media_type = to_payload(input)
     if content_type is not None:
         media_type = check_media_type(content_type)
+        if not isinstance(input, IS_BYTES):
+            check_utf8(media_type, data)
+    if stream and idempotency_key is not None:
+        raise ValueError("nothing of a stream is kept, so it cannot have an idempotency key")
     priority = operator.index(priority)
     if idempotency_key is None and not metadata and not labels:
         return JobRequest(data, _plain(task, media_type, timeout, deadline, priority, attempts, stream))

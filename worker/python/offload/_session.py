@@ -18,10 +18,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Generator, Iterable, Optional, Tuple, Union
 
 from . import _messages as messages
 from ._channel import Channel, Given, ProtocolError, SupervisorGone, job_of
@@ -38,6 +39,9 @@ _LISTEN_AFTER = 0.02
 # Without a job for so long, the listener does not look any more.
 _IDLE_TICKS = 50
 
+# How a task ended: a failure, or its output with the media type.
+Outcome = Union[Failure, Tuple[bytes, str]]
+
 
 class Session:
     """One worker process, from its greeting to its end."""
@@ -46,7 +50,6 @@ class Session:
         self._channel = channel
         self._inbox = channel.inbox
         self._tasks = tasks
-        self._process = os.getpid()
         self._meter = Meter()
         self._listener = Listener(channel)
 
@@ -102,12 +105,10 @@ class Session:
         self._meter.start(began)
         outcome = failure(given.refusal) if task is None else self._outcome(task, given)
         run_ns = time.perf_counter_ns() - began
-        if os.getpid() != self._process:  # the task has forked, and this is the child
-            os._exit(70)
         self._channel.job_ended(job)
         self._answer((job, attempt, run_ns), outcome)
 
-    def _outcome(self, task: Task, given: Given) -> Union[Failure, Tuple[bytes, str]]:
+    def _outcome(self, task: Task, given: Given) -> Outcome:
         """How the task ended: a failure, or the output with its media type."""
         enter(Context(self._channel, given))
         try:
@@ -124,18 +125,23 @@ class Session:
             return failure(f"the output has {len(output)} bytes, at most {most} can be sent")
         return output, media_type
 
-    def _stream(self, given: Given, parts: Iterable[Any]) -> Tuple[bytes, str]:
-        """Sends what a generator yields. Returns the rest of the output and the media type of the whole."""
-        media_type, kept, sent = BYTES, [], 0
+    def _stream(self, given: Given, generator: Generator[Any, None, Any]) -> Tuple[bytes, str]:
+        """Sends the parts of an output. Returns the rest of it and the media type of the whole, which is that of all parts."""
+        media_type: Optional[str] = None
+        kept, sent = [], 0
         can_send = self._inbox.capabilities & messages.PARTS
-        for part in parts:
-            data, media_type = _part(part)
-            if can_send:
-                self._send_parts(given, data, sent)
-                sent += len(data)
-            else:
-                kept.append(data)
-        return b"".join(kept), media_type
+        # Closed when it is cancelled, so that what it has to finish is done before the answer.
+        with contextlib.closing(_values_of(generator)) as values:
+            for value in values:
+                data, kind = _part(value)
+                media_type = kind if media_type in (None, kind) else BYTES
+                self._check_wanted(given)
+                if can_send:
+                    self._send_parts(given, data, sent)
+                    sent += len(data)
+                else:
+                    kept.append(data)
+        return b"".join(kept), media_type or BYTES
 
     def _send_parts(self, given: Given, data: bytes, sent: int) -> None:
         """Sends data behind `sent` bytes of parts. Waits for credit, and looks out for Cancel meanwhile."""
@@ -145,17 +151,30 @@ class Session:
             needed = sent + start + len(part)
             if inbox.granted < needed:
                 self._channel.wait_until(lambda: inbox.granted >= needed or job in inbox.cancelled)
-            if inbox.granted < needed:
-                raise TaskError("cancelled")
+                self._check_wanted(given)
             self._channel.send(messages.Part(job, attempt), part)
 
-    def _answer(self, start: Tuple[int, int, int], outcome: Union[Failure, Tuple[bytes, str]]) -> None:
+    def _check_wanted(self, given: Given) -> None:
+        """Raises `TaskError` if nobody wants more of the output."""
+        if given.run.job in self._inbox.cancelled:
+            raise TaskError("cancelled")
+
+    def _answer(self, start: Tuple[int, int, int], outcome: Outcome) -> None:
+        """Queues the answer. If it cannot be written, whatever the task has made it of, that is the answer."""
         usage = self._meter.stop(start[2])
-        if isinstance(outcome, Failure):
-            self._channel.queue(messages.Failed(*start, *outcome, usage))
-        else:
-            output, media_type = outcome
-            self._channel.queue_with(messages.finished_start(start, media_type, usage, len(output)), output)
+        try:
+            frame, output = _written(start, outcome, usage)
+        except Exception as error:
+            frame, output = _written(start, failure_of(error, says_ends=False), usage)
+        self._channel.queue_with(frame, output)
+
+
+def _written(start: Tuple[int, int, int], outcome: Outcome, usage: Tuple[int, int, int]) -> Tuple[bytes, bytes]:
+    """An answer as it is sent: the start of its frame, and the payload."""
+    if isinstance(outcome, Failure):
+        return messages.failed_frame(start, outcome.kind, outcome.message, usage), b""
+    output, media_type = outcome
+    return messages.finished_start(start, media_type, usage, len(output)), output
 
 
 class Listener:
@@ -197,6 +216,13 @@ class Listener:
         self._began.clear()
         if seen != self._jobs:
             self._began.set()
+
+
+def _values_of(generator: Generator[Any, None, Any]) -> Generator[Any, None, None]:
+    """What a generator yields and, if that is a value, what it returns. Closing this closes the generator."""
+    returned = yield from generator
+    if returned is not None:
+        yield returned
 
 
 def _part(value: Any) -> Tuple[bytes, str]:

@@ -32,7 +32,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ._errors import NoSupervisor
 
@@ -87,6 +87,7 @@ class PrivateSupervisor:
         self._state = _STARTING
         self._thread: Optional[threading.Thread] = None
         self._told = threading.Event()
+        self._to_tell: List[Callable[[], Any]] = []
         self._ready: Optional[dict] = None
         self._failure = ""
 
@@ -114,12 +115,31 @@ class PrivateSupervisor:
         """Whether a worker has been ready."""
         return self._ready is not None
 
-    def wait_until_ready(self, patience: float) -> None:
-        """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `patience` seconds."""
-        if self._ready is None and not self._told.wait(patience):
-            self._failure = f"no worker was ready within {patience:.0f} s"
+    def wait_until_ready(self) -> None:
+        """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `START_PATIENCE`."""
+        self._told.wait(START_PATIENCE)
+        self.check_ready()
+
+    def check_ready(self) -> None:
+        """Raises `NoSupervisor` with the reason if no worker has been ready. For those who do not wait any longer."""
         if self._ready is None:
-            raise NoSupervisor(f"the private supervisor has not started: {self._failure}")
+            reason = self._failure if self._told.is_set() else f"no worker was ready within {START_PATIENCE:.0f} s"
+            raise NoSupervisor(f"the private supervisor has not started: {reason}")
+
+    def when_known(self, tell: Callable[[], Any]) -> None:
+        """Calls `tell` once it is known whether a worker is ready: at once, or later from another thread."""
+        with self._lock:
+            if not self._told.is_set():
+                self._to_tell.append(tell)
+                return
+        tell()
+
+    def _is_known(self) -> None:
+        with self._lock:
+            self._told.set()
+            to_tell, self._to_tell = self._to_tell, []
+        for tell in to_tell:
+            tell()
 
     def stop(self) -> None:
         """Ends it at once, with its workers. Does nothing in a forked child."""
@@ -161,7 +181,7 @@ class PrivateSupervisor:
         finally:
             with self._lock:
                 self._state = _ENDED
-            self._told.set()
+            self._is_known()
 
     def _fork(self, command: List[str]) -> Any:
         """Starts the process, unless it is not wanted any more."""
@@ -192,7 +212,7 @@ class PrivateSupervisor:
             self._failure = said["error"]["message"]
         elif said.get("ready"):
             self._ready = said
-            self._told.set()
+            self._is_known()
 
 
 def _with_shim(command: List[str], program: int) -> List[str]:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
 from . import _messages as messages
 from ._errors import TaskError
-from ._payload import BYTES, JSON, TEXT, from_json, from_payload, from_text, to_payload
+from ._payload import BYTES, JSON, TEXT, from_json, from_payload, from_text, is_json, to_payload
 from ._wire import check_media_type, cut, frame
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
@@ -193,7 +193,7 @@ def _converted(data: bytes, media_type: str, kind: Any) -> Any:
             return from_payload(data, media_type)
         except ValueError as error:
             raise TaskError(f"the input is {error}") from None
-    if kind is str and media_type != JSON:
+    if kind is str and not is_json(media_type):
         try:
             return from_text(data, media_type)
         except ValueError as error:

@@ -91,7 +91,7 @@ class Text:
     """UTF-8 with its length before it."""
 
     def write(self, value: str, out: bytearray) -> None:
-        encoded = value.encode()
+        encoded = str.encode(value)
         out += _LENGTH.pack(len(encoded))
         out += encoded
 
@@ -117,7 +117,8 @@ class MediaType(Text):
         """Its bytes on the wire."""
         written = self._written.get(value)
         if written is None:
-            written = _LENGTH.pack(len(value)) + value.encode()
+            encoded = str.encode(value)
+            written = _LENGTH.pack(len(encoded)) + encoded
             if value in _KNOWN_MEDIA_TYPES:
                 self._written[value] = written
         return written
@@ -353,7 +354,7 @@ class Direction:
 def cut(text: str, most: int) -> str:
     """The longest beginning of a text that has at most `most` bytes, as a text that can be sent: half of a surrogate pair is no
     character, so it is escaped."""
-    return text.encode(errors="backslashreplace")[:most].decode(errors="ignore")
+    return str.encode(text, errors="backslashreplace")[:most].decode(errors="ignore")
 
 
 def frame(header: bytes, payload: Any = b"") -> bytes:
@@ -407,8 +408,17 @@ class Decoder:
         return WireError("payload_length", f"a payload of {payload_length} bytes, at most {self.payload_max}")
 
 
+def exact_text(text: str) -> str:
+    """The same text as a plain `str`: a subclass may say other things of itself. Raises `TypeError` if it is no text."""
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r} is no text")
+    return str.__str__(text)
+
+
 def check_media_type(text: str) -> str:
-    """The text, if it is a media type. Raises `WireError`."""
+    """The text, if it is a media type. Raises `WireError`, or `TypeError` if it is no text."""
+    if type(text) is not str:
+        text = exact_text(text)
     if text not in _KNOWN_MEDIA_TYPES and (len(text) > 127 or not _MEDIA_TYPE.fullmatch(text)):
         raise NotUnderstood(f"{text[:127]!r} is no media type: 1 to 127 bytes such as 'image/png'")
     return text

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+import socket
 import tempfile
 import threading
 import unittest
@@ -10,6 +11,7 @@ from unittest import mock
 
 from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, OutputError, Payload, Pool, Rejected
 from offload import _messages as messages
+from offload._address import connect_now
 from offload._async_client import _Connection
 from offload._wire import frame
 
@@ -191,6 +193,18 @@ class Failures(WithPool):
             await self.client.map("crash", ["segfault"] + [""] * 50)
         await self.nothing_runs()
 
+    async def test_a_map_whose_inputs_end_with_an_error_submits_nothing(self):
+        def inputs():
+            yield from [str(self.file)] * 5
+            raise LookupError("no more")
+
+        accepted = (await self.client.status())["jobs"]["accepted"]
+        before = asyncio.all_tasks()
+        with self.assertRaises(LookupError):
+            await self.client.map("wait", inputs())
+        await asyncio.wait(asyncio.all_tasks() - before | {asyncio.ensure_future(self.client.status())}, timeout=PATIENCE)
+        self.assertEqual((await self.client.status())["jobs"]["accepted"], accepted)
+
 
 class Streams(WithPool):
     async def test_the_parts_of_an_output_come_one_by_one(self):
@@ -324,6 +338,51 @@ class Loops(unittest.TestCase):
             for thread in threads:
                 thread.join(PATIENCE)
             self.assertEqual(results, {n: [m * m for m in range(n, n + 20)] for n in range(4)})
+
+    def test_a_loop_whose_call_is_cancelled_ends_while_the_pool_still_starts(self):
+        async def block(pool):
+            async with pool:
+                self.fail("it is not ready")
+
+        async def outlast(pool, wait):
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(wait(pool), 0.05)
+            ended.append(pool)
+
+        ended = []
+        with workers.quiet() as log:
+            for wait in (block, lambda pool: pool.async_client().call("echo", b"")):
+                pool = Pool(worker=["sleep", "3600"], log=log)  # a worker that never says hello
+                self.addCleanup(pool.close)
+                thread = threading.Thread(target=asyncio.run, args=(outlast(pool, wait),), daemon=True)
+                thread.start()
+                thread.join(PATIENCE)
+                self.assertFalse(thread.is_alive(), "the loop waits for the pool")
+                self.assertIs(ended[-1], pool)
+
+    def test_a_supervisor_that_accepts_nobody_for_a_while_is_waited_for_without_a_thread(self):
+        async def call(path, listener, connected):
+            asked = asyncio.ensure_future(AsyncClient(path).call("square", 1))
+            while not connected.called:
+                await asyncio.sleep(0.001)
+            for _ in range(2):  # the one before, and this one
+                end = await asyncio.get_running_loop().sock_accept(listener)
+                end[0].close()
+            with self.assertRaises(NoSupervisor) as refused:
+                await asked
+            self.assertIn("does not answer", str(refused.exception))
+
+        listener, before = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        with tempfile.TemporaryDirectory() as folder, listener, before:
+            path = os.path.join(folder, "socket")
+            listener.bind(path)
+            listener.listen(0)
+            listener.setblocking(False)
+            before.connect(path)
+            in_thread = mock.patch.object(asyncio.BaseEventLoop, "run_in_executor", side_effect=AssertionError("on a thread"))
+            with in_thread, mock.patch("offload._async_client.connect_now", wraps=connect_now) as connected:
+                asyncio.run(asyncio.wait_for(call(path, listener, connected), PATIENCE))
+            self.assertGreater(connected.call_count, 1)
 
     def test_a_pool_may_be_used_while_a_loop_runs_as_in_a_notebook(self):
         async def cell():

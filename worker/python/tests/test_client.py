@@ -51,6 +51,17 @@ class WithPool(unittest.TestCase):
         said = eventually(lambda: self.file.exists() and self.file.read_text().strip(), "the start of the job")
         return int(said.split()[-1])
 
+    def in_child(self, function):
+        """Runs it in a forked child. Whether it returned something true."""
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = 0 if function() else 2
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
     @contextlib.contextmanager
     def interrupted_when_it_runs(self):
         """Ctrl-C comes once the job `wait` runs, and what the block does ends with it."""
@@ -100,6 +111,8 @@ class Calls(WithPool):
             (b"a", "text/plain;charset=hex", "the character set 'hex'"),
             (b"a", "text/plain;charset=idna", "the character set 'idna'"),
             (b"{", "application/json", "not JSON: "),
+            (b"[NaN]", "application/json", "not JSON: it has NaN"),
+            ("1".encode("utf-16"), "application/json", "not JSON: 'utf-8' codec"),
             (deep, "application/problem+json", "JSON that is nested too deeply"),
         ]
         for data, media_type, said in cases:
@@ -117,6 +130,25 @@ class Calls(WithPool):
             self.assertTrue(self.pool.call("mirror", made, raw=True) == made, "asked for raw, it comes as it is")
             self.assertTrue(self.pool.map("mirror", [made] * 2, raw=True) == [made] * 2)
         self.assertEqual(self.pool.submit("square", 2, raw=True).result(), Payload(b"4", "application/json"))
+
+    def test_a_text_is_sent_as_what_its_media_type_says_or_not_at_all(self):
+        made = self.pool.call("mirror", "häuser", content_type="text/csv", raw=True)
+        self.assertEqual(made, Payload("häuser".encode(), "text/csv"))
+        for charset, text in (("utf-8", "é"), ('"UTF8"', "é"), ("us-ascii", "e"), ("ASCII", "e")):
+            self.assertEqual(self.pool.call("mirror", text, content_type=f"text/plain; charset={charset}"), text)
+        wrong = [("iso-8859-1", "é"), ("iso-8859-1", "e"), ("us-ascii", "é"), ("utf-16", ""), ("none", "e"), ("utf-8-sig", "e")]
+        for charset, text in wrong:
+            for value in (text, [text]):
+                with self.subTest(charset), self.assertRaises(ValueError) as refused:
+                    self.pool.call("mirror", value, content_type=f"text/plain; charset={charset}")
+                self.assertIn("encode it, and send the bytes", str(refused.exception))
+        latin = "é".encode("iso-8859-1")
+        for data in (latin, bytearray(latin), Payload(latin)):
+            self.assertEqual(self.pool.call("mirror", data, content_type="text/plain; charset=iso-8859-1"), "é")
+
+    def test_a_text_that_is_called_json_is_the_document(self):
+        self.assertEqual(self.pool.call("square", "3", content_type="application/json"), 9)
+        self.assertEqual(self.pool.call("shout", '"a"', content_type="application/json; charset=utf-8"), "A")
 
     def test_a_thousand_threads_call_at_once(self):
         results = {}
@@ -173,6 +205,15 @@ class Calls(WithPool):
             self.pool.call("square", 1, no_such_option=1)
         with self.assertRaises(TypeError):
             self.pool.call("square", 1, stream=True)
+        deep = []
+        for _ in range(100_000):
+            deep = [deep]
+        with self.assertRaises(ValueError):
+            self.pool.call("square", deep)
+        for client in (self.pool, self.pool.async_client()):
+            with self.assertRaises(ValueError) as refused:
+                client.stream("count", 1, idempotency_key="kept")
+            self.assertIn("nothing of a stream is kept", str(refused.exception))
 
     def test_whatever_is_asked_for_makes_sense_or_is_a_value_or_type_error(self):
         strange = [None, 5, 0.5, -1, 1 << 70, float("nan"), float("inf"), "", "x", "\ud800", b"x", [], ["x"], [5], {}, {"a": 5}, {5: "a"},
@@ -435,17 +476,6 @@ class Streams(WithPool):
 
 
 class Forks(WithPool):
-    def in_child(self, function):
-        """Runs it in a forked child. Whether it returned something true."""
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                code = 0 if function() else 2
-            finally:
-                os._exit(code)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
     def test_a_child_gets_a_connection_of_its_own(self):
         self.assertEqual(self.pool.call("square", 2), 4)
         job = self.pool.submit("slow_square", 5)

@@ -126,6 +126,9 @@ class Jobs(unittest.TestCase):
             ("double", b" 21\n", text, b"42", json_type),
             ("shout", "häuser €𝄞".encode(), text, "HÄUSER €𝄞".encode(), text),
             ("shout", b'"a"', json_type, b"A", text),
+            ("shout", b'"a"', "application/json; charset=utf-8", b"A", text),
+            ("shout", b'"a"', "Application/LD+JSON", b"A", text),
+            ("anything", b'"a"', "application/JSON; charset=utf-8", b"'a'", text),
             ("anything", b"[1]", json_type, b"[1]", text),
             ("anything", b"[1]", text, b"'[1]'", text),
             ("anything", b"[1]", png, b"b'[1]'", text),
@@ -138,6 +141,11 @@ class Jobs(unittest.TestCase):
             ("double", b'"21"', json_type, "the input must be integer, not str"),
             ("double", b"x", json_type, "the input is not JSON"),
             ("double", b"true", json_type, "the input must be integer, not bool"),
+            ("anything", b"[NaN]", json_type, "the input is not JSON: it has NaN"),
+            ("anything", b"-Infinity", json_type, "the input is not JSON: it has -Infinity"),
+            ("area", b'{"width": Infinity}', json_type, "the input is not JSON: it has Infinity"),
+            ("anything", "[1]".encode("utf-16"), json_type, "the input is not JSON: 'utf-8' codec"),
+            ("anything", b'"\xed\xa0\x80"', json_type, "the input is not JSON: 'utf-8' codec"),
             ("shout", b"\xff", text, "the input is not UTF-8"),
             ("area", b"{}", json_type, "the input lacks width"),
             ("area", b'{"width": 1, "depth": 1}', json_type, "the input has depth"),
@@ -255,12 +263,12 @@ class Jobs(unittest.TestCase):
         expected = {
             "half": "\\ud800",
             "halves": "ValueError: \\ud800\\ud800",
-            "mute": "cannot be put into words",
+            "mute": "Mute: <",
             "silent": "Silent: <",
             "shy": "Shy",
             "code": "changed",
             "signal": "changed",
-            "text": "cannot be put into words",
+            "text": "CalledProcessError: <",
             "huge": "died with",
         }
         with FakeSupervisor(script, capabilities=messages.PARTS | messages.ENDS) as supervisor:
@@ -410,7 +418,9 @@ class Going(unittest.TestCase):
     def test_progress_may_be_any_number(self):
         script = """
         import fractions
-        steps = [(1, 2), (0.5, 1.0), (1, 1.5), (fractions.Fraction(1, 3), 1), (7, 0), (1e300, 1), (-1, 2), (float("nan"), 1), ("a", 1)]
+        steps = [(1, 2), (0.5, 1.0), (1, 1.5), (fractions.Fraction(1, 3), 1), (7, 0)]
+        steps += [(1e300, 1), (1e306, 1), (-1, 2), (float("nan"), 1), (1, float("-inf")), (1 << 64, 1), (0.5, 10**400)]
+        steps += [("5", 10), (5, b"10"), (None, 1)]
         @task
         def step(number: int): progress(*steps[number])
         serve()
@@ -420,10 +430,13 @@ class Going(unittest.TestCase):
                 message, _ = supervisor.answer_of("step", b"%d" % number)
                 self.assertEqual((kind(message), message.done, message.total), ("Progress", *expected))
                 self.assertEqual(kind(supervisor.next_message()), "Finished")
-            for number in range(5, 9):
+            for number in range(5, 12):
+                message, _ = supervisor.answer_of("step", b"%d" % number)
+                self.assertEqual(kind(message), "Finished", "what cannot be told is not told")
+            for number in range(12, 15):
                 message, _ = supervisor.answer_of("step", b"%d" % number)
                 self.assertEqual(kind(message), "Failed")
-                self.assertRegex(message.message, "^ValueError: ")
+                self.assertRegex(message.message, "^TypeError: a progress of .*, which is no number")
 
     def test_an_attempt_goes_on_from_the_checkpoint_of_another_one(self):
         script = """
