@@ -31,7 +31,10 @@ export interface JobContext<State = any> {
   log(...values: unknown[]): void;
   /** Saves a state of at most 65,536 bytes. Throws a RangeError if it is longer. */
   checkpoint(state: ArrayBufferView | ArrayBuffer | string): void;
-  /** Sends a part of the output, behind those of earlier calls. Rejected with an `AbortError` if nobody wants it any more. */
+  /**
+   * Sends a copy of a part of the output, behind those of earlier calls. Rejected with an `AbortError` if nobody wants it any more. A part
+   * that cannot be sent is the job's error.
+   */
   write(part: ArrayBufferView | ArrayBuffer | Payload | string): Promise<void>;
 }
 

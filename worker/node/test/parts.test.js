@@ -81,10 +81,30 @@ test('parts that are left are no error that nobody caught, and a part that is lo
   assert.equal(await taking.leave(), 0);
 });
 
-test('write refuses what is neither bytes nor a string', async () => {
+test('a part that is neither bytes nor a string is the error of its job, whoever waits for it, and the worker goes on', async () => {
   const supervisor = await started();
-  assert.deepEqual(await outcomeOf(supervisor, 1, 'writes', null), [TEXT, `ABC${Array(6).fill('TypeError').join(' ')}`]);
+  let job = 0;
+  for (let odd = 0; odd < 7; odd++) {
+    for (const task of ['writesOdd', 'writesOddLate', 'writesOddAndCatches']) {
+      const [kind, message] = await outcomeOf(supervisor, ++job, task, odd);
+      assert.equal(kind, 'app_error', `${task} ${odd}`);
+      assert.match(message, /^TypeError: (an? .* is neither bytes nor a string|a text with half of a surrogate pair cannot be sent)$/);
+    }
+  }
+  const [kind, message] = await outcomeOf(supervisor, ++job, 'writesInBatch', null);
+  assert.deepEqual([kind, message], ['app_error', 'TypeError: a task with `runBatch` sends no parts']);
+  assert.equal((await outcomeOf(supervisor, ++job, 'writes', null))[1].slice(0, 4), 'ABCD');
   assert.equal(await supervisor.leave(), 0);
+});
+
+test('a part is what its bytes were when it was written, whatever becomes of their memory', async () => {
+  for (const capabilities of [PARTS, 0]) {
+    const supervisor = await started({ capabilities });
+    const [, output] = await outcomeOf(supervisor, 1, 'writesSame', null);
+    const parts = Array.from({ length: 40 }, (_, i) => output.slice(i * 65_536, (i + 1) * 65_536));
+    assert.ok(parts.every((part, i) => part === String.fromCharCode(i).repeat(65_536)));
+    assert.equal(await supervisor.leave(), 0);
+  }
 });
 
 test('whatever is thrown, the job gets an answer and the process goes on', async () => {

@@ -129,26 +129,40 @@ export class JobContext {
   /**
    * Sends the next part of the output, behind those of earlier calls and in front of what the task returns. Wait for the promise: it is
    * resolved when the client has taken enough of the parts before, and rejected with an `AbortError` if nobody wants the output
-   * any more. If nobody waits for it, the answer of the job does, and a part that cannot be sent is the job's error.
-   * @param {Uint8Array | ArrayBuffer | Payload | string} part rejected with a TypeError if it is anything else
+   * any more. If nobody waits for it, the answer of the job does. A part that cannot be sent is the job's error, also if that is caught.
+   * @param {Uint8Array | ArrayBuffer | Payload | string} part its bytes are copied. Rejected with a TypeError if it is anything else
    * @returns {Promise<void>}
    */
   write(part) {
+    /** @type {Uint8Array} */
     let bytes;
+    /** @type {{ error: unknown } | undefined} */
+    let refusal;
     try {
-      if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
-      bytes = bytesOf(part instanceof Payload ? part.bytes : part);
+      bytes = this.#copyOf(part);
     } catch (error) {
-      return Promise.reject(error);
+      refusal = { error };
     }
+    const send = async () => {
+      if (refusal !== undefined) throw refusal.error;
+      await this.#writeAll(bytes);
+    };
     // Behind a part that was lost none is sent: the promise of each follows from the one before.
-    const writing = this.#writing === undefined ? this.#writeAll(bytes) : this.#writing.then(() => this.#writeAll(bytes));
+    const writing = this.#writing === undefined ? send() : this.#writing.then(send);
     this.#writing = writing;
     const onWritten = () => {
       if (this.#writing === writing) this.#writing = undefined;
     };
     writing.then(onWritten, () => {}); // an error is that of the job, also if nobody waits for it
     return writing;
+  }
+
+  /** The bytes of a part, which the task may change now. Throws a TypeError if they cannot be sent. @param {unknown} part */
+  #copyOf(part) {
+    if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
+    const given = part instanceof Payload ? part.bytes : part;
+    const bytes = bytesOf(given);
+    return typeof given === 'string' ? bytes : Buffer.from(bytes);
   }
 
   /** Its first pieces are with the kernel when it returns, as far as there is credit. @param {Uint8Array} bytes */

@@ -122,7 +122,7 @@ export class Session {
   keepPart(part) {
     const length = this.#kept.reduce((sum, kept) => sum + kept.length, part.length);
     if (length > this.#payloadMax) throw new RangeError(tooLong(length, this.#payloadMax));
-    this.#kept.push(Buffer.from(part));
+    this.#kept.push(part);
   }
 
   /** @param {import('../messages.js').Message} message @param {Buffer} payload @param {string} [wrong] what is not understood */
@@ -250,7 +250,7 @@ export class Session {
   async #runTogether(running) {
     for (const result of await resultsOf(running.task, running.members)) {
       if ('error' in result) this.#failed(running, result.member, result.error);
-      else this.#finished(running, result.member, result.value);
+      else await this.#settle(running, result.member, result.value);
     }
   }
 

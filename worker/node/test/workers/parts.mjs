@@ -15,6 +15,9 @@ const VALUES = {
   half: ['first', '\ud83e'],
 };
 
+/** What is no part. */
+const ODD = [{ a: 1 }, 5, undefined, null, [1], '\ud800', { get then() { throw new Error('looked at'); } }];
+
 /** Anything that may be thrown. */
 const THROWN = {
   undefined: () => undefined,
@@ -59,12 +62,27 @@ serve({
       throw new Error('it left its parts');
     } },
     writes: { streams: true, run: async (_, ctx) => {
-      const names = [];
-      for (const value of [{ a: 1 }, 5, undefined, null, [1], '\ud800']) await ctx.write(value).catch((error) => names.push(error.name));
       await ctx.write(new Uint16Array([0x4241]));
       await ctx.write(new Payload('C', 'text/plain'));
-      return names.join(' ');
+      await ctx.write('D');
     } },
+    writesOdd: { streams: true, run: (odd, ctx) => void ctx.write(ODD[odd]) },
+    writesOddLate: { streams: true, run: async (odd, ctx) => {
+      void ctx.write(ODD[odd]);
+      await new Promise((resolve) => setImmediate(resolve)); // an error that nobody caught would be seen now
+      return 'as if nothing were';
+    } },
+    writesOddAndCatches: { streams: true, run: async (odd, ctx) => {
+      await ctx.write(ODD[odd]).catch(() => {});
+      return 'as if nothing were';
+    } },
+    // Forty times the same memory. The credit is enough for four.
+    writesSame: { streams: true, run: (_, ctx) => {
+      const part = Buffer.alloc(65_536);
+      for (let i = 0; i < 40; i++) void ctx.write(part.fill(i));
+      return 'end';
+    } },
+    writesInBatch: { runBatch: (inputs, ctxs) => ctxs.map((ctx) => void ctx.write('a part')) },
     notAllWritten: { streams: true, run: async (length, ctx) => {
       await ctx.write(Buffer.alloc(length)).catch(() => {});
       return 'as if nothing were';
