@@ -4,6 +4,7 @@
  */
 
 import buffer from 'node:buffer';
+import { nameOf, toJson } from './json.js';
 import { BYTES_TYPE, checkMediaType, isJson, isText, isWellFormed, JSON_LINES_TYPE, JSON_TYPE, TEXT_TYPE } from './nouns.js';
 
 /** Bytes with a media type of their own, such as a picture: an input of a call, or an output of a task. */
@@ -78,31 +79,6 @@ export function decodePayload(bytes, contentType) {
   if (isJson(contentType)) return JSON.parse(decodeUtf8(bytes));
   return isText(contentType) ? decodeText(bytes, contentType) : bytes;
 }
-
-/** A value as JSON. Throws a TypeError for what JSON cannot express and `JSON.stringify` would leave out. @param {unknown} value @returns {string} */
-export function toJson(value) {
-  const text = JSON.stringify(value === undefined ? null : value);
-  if (text === undefined || (text === '{}' && !isPlain(value))) throw new TypeError(`${nameOf(value)} cannot be written as JSON`);
-  // A number that is not finite has become null. To look at each number costs more than the search for that word.
-  if (text.includes('null')) JSON.stringify(value, checkFinite);
-  return text;
-}
-
-function checkFinite(key, value) {
-  const isNumber = typeof value === 'number' || value instanceof Number;
-  if (isNumber && !Number.isFinite(Number(value))) {
-    throw new TypeError(`${value}${key === '' ? '' : ` (${JSON.stringify(key)})`} cannot be written as JSON`);
-  }
-  return value;
-}
-
-const tagOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
-
-/** Whether an object without fields is empty. A Map, an Error or a Promise only look so to JSON. */
-const isPlain = (value) => tagOf(value) === 'Object' || typeof value.toJSON === 'function';
-
-/** For people. */
-const nameOf = (value) => (typeof value === 'object' && value !== null ? `an object (${tagOf(value)})` : `a ${typeof value}`);
 
 /**
  * A string in UTF-8. Throws a TypeError if it would be read as another one: it has half of a surrogate pair, or its media type

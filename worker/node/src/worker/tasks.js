@@ -3,8 +3,9 @@
  */
 
 import { ACCEPTED_TYPES_MAX, BATCH_JOBS_MAX, BATCH_WAIT_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX, TASKS_OFFERED_MAX } from '../limits.js';
+import { toJson } from '../json.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
-import { decodePayload, encodePayload, toJson } from '../payload.js';
+import { decodePayload, encodePayload } from '../payload.js';
 
 /**
  * @typedef {object} Task
