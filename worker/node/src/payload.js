@@ -39,6 +39,12 @@ export function bytesOf(value, contentType = TEXT_TYPE) {
   return bytes;
 }
 
+/** The media type of a `Payload`, of bytes or of a string. @param {unknown} value @param {string} [contentType] what bytes and strings are */
+export function typeOf(value, contentType) {
+  if (value instanceof Payload) return value.contentType;
+  return contentType ?? (typeof value === 'string' ? TEXT_TYPE : BYTES_TYPE);
+}
+
 /**
  * A value as it is sent. `contentType`, if it is given, says what bytes and strings are; if it is a JSON type, anything but bytes
  * becomes a JSON document. Throws a TypeError if the value cannot be written as JSON.

@@ -67,7 +67,7 @@ test('parts that nobody waits for come in their order and before the answer', as
 test('parts that are left are no error that nobody caught, and a part that is lost is the job\'s', async () => {
   const supervisor = await started({ capabilities: 0, payload_max: 100 });
   assert.deepEqual(await outcomeOf(supervisor, 1, 'notAllWritten', 101), ['app_error', 'RangeError: the output has 101 bytes, at most 100 can be sent']);
-  assert.deepEqual(await outcomeOf(supervisor, 2, 'notAllWritten', 1), [TEXT, '\0as if nothing were']);
+  assert.deepEqual(await outcomeOf(supervisor, 2, 'notAllWritten', 1), ['application/octet-stream', '\0as if nothing were']);
   assert.equal(await supervisor.leave(), 0);
   const taking = await started();
   assert.deepEqual(await outcomeOf(taking, 1, 'leaves', null), ['app_error', 'it left its parts']);
@@ -93,8 +93,36 @@ test('a part that is neither bytes nor a string is the error of its job, whoever
   }
   const [kind, message] = await outcomeOf(supervisor, ++job, 'writesInBatch', null);
   assert.deepEqual([kind, message], ['app_error', 'TypeError: a task with `runBatch` sends no parts']);
-  assert.equal((await outcomeOf(supervisor, ++job, 'writes', null))[1].slice(0, 4), 'ABCD');
+  assert.deepEqual(await outcomeOf(supervisor, ++job, 'writes', null), ['application/octet-stream', 'ABCD']);
   assert.equal(await supervisor.leave(), 0);
+});
+
+test('what a task returns is the last of its parts, and nothing adds nothing: the media type is that of all of them', async () => {
+  const BYTES = 'application/octet-stream';
+  const expected = {
+    text: [TEXT, 'hello'],
+    bytes: [BYTES, 'AB'],
+    pictures: ['image/png', 'AB'],
+    mixed: [BYTES, 'textA'],
+    empty: [TEXT, ''],
+    textBehind: [TEXT, 'hello world'],
+    bytesBehind: [BYTES, 'hello!'],
+    valueBehind: [BYTES, 'hello{"a":1}\n'],
+    nullBehind: [BYTES, 'hellonull\n'],
+    payloadBehind: ['image/png', 'AB'],
+  };
+  for (const capabilities of [PARTS, 0]) {
+    const supervisor = await started({ capabilities });
+    let job = 0;
+    for (const [name, outcome] of Object.entries(expected)) {
+      assert.deepEqual(await outcomeOf(supervisor, ++job, 'writesAndReturns', name), outcome, name);
+    }
+    for (const last of [true, false]) {
+      assert.deepEqual(await outcomeOf(supervisor, ++job, 'writesJson', last), ['application/json', '{"a":1}']);
+    }
+    assert.deepEqual(await outcomeOf(supervisor, ++job, 'writesAndYields', null), [TEXT, 'abc']);
+    assert.equal(await supervisor.leave(), 0);
+  }
 });
 
 test('a part is what its bytes were when it was written, whatever becomes of their memory', async () => {

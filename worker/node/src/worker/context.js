@@ -4,7 +4,7 @@
 
 import { format } from 'node:util';
 import { CHECKPOINT_MAX, PART_MAX, PARTS_CREDIT } from '../limits.js';
-import { bytesOf, Payload } from '../payload.js';
+import { bytesOf, Payload, typeOf } from '../payload.js';
 
 /** Time between two reports of progress, in milliseconds, unless the task promised to report more often. */
 const PROGRESS_EVERY = 100;
@@ -34,6 +34,8 @@ export class JobContext {
   #onCredit = [];
   /** The last part, until it is sent. Rejected for good if a part could not be sent. @type {Promise<void> | undefined} */
   #writing;
+  /** The media types of the parts. @type {Set<string>} */
+  #partTypes = new Set();
 
   /** @param {import('./session.js').Job} job @param {import('./tasks.js').Task} task @param {import('./session.js').Session} session */
   constructor(job, task, session) {
@@ -162,6 +164,7 @@ export class JobContext {
     if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
     const given = part instanceof Payload ? part.bytes : part;
     const bytes = bytesOf(given);
+    this.#partTypes.add(typeOf(part, this.#task.produces));
     return typeof given === 'string' ? bytes : Buffer.from(bytes);
   }
 
@@ -194,6 +197,11 @@ export class JobContext {
   _addCredit(bytes) {
     this.#credit += Number(bytes);
     this.#tellParts();
+  }
+
+  /** Internal: the media types of the parts so far. */
+  get _partTypes() {
+    return this.#partTypes;
   }
 
   /** Internal: whether parts are not sent yet, or could not be. */

@@ -21,12 +21,11 @@ import { PAYLOAD_MAX_CEILING } from '../limits.js';
 import {
   BATCHES, ENDS, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
-import { encodePayload, Payload } from '../payload.js';
 import { resultsOf } from './batches.js';
 import { JobContext } from './context.js';
 import { failureOf, traceOf } from './failure.js';
 import { Link } from './link.js';
-import { sendParts } from './parts.js';
+import { lastPart, sendParts } from './parts.js';
 import { inputOf } from './tasks.js';
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
@@ -257,7 +256,7 @@ export class Session {
   #finished(running, member, returned) {
     let output;
     try {
-      output = this.#outputOf(running.task, returned);
+      output = this.#outputOf(running.task, member.context, returned);
     } catch (error) {
       return this.#failed(running, member, error);
     }
@@ -265,8 +264,8 @@ export class Session {
   }
 
   /** What is sent as the output. Throws if it cannot be sent. */
-  #outputOf(task, returned) {
-    const output = encodePayload(returned, returned instanceof Payload ? undefined : task.produces);
+  #outputOf(task, context, returned) {
+    const output = lastPart(returned, context._partTypes, task.produces);
     const bytes = this.#kept.length > 0 ? Buffer.concat([...this.#kept, output.bytes]) : output.bytes;
     if (bytes.length > this.#payloadMax) throw new RangeError(tooLong(bytes.length, this.#payloadMax));
     return { bytes, contentType: output.contentType };

@@ -15,6 +15,20 @@ const VALUES = {
   half: ['first', '\ud83e'],
 };
 
+/** Parts, and what is returned behind them. */
+const WRITTEN = {
+  text: { parts: ['hello'] },
+  bytes: { parts: [Buffer.from('A'), new Uint8Array([66])] },
+  pictures: { parts: [new Payload('A', 'image/png'), new Payload('B', 'image/png')] },
+  mixed: { parts: ['text', Buffer.from('A')] },
+  empty: { parts: [''] },
+  textBehind: { parts: ['hello'], returned: ' world' },
+  bytesBehind: { parts: ['hello'], returned: Buffer.from('!') },
+  valueBehind: { parts: ['hello'], returned: { a: 1 } },
+  nullBehind: { parts: ['hello'], returned: null },
+  payloadBehind: { parts: [Buffer.from('A')], returned: new Payload('B', 'image/png') },
+};
+
 /** What is no part. */
 const ODD = [{ a: 1 }, 5, undefined, null, [1], '\ud800', { get then() { throw new Error('looked at'); } }];
 
@@ -82,6 +96,21 @@ serve({
       for (let i = 0; i < 40; i++) void ctx.write(part.fill(i));
       return 'end';
     } },
+    writesAndReturns: { streams: true, run: async (name, ctx) => {
+      const { parts, returned } = WRITTEN[name];
+      for (const part of parts) await ctx.write(part);
+      return returned;
+    } },
+    writesJson: { streams: true, produces: 'application/json', run: async (last, ctx) => {
+      await ctx.write('{"a":');
+      await ctx.write(Buffer.from('1'));
+      return last ? '}' : void (await ctx.write('}'));
+    } },
+    writesAndYields: async function* (_, ctx) {
+      await ctx.write('a');
+      yield 'b';
+      await ctx.write('c');
+    },
     writesInBatch: { runBatch: (inputs, ctxs) => ctxs.map((ctx) => void ctx.write('a part')) },
     notAllWritten: { streams: true, run: async (length, ctx) => {
       await ctx.write(Buffer.alloc(length)).catch(() => {});
