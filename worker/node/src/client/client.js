@@ -85,8 +85,9 @@ export class Client {
     return new Promise((resolve, reject) => {
       options.signal?.throwIfAborted();
       const left = (call) => this.#left(call);
+      const unsent = (call) => this.#unsent(call);
       const ended = () => this.#callEnded();
-      this.#add(new Call(task, input, options, { resolve, reject, left, ended }));
+      this.#add(new Call(task, input, options, { resolve, reject, left, unsent, ended }));
     });
   }
 
@@ -156,8 +157,8 @@ export class Client {
   close() {
     this._stopTaking();
     this.#isClosed = true;
-    this.#failWaiting(closed());
     this.#connection?.close();
+    this.#failWaiting(closed());
     for (const stream of [...this.#streams]) stream.close(closed());
   }
 
@@ -183,12 +184,13 @@ export class Client {
     const connection = this.#usable();
     if (connection === undefined) return void this.#ready().catch(() => {}); // it tells the calls that wait
     this.#isSending = true;
-    while (this.#inFlight < this.#maxInFlight && connection.unsent < UNSENT_MAX) {
+    while (connection.lost === undefined && this.#inFlight < this.#maxInFlight && connection.unsent < UNSENT_MAX) {
       const call = this.#waiting.shift();
       if (call === undefined) break;
       this.#begin(connection, () => call.send(connection));
     }
     this.#isSending = false;
+    if (connection.lost !== undefined) this.#sendWaiting(); // by another one
   }
 
   /** @param {Connection} connection @param {() => void} send */
@@ -211,6 +213,12 @@ export class Client {
   #callEnded() {
     this.#ended();
     this.#done();
+  }
+
+  /** A call did not get out. It takes the place that it had among those that wait. @param {Call} call */
+  #unsent(call) {
+    this.#waiting.putBack(call);
+    this.#ended();
   }
 
   /** A call that waits was aborted. @param {Call} call */
@@ -244,14 +252,20 @@ export class Client {
   async #ask(name, fields) {
     this.#underWay++;
     try {
-      const connection = this.#usable() ?? (await this.#ready());
-      return await new Promise((resolve, reject) => {
-        const question = new Question(resolve, reject, () => this.#ended());
-        this.#begin(connection, () => question.send(connection, name, fields));
-      });
+      return await this.#question(name, fields, false);
     } finally {
       this.#done();
     }
+  }
+
+  /** One that did not get out over a connection that was lost is asked again, once. @returns {Promise<any>} */
+  async #question(name, fields, isAgain) {
+    const connection = this.#usable() ?? (await this.#ready());
+    return new Promise((resolve, reject) => {
+      const unsent = (error) => (isAgain ? reject(error) : resolve(this.#question(name, fields, true)));
+      const question = new Question(resolve, reject, unsent, () => this.#ended());
+      this.#begin(connection, () => question.send(connection, name, fields));
+    });
   }
 
   /** The connection, if it can be used. */
@@ -272,11 +286,11 @@ export class Client {
   async #connect() {
     try {
       const connection = await this.#open();
-      if (connection.lost !== undefined) throw connection.lost;
       this.#connection = connection;
       this.#restsSince = performance.now();
       connection.keepAlive(this.#inFlight > 0);
       this.#sendWaiting();
+      if (connection.lost !== undefined) throw connection.lost;
       return connection;
     } catch (error) {
       this.#failWaiting(error);
@@ -302,11 +316,13 @@ export class Client {
 class Question {
   #resolve;
   #reject;
+  #unsent;
   #ended;
 
-  constructor(resolve, reject, ended) {
+  constructor(resolve, reject, unsent, ended) {
     this.#resolve = resolve;
     this.#reject = reject;
+    this.#unsent = unsent;
     this.#ended = ended;
   }
 
@@ -315,7 +331,7 @@ class Question {
     try {
       connection.request(name, fields, this);
     } catch (error) {
-      this.onLost(error);
+      this.onLost(error, error instanceof ConnectionError);
     }
   }
 
@@ -334,8 +350,9 @@ class Question {
     }
   }
 
-  onLost(error) {
-    this.#reject(error);
+  onLost(error, isUnsent) {
+    if (isUnsent) this.#unsent(error);
+    else this.#reject(error);
     this.#ended();
   }
 }
@@ -356,6 +373,12 @@ class Waiting {
   push(call) {
     call.place = this.#next++;
     this.#calls.set(call.place, call);
+  }
+
+  /** One that was taken. @param {Call} call */
+  putBack(call) {
+    this.#calls.set(call.place, call);
+    this.#first = Math.min(this.#first, call.place);
   }
 
   /** @param {Call} call */

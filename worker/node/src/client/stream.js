@@ -112,8 +112,9 @@ export class OutputStream {
     return this.#isOver;
   }
 
-  /** @param {import('./errors.js').ConnectionError} error */
-  onLost(error) {
+  /** @param {import('./errors.js').ConnectionError} error @param {boolean} isUnsent */
+  onLost(error, isUnsent) {
+    if (isUnsent) return this.#end(error);
     this.#hold(false);
     const seconds = Math.round(this.#longestHold / 1000);
     const why = this.#longestHold < PATIENCE_OF_SUPERVISOR ? '' : `: no part was taken for ${seconds} s, and 10 s are allowed`;
@@ -122,6 +123,7 @@ export class OutputStream {
 
   #accepted(job) {
     this.#job = job;
+    this.#submission.accepted();
     if (this.#isAbandoned) this.#cancel();
   }
 
