@@ -104,11 +104,13 @@ export class Client {
       yield* begin().read();
     })();
     // A generator that waits for a part would look at this only once that has come.
-    const leave = parts.return.bind(parts);
-    parts.return = (value) => {
-      stream?.leave();
-      return leave(value);
-    };
+    for (const name of /** @type {('return' | 'throw')[]} */ (['return', 'throw'])) {
+      const leave = parts[name].bind(parts);
+      parts[name] = (value) => {
+        stream?.leave();
+        return leave(value);
+      };
+    }
     return parts;
   }
 
