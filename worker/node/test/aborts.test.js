@@ -250,7 +250,8 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     assert.equal((await errorOf(client.stream('echo', 1, { priority: 11 }).next())).name, 'TypeError');
     await within('idleness', client.idle());
     assert.throws(() => new Client({ name: 5 }), TypeError);
-    const connection = await Connection.open(supervisor.socket, '');
+    const connection = new Connection(supervisor.socket);
+    await connection.greet('');
     connection.close();
     const asker = { onMessage: () => true, onLost: () => {} };
     assert.throws(() => connection.request('Show', { view: 'status' }, asker), { name: 'ConnectionError', code: 'closed' });

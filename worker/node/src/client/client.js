@@ -3,7 +3,7 @@
  *
  *   call ---> waiting (bounded) --- fewer than `maxInFlight` are in flight ---> in flight ---> settled
  *
- * A client with nothing in flight does not keep the program from ending.
+ * Only while something that was asked for has not ended, its connections keep the program from ending.
  */
 
 import { isWellFormed } from '../nouns.js';
@@ -33,8 +33,11 @@ export class Client {
   #maxInFlight;
   #maxWaiting;
   #before;
+  #onNeed;
   /** @type {Connection | undefined} */
   #connection;
+  /** Connections without a greeting yet. @type {Set<Connection>} */
+  #greeting = new Set();
   /** @type {Promise<Connection> | undefined} */
   #opening;
   #waiting = new Waiting();
@@ -52,14 +55,18 @@ export class Client {
   #isClosing = false;
   #isClosed = false;
 
-  /** @param {ClientOptions} [options] @param {() => Promise<unknown>} [before] what has to be done before each connection */
-  constructor({ socket, name = '', maxInFlight = 256, maxWaiting = 100_000 } = {}, before = async () => {}) {
-    if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
-    this.#socket = socket ?? defaultSocket();
+  /**
+   * @param {ClientOptions} [options] @param {() => Promise<unknown>} [before] what has to be done before each connection
+   * @param {(isNeeded: boolean) => void} [onNeed] told when something is asked for, and when all of it has ended
+   */
+  constructor(options = {}, before = async () => {}, onNeed = () => {}) {
+    const { name, maxInFlight, maxWaiting } = checkOptions(options);
+    this.#socket = options.socket ?? defaultSocket();
     this.#name = name;
-    this.#maxInFlight = atLeast(1, 'maxInFlight', maxInFlight);
-    this.#maxWaiting = atLeast(0, 'maxWaiting', maxWaiting);
+    this.#maxInFlight = maxInFlight;
+    this.#maxWaiting = maxWaiting;
     this.#before = before;
+    this.#onNeed = onNeed;
   }
 
   /** The path of the supervisor's socket. */
@@ -120,7 +127,7 @@ export class Client {
     if (this.#isClosing) throw closed();
     const stream = new OutputStream(submission, options.signal, () => this.#streamEnded(stream));
     this.#streams.add(stream);
-    this.#underWay++;
+    this.#begun();
     this.#open().then((connection) => stream.begin(connection), (error) => stream.fail(error));
     return stream;
   }
@@ -175,7 +182,7 @@ export class Client {
     // Those for which there is room do not wait for others, also while there is no connection yet.
     const isFull = this.#waiting.length >= this.#maxWaiting + Math.max(0, this.#maxInFlight - this.#inFlight);
     if (isFull) return call.fail(new Rejected('overloaded', `${this.#maxWaiting} calls wait in this client already`));
-    this.#underWay++;
+    this.#begun();
     this.#waiting.push(call);
     this.#sendWaiting();
   }
@@ -197,7 +204,6 @@ export class Client {
 
   /** @param {Connection} connection @param {() => void} send */
   #begin(connection, send) {
-    if (this.#inFlight === 0) connection.keepAlive(true);
     this.#inFlight++;
     send();
   }
@@ -205,10 +211,7 @@ export class Client {
   /** A request is answered. */
   #ended() {
     this.#inFlight--;
-    if (this.#inFlight === 0) {
-      this.#restsSince = performance.now();
-      this.#connection?.keepAlive(false);
-    }
+    if (this.#inFlight === 0) this.#restsSince = performance.now();
     this.#sendWaiting();
   }
 
@@ -235,11 +238,24 @@ export class Client {
     this.#done();
   }
 
-  /** Something that was under way has ended. This is the only place where it is counted. */
+  /** Something is under way. It is counted here, and in `#done`. */
+  #begun() {
+    if (this.#underWay++ === 0) this.#keepAlive();
+  }
+
+  /** Something that was under way has ended. */
   #done() {
-    this.#underWay--;
-    if (this.#underWay > 0) return;
+    if (--this.#underWay > 0) return;
+    this.#keepAlive();
     for (const resolve of this.#onIdle.splice(0)) resolve();
+  }
+
+  /** The program may end unless something is under way. The connection of a stream is gone when that is over. */
+  #keepAlive() {
+    const isNeeded = this.#underWay > 0;
+    this.#connection?.keepAlive(isNeeded);
+    for (const connection of this.#greeting) connection.keepAlive(isNeeded);
+    this.#onNeed(isNeeded);
   }
 
   /** @param {ConnectionError} error */
@@ -252,7 +268,7 @@ export class Client {
 
   /** A question, which is answered by a document. */
   async #ask(name, fields) {
-    this.#underWay++;
+    this.#begun();
     try {
       return await this.#question(name, fields, false);
     } finally {
@@ -290,7 +306,7 @@ export class Client {
       const connection = await this.#open();
       this.#connection = connection;
       this.#restsSince = performance.now();
-      connection.keepAlive(this.#inFlight > 0);
+      connection.keepAlive(this.#underWay > 0);
       this.#sendWaiting();
       if (connection.lost !== undefined) throw connection.lost;
       return connection;
@@ -304,7 +320,8 @@ export class Client {
     if (this.#isClosed) throw closed();
     try {
       await this.#before();
-      const connection = await Connection.open(this.#socket, this.#name);
+      const connection = new Connection(this.#socket);
+      await this.#greet(connection);
       if (!this.#isClosed) return connection;
       connection.close();
     } catch (error) {
@@ -312,6 +329,23 @@ export class Client {
     }
     throw closed();
   }
+
+  /** @param {Connection} connection */
+  async #greet(connection) {
+    this.#greeting.add(connection);
+    connection.keepAlive(this.#underWay > 0);
+    try {
+      await connection.greet(this.#name);
+    } finally {
+      this.#greeting.delete(connection);
+    }
+  }
+}
+
+/** The options with what they are unless set. Throws a TypeError for a value that one cannot have. @param {ClientOptions} options */
+export function checkOptions({ name = '', maxInFlight = 256, maxWaiting = 100_000 }) {
+  if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
+  return { name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
 }
 
 /** Waits for one answer. */

@@ -50,27 +50,9 @@ export class Connection {
   /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
   #greeting;
 
-  /**
-   * Connects to the socket at `path` as `name`. Rejected with a `ConnectionError`.
-   * @param {string} path @param {string} name
-   * @returns {Promise<Connection>}
-   */
-  static async open(path, name) {
-    checkOwner(path);
-    const connection = new Connection(path);
-    const timer = setTimeout(() => connection.#lose(busy(path, 'it does not answer')), GREETING_TIMEOUT);
-    try {
-      return await connection.#greet(name);
-    } catch (error) {
-      connection.close();
-      throw error;
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-
-  /** @param {string} path */
+  /** Connects to the socket at `path`. Throws a `ConnectionError` if there is none. It cannot be used before `greet`. @param {string} path */
   constructor(path) {
+    checkOwner(path);
     this.path = path;
     const decoder = new FrameDecoder(PAYLOAD_MAX_CEILING, (bytes, start, end, payload) => this.#onFrame(bytes, start, end, payload));
     const onread = { buffer: Buffer.allocUnsafeSlow(READ_CHUNK), callback: (length, buffer) => this.#onRead(decoder, length, buffer) };
@@ -78,6 +60,20 @@ export class Connection {
     this.#socket = net.connect({ path, onread });
     this.#socket.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
     this.#socket.on('close', () => this.#lose(this.#goodbye ?? goneAway()));
+  }
+
+  /** Introduces the client as `name`. Rejected with a `ConnectionError`. @param {string} name */
+  async greet(name) {
+    // What keeps the program from ending is the socket, if somebody waits.
+    const timer = setTimeout(() => this.#lose(busy(this.path, 'it does not answer')), GREETING_TIMEOUT).unref();
+    try {
+      await this.#greeted(name);
+    } catch (error) {
+      this.close();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   /** How many requests wait for an answer. */
@@ -114,6 +110,7 @@ export class Connection {
 
   /** Whether this connection keeps the program from ending. @param {boolean} doesKeep */
   keepAlive(doesKeep) {
+    if (this.lost !== undefined) return;
     if (doesKeep) this.#socket.ref();
     else this.#socket.unref();
   }
@@ -131,7 +128,7 @@ export class Connection {
   }
 
   /** @returns {Promise<Connection>} */
-  #greet(name) {
+  #greeted(name) {
     return new Promise((resolve, reject) => {
       this.#greeting = { resolve, reject };
       const [magic, major, minor] = [CLIENT_MAGIC, VERSION_MAJOR, VERSION_MINOR];
