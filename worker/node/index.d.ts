@@ -25,8 +25,8 @@ export interface JobContext<State = any> {
   readonly state: State;
   /** The last checkpoint of an earlier attempt. */
   readonly resumed: Buffer | undefined;
-  /** Says that `done` of `total` units of work are done; 0 if the total is unknown. */
-  progress(done: number, total?: number): void;
+  /** Says that `done` of `total` units of work are done; 0 if the total is unknown. What is no finite number from 0 on is not reported. */
+  progress(done: number | bigint, total?: number | bigint): void;
   /** Prints a line for the supervisor's log. */
   log(...values: unknown[]): void;
   /** Saves a state of at most 65,536 bytes. Throws a RangeError if it is longer. */
@@ -87,6 +87,9 @@ export interface CallOptions {
   signal?: AbortSignal;
 }
 
+/** Nothing of a stream is kept, so it has no `idempotencyKey`. */
+export type StreamOptions = Omit<CallOptions, 'idempotencyKey'>;
+
 /** Where the time of a job went, in microseconds, and where it ran. */
 export interface Receipt {
   queued_us: number;
@@ -125,7 +128,7 @@ export class Client {
   /** Rejected with `JobError`, `Rejected`, `ConnectionError`, `OutputError`, the reason of the signal, or a TypeError. */
   call<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Output>;
   run<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Result<Output>>;
-  stream(task: string, input?: unknown, options?: CallOptions): AsyncGenerator<Buffer, void, void>;
+  stream(task: string, input?: unknown, options?: StreamOptions): AsyncGenerator<Buffer, void, void>;
   cancel(job: string): Promise<any>;
   status(): Promise<any>;
   tasks(): Promise<any[]>;

@@ -127,12 +127,12 @@ test('whoever leaves a stream while it waits for a part cancels its job at once'
 });
 
 /** A stream over a connection of the test, and what becomes of both: the requests, the holds, and how often it ended. */
-function streamOf(options = {}) {
+function streamOf() {
   const seen = { requests: [], holds: [], ends: 0, changed: () => {} };
   const hold = (isHeld) => seen.changed(seen.holds.push(isHeld));
   const connection = { payloadMax: 100, request: (name) => seen.requests.push(name), hold, closeWhenWritten: () => {} };
   const controller = new AbortController();
-  const stream = new OutputStream(new Submission('echo', 1, options, true), controller.signal, () => seen.ends++);
+  const stream = new OutputStream(new Submission('echo', 1, {}, true), controller.signal, () => seen.ends++);
   stream.begin(connection);
   stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
   return { stream, controller, seen };
@@ -248,6 +248,9 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     assert.equal((await errorOf(client.stream(5).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1n).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1, { priority: 11 }).next())).name, 'TypeError');
+    const keyed = await errorOf(client.stream('echo', 1, { idempotencyKey: 'k' }).next());
+    assert.equal(keyed.name, 'TypeError');
+    assert.match(keyed.message, /^a stream has no option "idempotencyKey"; there are timeout, /);
     await within('idleness', client.idle());
     assert.throws(() => new Client({ name: 5 }), TypeError);
     const connection = new Connection(supervisor.socket);

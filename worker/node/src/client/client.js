@@ -100,7 +100,7 @@ export class Client {
 
   /**
    * Runs a task and gives the parts of its output as they come. To stop reading is to cancel the job.
-   * @param {string} task @param {unknown} [input] @param {import('./options.js').CallOptions} [options]
+   * @param {string} task @param {unknown} [input] @param {Omit<import('./options.js').CallOptions, 'idempotencyKey'>} [options]
    * @returns {AsyncGenerator<Buffer, void, void>}
    */
   stream(task, input, options = {}) {

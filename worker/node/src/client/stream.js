@@ -7,7 +7,7 @@
  *      '--- no connection, the signal is aborted, nobody reads on ---> over
  *
  *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
- *   as soon as its ID is known (not with a key). Then it is over.
+ *   as soon as its ID is known. Then it is over.
  *
  * Parts that have arrived can be read when it is over. Only an abort drops them.
  */
@@ -207,13 +207,11 @@ export class OutputStream {
     this.#regulate();
     if (this.#isOver) return;
     if (this.#connection === undefined) this.#end();
-    else if (this.#job !== '' || this.#submission.isShared) this.#cancel();
+    else if (this.#job !== '') this.#cancel();
   }
 
-  /** A job with a key may be that of others, too, so it goes on if they want it. */
   #cancel() {
-    const connection = /** @type {import('./connection.js').Connection} */ (this.#connection);
-    if (!this.#submission.isShared) cancel(connection, this.#job);
+    cancel(/** @type {import('./connection.js').Connection} */ (this.#connection), this.#job);
     this.#end();
   }
 }
