@@ -28,7 +28,9 @@ export class JobContext {
   #hasEnded = false;
   #startedAt = performance.now();
   #progressAt = this.#startedAt;
-  #said = '0/0';
+  /** Units of work, as they were reported last. */
+  #done = 0;
+  #total = 0;
   #credit = PARTS_CREDIT;
   /** Parts that wait for credit. @type {((value?: any) => void)[]} */
   #onCredit = [];
@@ -96,19 +98,22 @@ export class JobContext {
   /**
    * Reports progress: `done` units of work of `total` (0 if not known). It may be called often: a message is sent at most every
    * 100 ms, or twice in the time that the task promised. It is sent at once, also by a task that never waits. Jobs that run together
-   * report none.
-   * @param {number} done @param {number} [total]
+   * report none. What is no finite number from 0 on is not reported; to report progress never fails a job.
+   * @param {number | bigint} done @param {number | bigint} [total]
    */
   progress(done, total = 0) {
     const { progressEvery } = this.#task;
     const every = progressEvery > 0 ? Math.min(PROGRESS_EVERY, progressEvery / 2) : PROGRESS_EVERY;
     const now = performance.now();
-    const said = `${done}/${total}`;
-    const isNews = progressEvery > 0 || said !== this.#said;
+    const isUnits = isCount(done) && isCount(total);
+    const units = isUnits ? { done: wholeOf(done), total: wholeOf(total) } : { done: this.#done, total: this.#total };
+    // A promise is kept by the report, whatever it says.
+    const isNews = progressEvery > 0 || units.done !== this.#done || units.total !== this.#total;
     if (this.#hasEnded || this.#task.runBatch || now - this.#progressAt < every || !isNews) return;
     this.#progressAt = now;
-    this.#said = said;
-    this.#send('Progress', { done: wholeOf(done), total: wholeOf(total) });
+    this.#done = units.done;
+    this.#total = units.total;
+    this.#send('Progress', units);
   }
 
   /** Prints a line on standard error. The supervisor's log names the job beside it. @param {...unknown} values as in `console.log` */
@@ -232,5 +237,8 @@ export class JobContext {
   }
 }
 
-/** Units of work as they are sent. What is no number of them counts as none: to report progress never fails a job. */
-const wholeOf = (units) => Math.min(Math.max(Math.floor(Number(units)) || 0, 0), Number.MAX_SAFE_INTEGER);
+/** @param {unknown} units */
+const isCount = (units) => (typeof units === 'number' && Number.isFinite(units) && units >= 0) || (typeof units === 'bigint' && units >= 0n);
+
+/** Units of work as they are sent. @param {number | bigint} units */
+const wholeOf = (units) => Math.min(Math.floor(Number(units)), Number.MAX_SAFE_INTEGER);

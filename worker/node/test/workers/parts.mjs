@@ -45,6 +45,25 @@ const THROWN = {
   signal: () => Object.assign(new Error('no signal'), { signal: 'toString' }),
 };
 
+const ODD_UNITS = [-1, NaN, Infinity, 'a', '7', {}, null, Symbol('x'), -1n, { toString: () => { throw new Error('looked at'); } }];
+
+/** Reports 5 of 9, and then what are no units of work, each when it is time for a report. */
+function reportOdd(ctx, pause) {
+  const report = (...units) => {
+    const began = performance.now();
+    while (performance.now() - began < pause);
+    ctx.progress(...units);
+  };
+  report(5n, 9.5);
+  for (const odd of ODD_UNITS) {
+    report(odd, 9);
+    report(odd);
+    report(6, odd);
+  }
+  report(2 ** 60);
+  return 'reported';
+}
+
 serve({
   tasks: {
     yields: function* (name) {
@@ -148,13 +167,8 @@ serve({
       }),
     },
     throwsNothing: { runBatch: () => Promise.reject(undefined) },
-    progress: { progressEvery: 2, run: (done, ctx) => {
-      const values = { negative: [-1, -5], not: [NaN, 'a'], infinite: [Infinity, 3], big: [5n, 9.5] };
-      const began = performance.now();
-      while (performance.now() - began < 3); // it has to be time for a report
-      ctx.progress(...values[done]);
-      return 'reported';
-    } },
+    progress: { progressEvery: 2, run: (_, ctx) => reportOdd(ctx, 3) },
+    progressUnpromised: (_, ctx) => reportOdd(ctx, 101),
     checkpoint: { checkpoints: true, run: (_, ctx) => {
       const names = [];
       for (const state of [5, { a: 1 }, [1, 2], '\ud800', undefined]) {
