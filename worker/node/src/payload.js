@@ -88,7 +88,7 @@ export function decodePayload(bytes, contentType) {
 
 /**
  * A string in UTF-8. Throws a TypeError if it would be read as another one: it has half of a surrogate pair, or its media type
- * states a charset in which these bytes are something else.
+ * states another charset, also if these bytes happen to be the same there; only in ASCII they are for sure.
  * @param {string} text @param {string} contentType
  * @returns {Buffer}
  */
@@ -96,7 +96,8 @@ function encodeText(text, contentType) {
   if (!isWellFormed(text)) throw new TypeError('a text with half of a surrogate pair cannot be sent');
   const bytes = Buffer.from(text);
   const charset = charsetOf(contentType);
-  if (charset !== UTF_8 && read(bytes, charset) !== text) {
+  const isAscii = bytes.length === text.length && ASCII.has(charset);
+  if (charset !== UTF_8 && !isAscii) {
     throw new TypeError(`a string is sent as UTF-8, its media type says ${charset}: encode it, and send the bytes`);
   }
   return bytes;
@@ -129,6 +130,7 @@ function read(bytes, charset) {
 const isUtf8 = buffer.isUtf8 ?? ((bytes) => read(bytes, UTF_8) !== undefined); // Node 18.14
 
 const UTF_8 = 'utf-8';
+const ASCII = new Set(['us-ascii', 'ascii']);
 
 /** In which charset a text is: UTF-8 unless its media type names another one. JSON is always UTF-8. @param {string} contentType */
 function charsetOf(contentType) {

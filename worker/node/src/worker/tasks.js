@@ -13,7 +13,7 @@ import { decodePayload, encodePayload } from '../payload.js';
  * @property {(input: any, ctx: import('./context.js').JobContext) => any} run
  * @property {((inputs: any[], contexts: import('./context.js').JobContext[]) => any) | undefined} runBatch in place of `run`
  * @property {{ max: number, wait_us: number } | undefined} batching how it takes several jobs at once
- * @property {string | undefined} reads the media type that every input is read as, whatever it says of itself
+ * @property {string | undefined} reads the media type that every input is read as; of text the charset is its own, and JSON is a string
  * @property {string | undefined} produces the media type of outputs that have none of their own
  * @property {number} progressEvery milliseconds; 0 if nothing is promised
  * @property {Record<string, any>} offer the fields of the message
@@ -135,10 +135,15 @@ const isGenerator = (run) => /GeneratorFunction$/.test(Object.prototype.toString
 export function inputOf(task, { run: { media_type: contentType }, input, wrong }) {
   if (wrong !== undefined) throw new Error(`this worker does not understand the job: ${wrong}`);
   try {
-    // A task that reads texts reads each in its own charset.
-    const isItsText = task.reads === TEXT_TYPE && isText(contentType);
-    return decodePayload(input, isItsText ? contentType : (task.reads ?? contentType));
+    return task.reads === TEXT_TYPE ? textOf(input, contentType) : decodePayload(input, task.reads ?? contentType);
   } catch (error) {
     throw new Error(`the input is not what this task takes: ${error.message}`);
   }
+}
+
+/** An input as the text that a task reads: each in its own charset, and of JSON a string. @param {Buffer} input @param {string} contentType */
+function textOf(input, contentType) {
+  const text = decodePayload(input, isText(contentType) || isJson(contentType) ? contentType : TEXT_TYPE);
+  if (typeof text !== 'string') throw new TypeError('it is JSON, and no string');
+  return text;
 }
