@@ -1,7 +1,10 @@
+/** What has bytes. */
+export type Bytes = ArrayBufferView | ArrayBuffer | SharedArrayBuffer;
+
 /** Bytes with a media type of their own: an input of a call, or an output of a task. */
 export class Payload {
   /** Throws a TypeError if they are neither bytes nor a string. */
-  constructor(bytes: ArrayBufferView | ArrayBuffer | string, contentType: string);
+  constructor(bytes: Bytes | string, contentType: string);
   readonly bytes: Uint8Array;
   readonly contentType: string;
 }
@@ -30,12 +33,12 @@ export interface JobContext<State = any> {
   /** Prints a line for the supervisor's log. */
   log(...values: unknown[]): void;
   /** Saves a state of at most 65,536 bytes. Throws a RangeError if it is longer. */
-  checkpoint(state: ArrayBufferView | ArrayBuffer | string): void;
+  checkpoint(state: Bytes | string): void;
   /**
    * Sends a copy of a part of the output, behind those of earlier calls. Rejected with an `AbortError` if nobody wants it any more. A part
    * that cannot be sent is the job's error.
    */
-  write(part: ArrayBufferView | ArrayBuffer | Payload | string): Promise<void>;
+  write(part: Bytes | Payload | string): Promise<void>;
 }
 
 export type Run<State = any> = (input: any, ctx: JobContext<State>) => unknown;
@@ -190,7 +193,7 @@ export class OutputError extends SyntaxError {
   readonly receipt: Receipt;
 }
 
-/** There is no connection to a supervisor, so nothing was sent. */
+/** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
   readonly code: string;
 }

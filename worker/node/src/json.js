@@ -92,6 +92,7 @@ const isShown = (value) =>
 
 /** @param {unknown} value @param {string} [key] where it is */
 function cannot(value, key = '') {
-  const what = typeof value === 'number' || value instanceof Number ? String(value) : isInvalid(value) ? 'an invalid date' : nameOf(value);
+  const isNumber = typeof value === 'number' || value instanceof Number;
+  const what = isNumber ? String(value) : isInvalid(value) ? 'an invalid date' : nameOf(value);
   return new TypeError(`${what}${key === '' ? '' : ` (${JSON.stringify(key)})`} cannot be written as JSON`);
 }

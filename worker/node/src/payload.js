@@ -5,7 +5,8 @@
 
 import buffer from 'node:buffer';
 import { nameOf, toJson } from './json.js';
-import { BYTES_TYPE, checkMediaType, isJson, isText, isWellFormed, JSON_LINES_TYPE, JSON_TYPE, TEXT_TYPE } from './nouns.js';
+import { BYTES_TYPE, checkMediaType, isJson, isText, JSON_LINES_TYPE, JSON_TYPE, TEXT_TYPE } from './nouns.js';
+import { isWellFormed } from './wire.js';
 
 /** Bytes with a media type of their own, such as a picture: an input of a call, or an output of a task. */
 export class Payload {

@@ -245,6 +245,10 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     const client = supervisor.client();
     assert.equal((await errorOf(client.cancel(undefined))).name, 'TypeError');
     assert.equal((await errorOf(client.call(5))).name, 'TypeError');
+    for (const error of [client.call('\ud800'), client.stream('\ud800').next(), client.cancel('\ud800')].map(errorOf)) {
+      const { name, message } = await error;
+      assert.deepEqual([name, message], ['TypeError', '"\\ud800" has half of a surrogate pair, and cannot be sent']);
+    }
     assert.equal((await errorOf(client.stream(5).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1n).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1, { priority: 11 }).next())).name, 'TypeError');

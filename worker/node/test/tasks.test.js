@@ -23,6 +23,7 @@ test('a definition that cannot be kept is refused with its reason', () => {
     [{ a: { run, memory: '1GiB' } }, /`memory` is a whole number of bytes/],
     [{ a: { run, memory: -1 } }, /`memory` is a whole number of bytes/],
     [{ a: { run, description: 5 } }, /`description` is a text/],
+    [{ a: { run, description: '\ud800' } }, /`description` is a text/],
     [{ a: { run, example: { ratio: NaN } } }, /NaN \("ratio"\) cannot be written as JSON/],
     [{ a: { run, schema: () => {} } }, /a function cannot be written as JSON/],
     [{ a: { run, batch: { max: 2 } } }, /no function `runBatch`/],

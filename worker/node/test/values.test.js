@@ -34,6 +34,7 @@ test('a value is sent as what it is, unless a media type says otherwise', () => 
     [new Payload('x', 'a/b'), 'image/png', 'x', 'a/b'],
     [new Uint8Array([65, 66]), undefined, 'AB', 'application/octet-stream'],
     [new Uint8Array([65, 66]).buffer, 'image/png', 'AB', 'image/png'],
+    [new SharedArrayBuffer(2), undefined, '\0\0', 'application/octet-stream'],
     [new DataView(new Uint8Array([65, 66, 67]).buffer, 1), undefined, 'BC', 'application/octet-stream'],
   ];
   for (const [value, given, bytes, contentType] of cases) {

@@ -6,7 +6,7 @@
  * Only while something that was asked for has not ended, its connections keep the program from ending.
  */
 
-import { isWellFormed } from '../nouns.js';
+import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
 import { Connection } from './connection.js';
 import { ConnectionError, Rejected } from './errors.js';

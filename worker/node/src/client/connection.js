@@ -50,7 +50,7 @@ export class Connection {
   /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
   #greeting;
 
-  /** Connects to the socket at `path`. Throws a `ConnectionError` if there is none. It cannot be used before `greet`. @param {string} path */
+  /** Connects to the socket at `path`, for `greet`. Throws a `ConnectionError` if there is none. @param {string} path */
   constructor(path) {
     checkOwner(path);
     this.path = path;
@@ -147,8 +147,8 @@ export class Connection {
   }
 
   /**
-   * All that was written has been offered to the kernel, which refuses it at once if the other end is gone. A program that did not return to its
-   * event loop for long learns that only now. What waits behind other bytes may be written as a part, so it is not known to be unsent.
+   * All that was written has been offered to the kernel, which refuses it at once if the other end is gone. A program that did not return
+   * to its event loop for long learns that only now. What waits behind other bytes may be written as a part: it is not known to be unsent.
    */
   #checkWritten() {
     const { errored, destroyed } = this.#socket;

@@ -4,7 +4,7 @@
 
 import { createHash } from 'node:crypto';
 import { NAME_MAX } from '../limits.js';
-import { isWellFormed } from '../nouns.js';
+import { isWellFormed } from '../wire.js';
 
 const STREAM_KEYS = ['timeout', 'deadline', 'priority', 'attempts', 'metadata', 'labels', 'contentType', 'signal'];
 const KEYS = [...STREAM_KEYS, 'idempotencyKey'];

@@ -7,7 +7,8 @@ import { constants } from 'node:os';
 import { inspect } from 'node:util';
 import { isError } from '../json.js';
 import { MESSAGE_MAX } from '../limits.js';
-import { cut, isWellFormed } from '../nouns.js';
+import { cut } from '../nouns.js';
+import { isWellFormed } from '../wire.js';
 
 /**
  * Why a job has failed, as it is sent.

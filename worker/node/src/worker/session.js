@@ -182,18 +182,13 @@ export class Session {
   #work() {
     if (this.#running !== undefined || this.#isBroken) return;
     let jobs = this.#waiting.shift();
-    while (jobs !== undefined && this.#maySkip(jobs)) {
+    // Of jobs that run together the others are still wanted.
+    while (jobs?.length === 1 && jobs[0].isCancelled) {
       this.send('Skipped', { job: jobs[0].run.job });
       jobs = this.#waiting.shift();
     }
     if (jobs !== undefined) this.#start(jobs);
     else if (this.#isDraining) void this.#leave();
-  }
-
-  /** Whether it is one job, which was cancelled. Those that run together are never skipped. @param {Job[]} jobs */
-  #maySkip(jobs) {
-    const [{ isCancelled, run }] = jobs;
-    return isCancelled && jobs.length === 1 && !this.#tasks.get(run.task)?.runBatch;
   }
 
   /** All jobs are answered. */

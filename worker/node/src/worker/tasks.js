@@ -6,6 +6,7 @@ import { ACCEPTED_TYPES_MAX, BATCH_JOBS_MAX, BATCH_WAIT_MAX, DESCRIPTION_MAX, OF
 import { toJson } from '../json.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
 import { decodePayload, encodePayload } from '../payload.js';
+import { isWellFormed } from '../wire.js';
 
 /**
  * @typedef {object} Task
@@ -83,7 +84,7 @@ function checkShape(told) {
   const unknown = Object.keys(told).find((key) => !KEYS.has(key));
   if (unknown !== undefined) throw new TypeError(`it has no setting ${JSON.stringify(unknown)}; there are ${[...KEYS].join(', ')}`);
   const { progressEvery = 1, memory = 0, description = '' } = told;
-  if (typeof description !== 'string') throw new TypeError('`description` is a text');
+  if (typeof description !== 'string' || !isWellFormed(description)) throw new TypeError('`description` is a text');
   if (!Number.isSafeInteger(memory) || memory < 0) throw new TypeError('`memory` is a whole number of bytes');
   if (!Number.isInteger(progressEvery) || progressEvery < 1 || progressEvery > 0xffff_ffff) {
     throw new TypeError('`progressEvery` is a whole number of milliseconds');
