@@ -55,7 +55,6 @@ export class PrivateSupervisor {
    */
   constructor({ program, flags, log }) {
     if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
-    if (log !== 'inherit' && log !== 'ignore') throw new TypeError("`log` is 'inherit' or 'ignore'");
     this.#folder = mkdtempSync(join(tmpdir(), 'offload-'));
     this.socket = join(this.#folder, 'offload.sock');
     const words = [program, '--socket', this.socket, '--json', 'serve', '--fail-fast', '--drain-timeout', '0s', ...flags];
