@@ -121,6 +121,12 @@ function decodeUtf8(bytes) {
 
 /** The text; undefined if it is none in this charset, or if nobody here knows that. @param {Buffer} bytes @param {string} charset */
 function read(bytes, charset) {
+  // The web has windows-1252 in place of these, and Node has either, by its version.
+  if (LATIN_1.has(charset)) return bytes.toString('latin1');
+  if (ASCII.has(charset)) return bytes.every((byte) => byte < 0x80) ? bytes.toString('latin1') : undefined;
+  if (charset === 'windows-1252') {
+    return bytes.toString('latin1').replace(/[\x80-\x9f]/g, (control) => WINDOWS_1252[control.charCodeAt(0) - 0x80]);
+  }
   try {
     return new TextDecoder(charset, { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
@@ -132,6 +138,9 @@ const isUtf8 = buffer.isUtf8 ?? ((bytes) => read(bytes, UTF_8) !== undefined); /
 
 const UTF_8 = 'utf-8';
 const ASCII = new Set(['us-ascii', 'ascii']);
+const LATIN_1 = new Set(['iso-8859-1', 'iso8859-1', 'iso_8859-1', 'latin1', 'latin-1', 'l1']);
+/** What it has from 0x80 to 0x9f, where Latin-1 has controls. */
+const WINDOWS_1252 = '€\x81‚ƒ„…†‡ˆ‰Š‹Œ\x8dŽ\x8f\x90‘’“”•–—˜™š›œ\x9džŸ';
 
 /** In which charset a text is: UTF-8 unless its media type names another one. JSON is always UTF-8. @param {string} contentType */
 function charsetOf(contentType) {

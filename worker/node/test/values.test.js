@@ -137,6 +137,11 @@ test('a payload is read as its media type says', () => {
   assert.equal(read('ü', 'TEXT/HTML'), 'ü');
   assert.deepEqual(read('x', 'image/png'), Buffer.from('x'));
   assert.throws(() => read('{', 'application/json'), SyntaxError);
+  const high = Buffer.from([0x80, 0x9f, 0xa4, 0xfc]);
+  const charsets = { 'iso-8859-1': '\x80\x9f¤ü', 'LATIN1': '\x80\x9f¤ü', 'windows-1252': '€Ÿ¤ü', 'iso-8859-15': '\x80\x9f€ü' };
+  for (const [charset, text] of Object.entries(charsets)) assert.equal(decodePayload(high, `text/plain; charset=${charset}`), text, charset);
+  assert.equal(read('ascii', 'text/plain; charset=us-ascii'), 'ascii');
+  assert.throws(() => decodePayload(high, 'text/plain; charset=us-ascii'), { name: 'TypeError', message: 'it is no text in us-ascii' });
 });
 
 test('a media type has the form of HTTP', () => {
