@@ -1,7 +1,10 @@
+/** What has bytes. */
+export type Bytes = ArrayBufferView | ArrayBuffer | SharedArrayBuffer;
+
 /** Bytes with a media type of their own: an input of a call, or an output of a task. */
 export class Payload {
   /** Throws a TypeError if they are neither bytes nor a string. */
-  constructor(bytes: ArrayBufferView | ArrayBuffer | string, contentType: string);
+  constructor(bytes: Bytes | string, contentType: string);
   readonly bytes: Uint8Array;
   readonly contentType: string;
 }
@@ -25,14 +28,17 @@ export interface JobContext<State = any> {
   readonly state: State;
   /** The last checkpoint of an earlier attempt. */
   readonly resumed: Buffer | undefined;
-  /** Says that `done` of `total` units of work are done; 0 if the total is unknown. */
-  progress(done: number, total?: number): void;
+  /** Says that `done` of `total` units of work are done; 0 if the total is unknown. What is no finite number from 0 on is not reported. */
+  progress(done: number | bigint, total?: number | bigint): void;
   /** Prints a line for the supervisor's log. */
   log(...values: unknown[]): void;
   /** Saves a state of at most 65,536 bytes. Throws a RangeError if it is longer. */
-  checkpoint(state: ArrayBufferView | ArrayBuffer | string): void;
-  /** Sends a part of the output, behind those of earlier calls. Rejected with an `AbortError` if nobody wants it any more. */
-  write(part: ArrayBufferView | ArrayBuffer | Payload | string): Promise<void>;
+  checkpoint(state: Bytes | string): void;
+  /**
+   * Sends a copy of a part of the output, behind those of earlier calls. Rejected with an `AbortError` if nobody wants it any more. A part
+   * that cannot be sent is the job's error.
+   */
+  write(part: Bytes | Payload | string): Promise<void>;
 }
 
 export type Run<State = any> = (input: any, ctx: JobContext<State>) => unknown;
@@ -84,6 +90,9 @@ export interface CallOptions {
   signal?: AbortSignal;
 }
 
+/** Nothing of a stream is kept, so it has no `idempotencyKey`. */
+export type StreamOptions = Omit<CallOptions, 'idempotencyKey'>;
+
 /** Where the time of a job went, in microseconds, and where it ran. */
 export interface Receipt {
   queued_us: number;
@@ -122,7 +131,7 @@ export class Client {
   /** Rejected with `JobError`, `Rejected`, `ConnectionError`, `OutputError`, the reason of the signal, or a TypeError. */
   call<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Output>;
   run<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Result<Output>>;
-  stream(task: string, input?: unknown, options?: CallOptions): AsyncGenerator<Buffer, void, void>;
+  stream(task: string, input?: unknown, options?: StreamOptions): AsyncGenerator<Buffer, void, void>;
   cancel(job: string): Promise<any>;
   status(): Promise<any>;
   tasks(): Promise<any[]>;
@@ -184,7 +193,7 @@ export class OutputError extends SyntaxError {
   readonly receipt: Receipt;
 }
 
-/** There is no connection to a supervisor, so nothing was sent. */
+/** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
   readonly code: string;
 }

@@ -4,7 +4,7 @@
 
 import { LABEL_MAX, LABELS_MAX, MEDIA_TYPE_MAX, METADATA_PAIRS_MAX, METADATA_VALUE_MAX } from './limits.js';
 import { TASK_NAME_MAX } from './limits.js';
-import { bool, checked, enumeration, i32, list, option, struct, text, u32, u64 } from './wire.js';
+import { bool, checked, enumeration, i32, isWellFormed, list, option, struct, text, u32, u64 } from './wire.js';
 
 /** How a job ended, or why it was rejected, in the order of the wire. */
 export const OUTCOMES = Object.freeze([
@@ -141,9 +141,6 @@ const errorDetail = struct({
 export const report = struct({
   job: text, task: text, outcome, error: option(errorDetail), attempts: u32, receipt, media_type: mediaType, metadata, labels,
 });
-
-/** Whether a string has no half of a surrogate pair, which UTF-8 cannot express. @type {(text: string) => boolean} */
-export const isWellFormed = 'isWellFormed' in String.prototype ? (text) => /** @type {any} */ (text).isWellFormed() : (text) => !/\p{Surrogate}/u.test(text);
 
 /** The longest beginning of `string` that has at most `max` bytes and ends between two characters. @param {string} string @param {number} max */
 export function cut(string, max) {

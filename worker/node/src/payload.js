@@ -4,7 +4,9 @@
  */
 
 import buffer from 'node:buffer';
-import { BYTES_TYPE, checkMediaType, isJson, isText, isWellFormed, JSON_LINES_TYPE, JSON_TYPE, TEXT_TYPE } from './nouns.js';
+import { nameOf, toJson } from './json.js';
+import { BYTES_TYPE, checkMediaType, isJson, isText, JSON_LINES_TYPE, JSON_TYPE, TEXT_TYPE } from './nouns.js';
+import { isWellFormed } from './wire.js';
 
 /** Bytes with a media type of their own, such as a picture: an input of a call, or an output of a task. */
 export class Payload {
@@ -36,6 +38,12 @@ export function bytesOf(value, contentType = TEXT_TYPE) {
   const bytes = asBytes(value);
   if (bytes === undefined) throw new TypeError(`${nameOf(value)} is neither bytes nor a string`);
   return bytes;
+}
+
+/** The media type of a `Payload`, of bytes or of a string. @param {unknown} value @param {string} [contentType] what bytes and strings are */
+export function typeOf(value, contentType) {
+  if (value instanceof Payload) return value.contentType;
+  return contentType ?? (typeof value === 'string' ? TEXT_TYPE : BYTES_TYPE);
 }
 
 /**
@@ -79,34 +87,9 @@ export function decodePayload(bytes, contentType) {
   return isText(contentType) ? decodeText(bytes, contentType) : bytes;
 }
 
-/** A value as JSON. Throws a TypeError for what JSON cannot express and `JSON.stringify` would leave out. @param {unknown} value @returns {string} */
-export function toJson(value) {
-  const text = JSON.stringify(value === undefined ? null : value);
-  if (text === undefined || (text === '{}' && !isPlain(value))) throw new TypeError(`${nameOf(value)} cannot be written as JSON`);
-  // A number that is not finite has become null. To look at each number costs more than the search for that word.
-  if (text.includes('null')) JSON.stringify(value, checkFinite);
-  return text;
-}
-
-function checkFinite(key, value) {
-  const isNumber = typeof value === 'number' || value instanceof Number;
-  if (isNumber && !Number.isFinite(Number(value))) {
-    throw new TypeError(`${value}${key === '' ? '' : ` (${JSON.stringify(key)})`} cannot be written as JSON`);
-  }
-  return value;
-}
-
-const tagOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
-
-/** Whether an object without fields is empty. A Map, an Error or a Promise only look so to JSON. */
-const isPlain = (value) => tagOf(value) === 'Object' || typeof value.toJSON === 'function';
-
-/** For people. */
-const nameOf = (value) => (typeof value === 'object' && value !== null ? `an object (${tagOf(value)})` : `a ${typeof value}`);
-
 /**
  * A string in UTF-8. Throws a TypeError if it would be read as another one: it has half of a surrogate pair, or its media type
- * states a charset in which these bytes are something else.
+ * states another charset, also if these bytes happen to be the same there; only in ASCII they are for sure.
  * @param {string} text @param {string} contentType
  * @returns {Buffer}
  */
@@ -114,7 +97,8 @@ function encodeText(text, contentType) {
   if (!isWellFormed(text)) throw new TypeError('a text with half of a surrogate pair cannot be sent');
   const bytes = Buffer.from(text);
   const charset = charsetOf(contentType);
-  if (charset !== UTF_8 && read(bytes, charset) !== text) {
+  const isAscii = bytes.length === text.length && ASCII.has(charset);
+  if (charset !== UTF_8 && !isAscii) {
     throw new TypeError(`a string is sent as UTF-8, its media type says ${charset}: encode it, and send the bytes`);
   }
   return bytes;
@@ -137,6 +121,12 @@ function decodeUtf8(bytes) {
 
 /** The text; undefined if it is none in this charset, or if nobody here knows that. @param {Buffer} bytes @param {string} charset */
 function read(bytes, charset) {
+  // The web has windows-1252 in place of these, and Node has either, by its version.
+  if (LATIN_1.has(charset)) return bytes.toString('latin1');
+  if (ASCII.has(charset)) return bytes.every((byte) => byte < 0x80) ? bytes.toString('latin1') : undefined;
+  if (charset === 'windows-1252') {
+    return bytes.toString('latin1').replace(/[\x80-\x9f]/g, (control) => WINDOWS_1252[control.charCodeAt(0) - 0x80]);
+  }
   try {
     return new TextDecoder(charset, { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
@@ -147,6 +137,10 @@ function read(bytes, charset) {
 const isUtf8 = buffer.isUtf8 ?? ((bytes) => read(bytes, UTF_8) !== undefined); // Node 18.14
 
 const UTF_8 = 'utf-8';
+const ASCII = new Set(['us-ascii', 'ascii']);
+const LATIN_1 = new Set(['iso-8859-1', 'iso8859-1', 'iso_8859-1', 'latin1', 'latin-1', 'l1']);
+/** What it has from 0x80 to 0x9f, where Latin-1 has controls. */
+const WINDOWS_1252 = '€\x81‚ƒ„…†‡ˆ‰Š‹Œ\x8dŽ\x8f\x90‘’“”•–—˜™š›œ\x9džŸ';
 
 /** In which charset a text is: UTF-8 unless its media type names another one. JSON is always UTF-8. @param {string} contentType */
 function charsetOf(contentType) {

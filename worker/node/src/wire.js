@@ -138,6 +138,10 @@ function length(reader, each) {
   return count;
 }
 
+/** Whether a string has no half of a surrogate pair, which UTF-8 cannot express. @type {(text: string) => boolean} */
+export const isWellFormed =
+  'isWellFormed' in String.prototype ? (text) => /** @type {any} */ (text).isWellFormed() : (text) => !/\p{Surrogate}/u.test(text);
+
 /** @type {Type<string>} */
 export const text = {
   read(reader) {
@@ -151,6 +155,7 @@ export const text = {
   },
   write(writer, value) {
     const count = Buffer.byteLength(value);
+    if (!isWellFormed(value)) throw new TypeError(`${JSON.stringify(value)} has half of a surrogate pair, and cannot be sent`);
     u64.write(writer, count);
     writer.bytes.write(value, writer.skip(count), 'utf8');
   },

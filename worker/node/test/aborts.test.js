@@ -1,6 +1,7 @@
 /** Callers who change their minds, and clients that are closed, in each state of a call, a stream and a pool. */
 
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { Readable } from 'node:stream';
 import { test } from 'node:test';
 import { Client, Pool } from '../index.js';
@@ -125,18 +126,82 @@ test('whoever leaves a stream while it waits for a part cancels its job at once'
   });
 });
 
-test('whoever leaves a stream cancels its job, but for one with a key, which may be that of others', () => {
-  for (const [options, expected] of [[{}, ['Submit', 'Cancel']], [{ idempotencyKey: 'shared' }, ['Submit']]]) {
-    const requests = [];
-    let ends = 0;
-    const connection = { payloadMax: 100, request: (name) => requests.push(name), hold: () => {}, closeWhenWritten: () => {} };
-    const controller = new AbortController();
-    const stream = new OutputStream(new Submission('echo', 1, options, true), controller.signal, () => ends++);
-    stream.begin(connection);
-    stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
-    controller.abort();
-    assert.deepEqual([requests, ends], [expected, 1]);
+/** A stream over a connection of the test, and what becomes of both: the requests, the holds, and how often it ended. */
+function streamOf() {
+  const seen = { requests: [], holds: [], ends: 0, changed: () => {} };
+  const hold = (isHeld) => seen.changed(seen.holds.push(isHeld));
+  const connection = { payloadMax: 100, request: (name) => seen.requests.push(name), hold, closeWhenWritten: () => {} };
+  const controller = new AbortController();
+  const stream = new OutputStream(new Submission('echo', 1, {}, true), controller.signal, () => seen.ends++);
+  stream.begin(connection);
+  stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
+  return { stream, controller, seen };
+}
+
+const part = (stream, bytes, type = 'Part') => stream.onMessage({ type, report: { outcome: 'ok' } }, Buffer.alloc(bytes));
+
+test('whoever leaves a stream cancels its job', () => {
+  const { controller, seen } = streamOf();
+  controller.abort();
+  assert.deepEqual([seen.requests, seen.ends], [['Submit', 'Cancel'], 1]);
+});
+
+test('a stream that is over, left or aborted holds nothing up, whatever waits in it', async () => {
+  for (const [isAborted, isOver] of [[true, true], [true, false], [false, true], [false, false]]) {
+    const { stream, controller, seen } = streamOf();
+    const parts = stream.read();
+    part(stream, 4);
+    assert.equal((await wait(parts.next())).value.length, 4);
+    part(stream, 300_000, isOver ? 'Finished' : 'Part');
+    if (isAborted) controller.abort();
+    else await wait(parts.return());
+    assert.deepEqual([seen.holds, seen.ends], [[true, false], 1]);
+    if (isAborted) assert.equal((await errorOf(parts.next())).name, 'AbortError');
+    else assert.ok((await wait(parts.next())).done);
+    assert.deepEqual(seen.holds, [true, false]);
   }
+  const { stream, seen } = streamOf();
+  part(stream, 300_000);
+  part(stream, 300_000, 'Finished');
+  for await (const { length } of stream.read()) assert.equal(length, 300_000);
+  assert.deepEqual(seen.holds, [true, false]);
+});
+
+test('a stream that is over listens to its signal no more, and an abort still drops its parts', async () => {
+  const { stream, controller, seen } = streamOf();
+  assert.equal(getEventListeners(controller.signal, 'abort').length, 1);
+  part(stream, 4);
+  part(stream, 4, 'Finished');
+  assert.equal(getEventListeners(controller.signal, 'abort').length, 0);
+  const parts = stream.read();
+  assert.equal((await wait(parts.next())).value.length, 4);
+  controller.abort(new Error('enough'));
+  assert.equal((await errorOf(parts.next())).message, 'enough');
+  assert.deepEqual([seen.requests, seen.ends], [['Submit'], 1]);
+});
+
+test('who reads nothing for 11 s gets all that was on the way at once, and not a part in 11 s', async () => {
+  const { stream, seen } = streamOf();
+  part(stream, 300_000);
+  assert.deepEqual(seen.holds, [true]);
+  await within('the end of the hold', new Promise((resolve) => (seen.changed = resolve)));
+  for (let i = 0; i < 10; i++) part(stream, 65_536);
+  assert.deepEqual(seen.holds, [true, false]);
+  for (let i = 0; i < 10; i++) part(stream, 65_536);
+  assert.deepEqual(seen.holds, [true, false, true]);
+  part(stream, 0, 'Finished');
+});
+
+test('an error that is thrown into a stream leaves it at once, although it waits for a part', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client();
+    const stream = client.stream('untilAborted');
+    const next = stream.next();
+    await until('a job that runs', async () => (await client.status()).jobs.running === 1);
+    assert.equal((await errorOf(stream.throw(new Error('mine')))).message, 'mine');
+    assert.deepEqual(await wait(next), { value: undefined, done: true });
+    await until('a cancelled job', async () => (await client.status()).jobs.cancelled === 1);
+  });
 });
 
 test('a pool that is being closed takes no more jobs, answers questions, and waits for the jobs that it has', async () => {
@@ -180,12 +245,20 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     const client = supervisor.client();
     assert.equal((await errorOf(client.cancel(undefined))).name, 'TypeError');
     assert.equal((await errorOf(client.call(5))).name, 'TypeError');
+    for (const error of [client.call('\ud800'), client.stream('\ud800').next(), client.cancel('\ud800')].map(errorOf)) {
+      const { name, message } = await error;
+      assert.deepEqual([name, message], ['TypeError', '"\\ud800" has half of a surrogate pair, and cannot be sent']);
+    }
     assert.equal((await errorOf(client.stream(5).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1n).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1, { priority: 11 }).next())).name, 'TypeError');
+    const keyed = await errorOf(client.stream('echo', 1, { idempotencyKey: 'k' }).next());
+    assert.equal(keyed.name, 'TypeError');
+    assert.match(keyed.message, /^a stream has no option "idempotencyKey"; there are timeout, /);
     await within('idleness', client.idle());
     assert.throws(() => new Client({ name: 5 }), TypeError);
-    const connection = await Connection.open(supervisor.socket, '');
+    const connection = new Connection(supervisor.socket);
+    await connection.greet('');
     connection.close();
     const asker = { onMessage: () => true, onLost: () => {} };
     assert.throws(() => connection.request('Show', { view: 'status' }, asker), { name: 'ConnectionError', code: 'closed' });

@@ -61,6 +61,23 @@ test('a job that was cancelled before its batch began is answered with the other
   assert.equal(await supervisor.leave(), 0);
 });
 
+test('a job that came alone and was cancelled before it began is skipped, also if its task takes several', async () => {
+  const supervisor = await FakeSupervisor.start('batches.mjs', { capabilities: BATCHES });
+  await supervisor.introduced();
+  supervisor.socket.cork(); // the worker reads all of it before the first job ends
+  supervisor.run(1, 'square', 3);
+  supervisor.run(2, 'square', 4);
+  supervisor.send('Cancel', { job: 2 });
+  supervisor.run(3, 'square', 5);
+  supervisor.socket.uncork();
+  await supervisor.expect('Started');
+  assert.equal((await supervisor.expect('Finished')).payload.toString(), '9');
+  assert.equal((await supervisor.expect('Skipped')).job, 2);
+  await supervisor.expect('Started');
+  assert.equal((await supervisor.expect('Finished')).payload.toString(), '25');
+  assert.equal(await supervisor.leave(), 0);
+});
+
 test('of many calls only the guilty ones fail, although their workers had others with them', async () => {
   await withSupervisor({ worker: 'batches.mjs', flags: ['--max-restarts', '1000', '--backoff-max', '100ms'] }, async (supervisor) => {
     const client = supervisor.client();

@@ -67,7 +67,7 @@ test('parts that nobody waits for come in their order and before the answer', as
 test('parts that are left are no error that nobody caught, and a part that is lost is the job\'s', async () => {
   const supervisor = await started({ capabilities: 0, payload_max: 100 });
   assert.deepEqual(await outcomeOf(supervisor, 1, 'notAllWritten', 101), ['app_error', 'RangeError: the output has 101 bytes, at most 100 can be sent']);
-  assert.deepEqual(await outcomeOf(supervisor, 2, 'notAllWritten', 1), [TEXT, '\0as if nothing were']);
+  assert.deepEqual(await outcomeOf(supervisor, 2, 'notAllWritten', 1), ['application/octet-stream', '\0as if nothing were']);
   assert.equal(await supervisor.leave(), 0);
   const taking = await started();
   assert.deepEqual(await outcomeOf(taking, 1, 'leaves', null), ['app_error', 'it left its parts']);
@@ -81,10 +81,58 @@ test('parts that are left are no error that nobody caught, and a part that is lo
   assert.equal(await taking.leave(), 0);
 });
 
-test('write refuses what is neither bytes nor a string', async () => {
+test('a part that is neither bytes nor a string is the error of its job, whoever waits for it, and the worker goes on', async () => {
   const supervisor = await started();
-  assert.deepEqual(await outcomeOf(supervisor, 1, 'writes', null), [TEXT, `ABC${Array(6).fill('TypeError').join(' ')}`]);
+  let job = 0;
+  for (let odd = 0; odd < 7; odd++) {
+    for (const task of ['writesOdd', 'writesOddLate', 'writesOddAndCatches']) {
+      const [kind, message] = await outcomeOf(supervisor, ++job, task, odd);
+      assert.equal(kind, 'app_error', `${task} ${odd}`);
+      assert.match(message, /^TypeError: (an? .* is neither bytes nor a string|a text with half of a surrogate pair cannot be sent)$/);
+    }
+  }
+  const [kind, message] = await outcomeOf(supervisor, ++job, 'writesInBatch', null);
+  assert.deepEqual([kind, message], ['app_error', 'TypeError: a task with `runBatch` sends no parts']);
+  assert.deepEqual(await outcomeOf(supervisor, ++job, 'writes', null), ['application/octet-stream', 'ABCD']);
   assert.equal(await supervisor.leave(), 0);
+});
+
+test('what a task returns is the last of its parts, and nothing adds nothing: the media type is that of all of them', async () => {
+  const BYTES = 'application/octet-stream';
+  const expected = {
+    text: [TEXT, 'hello'],
+    bytes: [BYTES, 'AB'],
+    pictures: ['image/png', 'AB'],
+    mixed: [BYTES, 'textA'],
+    empty: [TEXT, ''],
+    textBehind: [TEXT, 'hello world'],
+    bytesBehind: [BYTES, 'hello!'],
+    valueBehind: [BYTES, 'hello{"a":1}\n'],
+    nullBehind: [BYTES, 'hellonull\n'],
+    payloadBehind: ['image/png', 'AB'],
+  };
+  for (const capabilities of [PARTS, 0]) {
+    const supervisor = await started({ capabilities });
+    let job = 0;
+    for (const [name, outcome] of Object.entries(expected)) {
+      assert.deepEqual(await outcomeOf(supervisor, ++job, 'writesAndReturns', name), outcome, name);
+    }
+    for (const last of [true, false]) {
+      assert.deepEqual(await outcomeOf(supervisor, ++job, 'writesJson', last), ['application/json', '{"a":1}']);
+    }
+    assert.deepEqual(await outcomeOf(supervisor, ++job, 'writesAndYields', null), [TEXT, 'abc']);
+    assert.equal(await supervisor.leave(), 0);
+  }
+});
+
+test('a part is what its bytes were when it was written, whatever becomes of their memory', async () => {
+  for (const capabilities of [PARTS, 0]) {
+    const supervisor = await started({ capabilities });
+    const [, output] = await outcomeOf(supervisor, 1, 'writesSame', null);
+    const parts = Array.from({ length: 40 }, (_, i) => output.slice(i * 65_536, (i + 1) * 65_536));
+    assert.ok(parts.every((part, i) => part === String.fromCharCode(i).repeat(65_536)));
+    assert.equal(await supervisor.leave(), 0);
+  }
 });
 
 test('whatever is thrown, the job gets an answer and the process goes on', async () => {
@@ -193,12 +241,16 @@ test('a result of a batch may be a promise, and one that is rejected fails alone
 
 test('to report progress never fails a job, and a checkpoint is bytes or a string', async () => {
   const supervisor = await started();
-  const expected = { negative: [0, 0], not: [0, 0], infinite: [Number.MAX_SAFE_INTEGER, 3], big: [5, 9] };
-  for (const [index, [name, [done, total]]] of Object.entries(expected).entries()) {
-    supervisor.run(index, 'progress', name);
+  // A task that promised to report keeps that promise by what it said last.
+  for (const [task, repeated] of [['progress', 30], ['progressUnpromised', 0]]) {
+    supervisor.run(1, task, null);
     await supervisor.expect('Started');
-    const progress = await supervisor.expect('Progress');
-    assert.deepEqual([progress.done, progress.total], [done, total], name);
+    for (let i = 0; i < 1 + repeated; i++) {
+      const { done, total } = await supervisor.expect('Progress');
+      assert.deepEqual([done, total], [5, 9], task);
+    }
+    const { done, total } = await supervisor.expect('Progress');
+    assert.deepEqual([done, total], [Number.MAX_SAFE_INTEGER, 0], task);
     assert.equal((await supervisor.expect('Finished')).payload.toString(), 'reported');
   }
   supervisor.run(9, 'checkpoint', null);

@@ -3,8 +3,10 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -45,6 +47,47 @@ test('when a program is killed, its supervisor and its workers end, in the middl
   await within('the end of the program', exit);
   await ended(pids);
   await until('that the folder is gone', async () => !existsSync(dirname(socket)));
+});
+
+test('a program whose calls are aborted while a pool starts, or a client connects, ends at once', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const silent = net.createServer().listen(join(folder, 'socket'));
+  await once(silent, 'listening');
+  try {
+    for (const words of [['call'], ['stream'], ['call', silent.address()], ['stream', silent.address()]]) {
+      const program = fileURLToPath(new URL('workers/aborting_user.mjs', import.meta.url));
+      const child = spawn(process.execPath, [program, ...words], { stdio: ['ignore', 'pipe', 'ignore'] });
+      const lines = await within('the end of the program', child.stdout.setEncoding('utf8').toArray());
+      assert.equal(lines.join(''), 'active: \nis there: true\n', words.join(' '));
+    }
+  } finally {
+    silent.close();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('whoever waits for a pool to be ready keeps the program from ending', async () => {
+  const program = "import('./index.js').then(async ({ Pool }) => { await new Pool({ workers: 1, log: 'ignore' }).ready(); console.log('ready'); })";
+  const folder = fileURLToPath(new URL('..', import.meta.url));
+  const child = spawn(process.execPath, ['--eval', program], { stdio: ['ignore', 'pipe', 'ignore'], cwd: folder });
+  assert.equal((await within('the end of the program', child.stdout.setEncoding('utf8').toArray())).join(''), 'ready\n');
+});
+
+test('a pool with a wrong option starts nothing', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const { TMPDIR } = process.env;
+  process.env.TMPDIR = folder;
+  try {
+    for (const wrong of [{ maxInFlight: 0 }, { maxWaiting: -1 }, { name: 5 }, { name: '\ud800' }, { worker: 5 }, { worker: [] }, { flags: 'x' },
+      { log: 'loud' }, { program: 5 }, { program: '' }, { flags: ['with \0'] }]) {
+      assert.throws(() => new Pool({ log: 'ignore', ...wrong }), TypeError, JSON.stringify(wrong));
+      assert.deepEqual(readdirSync(folder), [], JSON.stringify(wrong));
+    }
+  } finally {
+    if (TMPDIR === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = TMPDIR;
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('a pool is closed when its calls have ended', async () => {

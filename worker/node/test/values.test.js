@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { runInNewContext } from 'node:vm';
 import { Payload } from '../index.js';
 import { defaultSocket } from '../src/client/socket.js';
 import { checkMediaType, cut } from '../src/nouns.js';
@@ -33,6 +34,7 @@ test('a value is sent as what it is, unless a media type says otherwise', () => 
     [new Payload('x', 'a/b'), 'image/png', 'x', 'a/b'],
     [new Uint8Array([65, 66]), undefined, 'AB', 'application/octet-stream'],
     [new Uint8Array([65, 66]).buffer, 'image/png', 'AB', 'image/png'],
+    [new SharedArrayBuffer(2), undefined, '\0\0', 'application/octet-stream'],
     [new DataView(new Uint8Array([65, 66, 67]).buffer, 1), undefined, 'BC', 'application/octet-stream'],
   ];
   for (const [value, given, bytes, contentType] of cases) {
@@ -56,6 +58,8 @@ test('a value that would be sent as another one is refused', () => {
     ['a \ud800 b', undefined, /half of a surrogate pair/],
     ['\udc00', 'image/svg+xml', /half of a surrogate pair/],
     ['grüße', 'text/plain; charset=iso-8859-1', /sent as UTF-8, its media type says iso-8859-1/],
+    ['ascii', 'text/plain; charset="ISO-8859-1"', /says iso-8859-1/],
+    ['grüße', 'text/plain; charset=us-ascii', /says us-ascii/],
     ['a', 'text/plain; charset=utf-16', /says utf-16/],
     ['a', 'text/plain; charset=klingon', /says klingon/],
   ];
@@ -67,12 +71,63 @@ test('a value that would be sent as another one is refused', () => {
     [Object.create(null), undefined, '{}'],
     [new (class Empty {})(), undefined, '{}'],
     ['\ud800', 'application/json', '"\\ud800"'],
-    ['ascii', 'text/plain; charset="ISO-8859-1"', 'ascii'],
+    ['ascii', 'text/plain; charset="US-ASCII"', 'ascii'],
     ['ü', 'text/plain;charset=UTF8', 'ü'],
   ];
   for (const [value, given, text] of kept) assert.equal(Buffer.from(encodePayload(value, given).bytes).toString(), text);
   for (const bytes of [5, {}, undefined, null, [1], '\ud800']) assert.throws(() => new Payload(bytes, 'a/b'), TypeError);
   assert.throws(() => new Payload('x', 'png'), TypeError);
+});
+
+test('what cannot be sent alone cannot be sent inside of a document either, whatever fields it has', () => {
+  const withField = (object) => Object.assign(object, { code: 'ENOENT' });
+  const alone = [
+    [new Map([[1, 2]]), '(Map)'], [new Set([1]), '(Set)'], [new WeakMap(), '(WeakMap)'], [Promise.resolve(1), '(Promise)'],
+    [new Error('x'), '(Error)'], [new TypeError('x'), '(Error)'], [runInNewContext("new Error('x')"), '(Error)'], [/x/, '(RegExp)'],
+    [Object.create(Error.prototype), '(Object)'],
+    [function* () {}(), '(Generator)'], [new URLSearchParams('a=1'), '(URLSearchParams)'], [Object(Symbol('x')), '(Symbol)'],
+    [() => {}, 'a function'], [Symbol('x'), 'a symbol'], [NaN, 'NaN'], [-Infinity, '-Infinity'], [new Date(NaN), 'an invalid date'],
+  ];
+  const refusal = (value) => {
+    try {
+      return assert.fail(`it became ${Buffer.from(encodePayload(value).bytes)}`);
+    } catch (error) {
+      assert.equal(error.name, 'TypeError', error.message);
+      return error.message;
+    }
+  };
+  for (const [value, name] of alone) {
+    const isObject = typeof value === 'object';
+    const end = 'cannot be written as JSON';
+    for (const [whole, key] of [[value, ''], [[value], ' ("0")'], [{ a: [1, { b: value }] }, ' ("b")'], [{ toJSON: () => [value] }, ' ("0")']]) {
+      const message = refusal(whole);
+      assert.ok(message.includes(name) && message.endsWith(key === '' ? end : `${key} ${end}`), message);
+    }
+    // Of what is not known, nothing can be said but that JSON shows something of it.
+    if (isObject && !(value instanceof URLSearchParams)) assert.ok(refusal([withField(value)]).includes(name));
+  }
+  // Alone they are bytes, and inside they would be objects with a field for each number.
+  for (const bytes of [new Float64Array([1]), new Uint8Array(0), new ArrayBuffer(1), new DataView(new ArrayBuffer(1))]) {
+    assert.match(refusal({ bytes }), /^an object \(\w+\) \("bytes"\) cannot be written as JSON$/);
+  }
+  const said = Object.assign(new Error('x'), { toJSON: () => ({ error: 'x' }) });
+  class Row { a = 1; get b() { return 2; } method() {} }
+  const kept = [
+    [[said, new Date(0), { at: new Date(0) }], '[{"error":"x"},"1970-01-01T00:00:00.000Z",{"at":"1970-01-01T00:00:00.000Z"}]'],
+    [[new Row(), [{}], new URL('a:b'), { toJSON() { return this; }, c: 1 }], '[{"a":1},[{}],"a:b",{"c":1}]'],
+    [[-0, undefined, Object('x'), Object(true), Object(1)], '[0,null,"x",true,1]'],
+    [{ a: { toJSON: () => null }, b: 'null {}' }, '{"a":null,"b":"null {}"}'],
+  ];
+  for (const [value, text] of kept) assert.equal(Buffer.from(encodePayload(value).bytes).toString(), text);
+});
+
+test('a document that is nested too deeply is a TypeError like others that cannot be sent', () => {
+  let deep = [];
+  for (let i = 0; i < 100_000; i++) deep = [deep];
+  assert.throws(() => encodePayload(deep), { name: 'TypeError', message: /^an object \(Array\) cannot be written as JSON: Maximum call stack/ });
+  const loop = { a: [] };
+  loop.a.push(loop, loop);
+  assert.throws(() => encodePayload(loop), { name: 'TypeError', message: /circular/ });
 });
 
 test('a payload is read as its media type says', () => {
@@ -82,6 +137,11 @@ test('a payload is read as its media type says', () => {
   assert.equal(read('ü', 'TEXT/HTML'), 'ü');
   assert.deepEqual(read('x', 'image/png'), Buffer.from('x'));
   assert.throws(() => read('{', 'application/json'), SyntaxError);
+  const high = Buffer.from([0x80, 0x9f, 0xa4, 0xfc]);
+  const charsets = { 'iso-8859-1': '\x80\x9f¤ü', 'LATIN1': '\x80\x9f¤ü', 'windows-1252': '€Ÿ¤ü', 'iso-8859-15': '\x80\x9f€ü' };
+  for (const [charset, text] of Object.entries(charsets)) assert.equal(decodePayload(high, `text/plain; charset=${charset}`), text, charset);
+  assert.equal(read('ascii', 'text/plain; charset=us-ascii'), 'ascii');
+  assert.throws(() => decodePayload(high, 'text/plain; charset=us-ascii'), { name: 'TypeError', message: 'it is no text in us-ascii' });
 });
 
 test('a media type has the form of HTTP', () => {

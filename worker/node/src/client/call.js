@@ -2,8 +2,9 @@
  * One job of a client, from the call to its promise.
  *
  *   waiting --- there is room, and a connection ---> sent --- Accepted ---> accepted --- Finished ---> settled
- *      |                                              '--- Rejected, the connection is lost ------------^
- *      '--- the signal is aborted: it leaves ---> settled
+ *    ^ |                                              | '--- Rejected, the connection is lost ----------^
+ *    | '--- the signal is aborted: it leaves ---> settled
+ *    '--- once: it is known that it did not get out --'
  *
  *   The signal of a job that was sent is aborted: settled at once; Cancel is sent once its ID is known (not with a key), and its place
  *   stays taken until the supervisor has answered.
@@ -24,6 +25,8 @@ export class Call {
   #signal;
   #onAbort = () => this.#abort();
   #isSettled = false;
+  /** It was sent over a connection that turned out to be lost, and is sent again. */
+  #isAgain = false;
   #owner;
 
   /**
@@ -33,6 +36,7 @@ export class Call {
    * @param {(value: any) => void} owner.resolve
    * @param {(error: Error) => void} owner.reject
    * @param {(call: Call) => void} owner.left it was not sent, and waits no more
+   * @param {(call: Call) => void} owner.unsent it did not get out, and waits again
    * @param {(call: Call) => void} owner.ended it was sent, and its place is free again
    */
   constructor(task, input, options, owner) {
@@ -58,6 +62,7 @@ export class Call {
     switch (message.type) {
       case 'Accepted':
         this.job = message.job;
+        this.#submission.accepted();
         if (this.#isSettled) this.#cancel();
         return false;
       case 'Finished':
@@ -71,9 +76,13 @@ export class Call {
     }
   }
 
-  /** @param {import('./errors.js').ConnectionError} error */
-  onLost(error) {
-    this.#end(JobError.indeterminate(this.#submission.task, this.job, error.message));
+  /** @param {import('./errors.js').ConnectionError} error @param {boolean} isUnsent */
+  onLost(error, isUnsent) {
+    if (!isUnsent) return this.#end(JobError.indeterminate(this.#submission.task, this.job, error.message));
+    if (this.#isSettled || this.#isAgain) return this.#end(error);
+    this.#isAgain = true;
+    this.#connection = undefined;
+    this.#owner.unsent(this);
   }
 
   /** It was not sent, and will not be. @param {Error} error */

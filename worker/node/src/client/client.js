@@ -3,10 +3,10 @@
  *
  *   call ---> waiting (bounded) --- fewer than `maxInFlight` are in flight ---> in flight ---> settled
  *
- * A client with nothing in flight does not keep the program from ending.
+ * Only while something that was asked for has not ended, its connections keep the program from ending.
  */
 
-import { isWellFormed } from '../nouns.js';
+import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
 import { Connection } from './connection.js';
 import { ConnectionError, Rejected } from './errors.js';
@@ -33,8 +33,11 @@ export class Client {
   #maxInFlight;
   #maxWaiting;
   #before;
+  #onNeed;
   /** @type {Connection | undefined} */
   #connection;
+  /** Connections without a greeting yet. @type {Set<Connection>} */
+  #greeting = new Set();
   /** @type {Promise<Connection> | undefined} */
   #opening;
   #waiting = new Waiting();
@@ -52,14 +55,18 @@ export class Client {
   #isClosing = false;
   #isClosed = false;
 
-  /** @param {ClientOptions} [options] @param {() => Promise<unknown>} [before] what has to be done before each connection */
-  constructor({ socket, name = '', maxInFlight = 256, maxWaiting = 100_000 } = {}, before = async () => {}) {
-    if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
-    this.#socket = socket ?? defaultSocket();
+  /**
+   * @param {ClientOptions} [options] @param {() => Promise<unknown>} [before] what has to be done before each connection
+   * @param {(isNeeded: boolean) => void} [onNeed] told when something is asked for, and when all of it has ended
+   */
+  constructor(options = {}, before = async () => {}, onNeed = () => {}) {
+    const { name, maxInFlight, maxWaiting } = checkOptions(options);
+    this.#socket = options.socket ?? defaultSocket();
     this.#name = name;
-    this.#maxInFlight = atLeast(1, 'maxInFlight', maxInFlight);
-    this.#maxWaiting = atLeast(0, 'maxWaiting', maxWaiting);
+    this.#maxInFlight = maxInFlight;
+    this.#maxWaiting = maxWaiting;
     this.#before = before;
+    this.#onNeed = onNeed;
   }
 
   /** The path of the supervisor's socket. */
@@ -85,14 +92,15 @@ export class Client {
     return new Promise((resolve, reject) => {
       options.signal?.throwIfAborted();
       const left = (call) => this.#left(call);
+      const unsent = (call) => this.#unsent(call);
       const ended = () => this.#callEnded();
-      this.#add(new Call(task, input, options, { resolve, reject, left, ended }));
+      this.#add(new Call(task, input, options, { resolve, reject, left, unsent, ended }));
     });
   }
 
   /**
    * Runs a task and gives the parts of its output as they come. To stop reading is to cancel the job.
-   * @param {string} task @param {unknown} [input] @param {import('./options.js').CallOptions} [options]
+   * @param {string} task @param {unknown} [input] @param {Omit<import('./options.js').CallOptions, 'idempotencyKey'>} [options]
    * @returns {AsyncGenerator<Buffer, void, void>}
    */
   stream(task, input, options = {}) {
@@ -103,11 +111,13 @@ export class Client {
       yield* begin().read();
     })();
     // A generator that waits for a part would look at this only once that has come.
-    const leave = parts.return.bind(parts);
-    parts.return = (value) => {
-      stream?.leave();
-      return leave(value);
-    };
+    for (const name of /** @type {('return' | 'throw')[]} */ (['return', 'throw'])) {
+      const leave = parts[name].bind(parts);
+      parts[name] = (value) => {
+        stream?.leave();
+        return leave(value);
+      };
+    }
     return parts;
   }
 
@@ -117,7 +127,7 @@ export class Client {
     if (this.#isClosing) throw closed();
     const stream = new OutputStream(submission, options.signal, () => this.#streamEnded(stream));
     this.#streams.add(stream);
-    this.#underWay++;
+    this.#begun();
     this.#open().then((connection) => stream.begin(connection), (error) => stream.fail(error));
     return stream;
   }
@@ -156,8 +166,8 @@ export class Client {
   close() {
     this._stopTaking();
     this.#isClosed = true;
-    this.#failWaiting(closed());
     this.#connection?.close();
+    this.#failWaiting(closed());
     for (const stream of [...this.#streams]) stream.close(closed());
   }
 
@@ -172,7 +182,7 @@ export class Client {
     // Those for which there is room do not wait for others, also while there is no connection yet.
     const isFull = this.#waiting.length >= this.#maxWaiting + Math.max(0, this.#maxInFlight - this.#inFlight);
     if (isFull) return call.fail(new Rejected('overloaded', `${this.#maxWaiting} calls wait in this client already`));
-    this.#underWay++;
+    this.#begun();
     this.#waiting.push(call);
     this.#sendWaiting();
   }
@@ -183,17 +193,17 @@ export class Client {
     const connection = this.#usable();
     if (connection === undefined) return void this.#ready().catch(() => {}); // it tells the calls that wait
     this.#isSending = true;
-    while (this.#inFlight < this.#maxInFlight && connection.unsent < UNSENT_MAX) {
+    while (connection.lost === undefined && this.#inFlight < this.#maxInFlight && connection.unsent < UNSENT_MAX) {
       const call = this.#waiting.shift();
       if (call === undefined) break;
       this.#begin(connection, () => call.send(connection));
     }
     this.#isSending = false;
+    if (connection.lost !== undefined) this.#sendWaiting(); // by another one
   }
 
   /** @param {Connection} connection @param {() => void} send */
   #begin(connection, send) {
-    if (this.#inFlight === 0) connection.keepAlive(true);
     this.#inFlight++;
     send();
   }
@@ -201,16 +211,19 @@ export class Client {
   /** A request is answered. */
   #ended() {
     this.#inFlight--;
-    if (this.#inFlight === 0) {
-      this.#restsSince = performance.now();
-      this.#connection?.keepAlive(false);
-    }
+    if (this.#inFlight === 0) this.#restsSince = performance.now();
     this.#sendWaiting();
   }
 
   #callEnded() {
     this.#ended();
     this.#done();
+  }
+
+  /** A call did not get out. It takes the place that it had among those that wait. @param {Call} call */
+  #unsent(call) {
+    this.#waiting.putBack(call);
+    this.#ended();
   }
 
   /** A call that waits was aborted. @param {Call} call */
@@ -225,11 +238,24 @@ export class Client {
     this.#done();
   }
 
-  /** Something that was under way has ended. This is the only place where it is counted. */
+  /** Something is under way. It is counted here, and in `#done`. */
+  #begun() {
+    if (this.#underWay++ === 0) this.#keepAlive();
+  }
+
+  /** Something that was under way has ended. */
   #done() {
-    this.#underWay--;
-    if (this.#underWay > 0) return;
+    if (--this.#underWay > 0) return;
+    this.#keepAlive();
     for (const resolve of this.#onIdle.splice(0)) resolve();
+  }
+
+  /** The program may end unless something is under way. The connection of a stream is gone when that is over. */
+  #keepAlive() {
+    const isNeeded = this.#underWay > 0;
+    this.#connection?.keepAlive(isNeeded);
+    for (const connection of this.#greeting) connection.keepAlive(isNeeded);
+    this.#onNeed(isNeeded);
   }
 
   /** @param {ConnectionError} error */
@@ -242,16 +268,22 @@ export class Client {
 
   /** A question, which is answered by a document. */
   async #ask(name, fields) {
-    this.#underWay++;
+    this.#begun();
     try {
-      const connection = this.#usable() ?? (await this.#ready());
-      return await new Promise((resolve, reject) => {
-        const question = new Question(resolve, reject, () => this.#ended());
-        this.#begin(connection, () => question.send(connection, name, fields));
-      });
+      return await this.#question(name, fields, false);
     } finally {
       this.#done();
     }
+  }
+
+  /** One that did not get out over a connection that was lost is asked again, once. @returns {Promise<any>} */
+  async #question(name, fields, isAgain) {
+    const connection = this.#usable() ?? (await this.#ready());
+    return new Promise((resolve, reject) => {
+      const unsent = (error) => (isAgain ? reject(error) : resolve(this.#question(name, fields, true)));
+      const question = new Question(resolve, reject, unsent, () => this.#ended());
+      this.#begin(connection, () => question.send(connection, name, fields));
+    });
   }
 
   /** The connection, if it can be used. */
@@ -272,11 +304,11 @@ export class Client {
   async #connect() {
     try {
       const connection = await this.#open();
-      if (connection.lost !== undefined) throw connection.lost;
       this.#connection = connection;
       this.#restsSince = performance.now();
-      connection.keepAlive(this.#inFlight > 0);
+      connection.keepAlive(this.#underWay > 0);
       this.#sendWaiting();
+      if (connection.lost !== undefined) throw connection.lost;
       return connection;
     } catch (error) {
       this.#failWaiting(error);
@@ -288,7 +320,8 @@ export class Client {
     if (this.#isClosed) throw closed();
     try {
       await this.#before();
-      const connection = await Connection.open(this.#socket, this.#name);
+      const connection = new Connection(this.#socket);
+      await this.#greet(connection);
       if (!this.#isClosed) return connection;
       connection.close();
     } catch (error) {
@@ -296,17 +329,36 @@ export class Client {
     }
     throw closed();
   }
+
+  /** @param {Connection} connection */
+  async #greet(connection) {
+    this.#greeting.add(connection);
+    connection.keepAlive(this.#underWay > 0);
+    try {
+      await connection.greet(this.#name);
+    } finally {
+      this.#greeting.delete(connection);
+    }
+  }
+}
+
+/** The options with what they are unless set. Throws a TypeError for a value that one cannot have. @param {ClientOptions} options */
+export function checkOptions({ name = '', maxInFlight = 256, maxWaiting = 100_000 }) {
+  if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
+  return { name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
 }
 
 /** Waits for one answer. */
 class Question {
   #resolve;
   #reject;
+  #unsent;
   #ended;
 
-  constructor(resolve, reject, ended) {
+  constructor(resolve, reject, unsent, ended) {
     this.#resolve = resolve;
     this.#reject = reject;
+    this.#unsent = unsent;
     this.#ended = ended;
   }
 
@@ -315,7 +367,7 @@ class Question {
     try {
       connection.request(name, fields, this);
     } catch (error) {
-      this.onLost(error);
+      this.onLost(error, error instanceof ConnectionError);
     }
   }
 
@@ -334,8 +386,9 @@ class Question {
     }
   }
 
-  onLost(error) {
-    this.#reject(error);
+  onLost(error, isUnsent) {
+    if (isUnsent) this.#unsent(error);
+    else this.#reject(error);
     this.#ended();
   }
 }
@@ -356,6 +409,12 @@ class Waiting {
   push(call) {
     call.place = this.#next++;
     this.#calls.set(call.place, call);
+  }
+
+  /** One that was taken. @param {Call} call */
+  putBack(call) {
+    this.#calls.set(call.place, call);
+    this.#first = Math.min(this.#first, call.place);
   }
 
   /** @param {Call} call */

@@ -22,7 +22,8 @@ const GREETING_TIMEOUT = 5000;
  * Whoever waits for the answers to a request. It stays in the connection's table until `onMessage` returns true.
  * @typedef {object} Asker
  * @property {(message: import('../messages.js').Message, payload: Buffer) => boolean} onMessage returns whether that was all
- * @property {(error: ConnectionError) => void} onLost no answer will come
+ * @property {(error: ConnectionError, isUnsent: boolean) => void} onLost no answer will come; the request may be known to be unsent:
+ *   the supervisor did not get it as a whole, so it had no effect
  */
 
 export class Connection {
@@ -40,40 +41,39 @@ export class Connection {
   #uncork = () => {
     this.#isCorked = false;
     this.#socket.uncork();
+    this.#checkWritten();
   };
+  /** The tickets of requests that were not given to the kernel yet. */
+  #unwritten = new Set();
   /** @type {ConnectionError | undefined} */
   #goodbye;
   /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
   #greeting;
 
-  /**
-   * Connects to the socket at `path` as `name`. Rejected with a `ConnectionError`.
-   * @param {string} path @param {string} name
-   * @returns {Promise<Connection>}
-   */
-  static async open(path, name) {
-    checkOwner(path);
-    const connection = new Connection(path);
-    const timer = setTimeout(() => connection.#lose(busy(path, 'it does not answer')), GREETING_TIMEOUT);
-    try {
-      return await connection.#greet(name);
-    } catch (error) {
-      connection.close();
-      throw error;
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-
-  /** @param {string} path */
+  /** Connects to the socket at `path`, for `greet`. Throws a `ConnectionError` if there is none. @param {string} path */
   constructor(path) {
+    checkOwner(path);
     this.path = path;
     const decoder = new FrameDecoder(PAYLOAD_MAX_CEILING, (bytes, start, end, payload) => this.#onFrame(bytes, start, end, payload));
     const onread = { buffer: Buffer.allocUnsafeSlow(READ_CHUNK), callback: (length, buffer) => this.#onRead(decoder, length, buffer) };
     // @ts-ignore: the types of Node want a Uint8Array of one kind
     this.#socket = net.connect({ path, onread });
     this.#socket.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
-    this.#socket.on('close', () => this.#lose(this.#goodbye ?? new ConnectionError('closed', 'the supervisor closed the connection')));
+    this.#socket.on('close', () => this.#lose(this.#goodbye ?? goneAway()));
+  }
+
+  /** Introduces the client as `name`. Rejected with a `ConnectionError`. @param {string} name */
+  async greet(name) {
+    // What keeps the program from ending is the socket, if somebody waits.
+    const timer = setTimeout(() => this.#lose(busy(this.path, 'it does not answer')), GREETING_TIMEOUT).unref();
+    try {
+      await this.#greeted(name);
+    } catch (error) {
+      this.close();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   /** How many requests wait for an answer. */
@@ -88,7 +88,7 @@ export class Connection {
 
   /**
    * Sends a request and returns its ticket. Throws a RangeError or a TypeError if a field cannot be sent, and why there is no connection
-   * any more if there is none; then nothing is sent.
+   * any more if there is none; then nothing is sent. If the connection turns out to be lost now, `onLost` is called.
    * @param {string} name @param {Record<string, any>} fields without the ticket @param {Asker} asker @param {Uint8Array} [payload]
    */
   request(name, fields, asker, payload) {
@@ -97,6 +97,7 @@ export class Connection {
     const frame = TO_SUPERVISOR.encode(name, { ticket, ...fields }, payload);
     this.#tickets = ticket;
     this.#askers.set(ticket, asker);
+    this.#unwritten.add(ticket);
     this.#write(frame);
     return ticket;
   }
@@ -109,6 +110,7 @@ export class Connection {
 
   /** Whether this connection keeps the program from ending. @param {boolean} doesKeep */
   keepAlive(doesKeep) {
+    if (this.lost !== undefined) return;
     if (doesKeep) this.#socket.ref();
     else this.#socket.unref();
   }
@@ -126,7 +128,7 @@ export class Connection {
   }
 
   /** @returns {Promise<Connection>} */
-  #greet(name) {
+  #greeted(name) {
     return new Promise((resolve, reject) => {
       this.#greeting = { resolve, reject };
       const [magic, major, minor] = [CLIENT_MAGIC, VERSION_MAJOR, VERSION_MINOR];
@@ -141,6 +143,18 @@ export class Connection {
     this.#isCorked = true;
     this.#socket.cork();
     process.nextTick(this.#uncork);
+    this.#checkWritten();
+  }
+
+  /**
+   * All that was written has been offered to the kernel, which refuses it at once if the other end is gone. A program that did not return
+   * to its event loop for long learns that only now. What waits behind other bytes may be written as a part: it is not known to be unsent.
+   */
+  #checkWritten() {
+    const { errored, destroyed } = this.#socket;
+    if (errored) this.#lose(this.#goodbye ?? connectionError(this.path, errored));
+    else if (destroyed) this.#lose(this.#goodbye ?? goneAway());
+    this.#unwritten.clear();
   }
 
   #onRead(decoder, length, buffer) {
@@ -193,9 +207,9 @@ export class Connection {
     this.lost = error;
     this.#socket.destroy();
     this.#greeting?.reject(error);
-    const askers = [...this.#askers.values()];
+    const askers = [...this.#askers];
     this.#askers.clear();
-    for (const asker of askers) asker.onLost(error);
+    for (const [ticket, asker] of askers) asker.onLost(error, this.#unwritten.has(ticket));
   }
 }
 
@@ -218,10 +232,13 @@ function connectionError(path, error) {
       return new ConnectionError('no_supervisor', `no supervisor at ${path}; start one with: offload serve --socket ${path}`);
     case 'EAGAIN': return busy(path, 'it accepts nobody now');
     case 'ECONNRESET':
-    case 'EPIPE': return new ConnectionError('closed', 'the supervisor closed the connection');
+    case 'EPIPE':
+    case 'ERR_STREAM_WRITE_AFTER_END': return goneAway();
     default: return new ConnectionError('closed', `cannot connect to ${path}: ${error.message}`);
   }
 }
+
+const goneAway = () => new ConnectionError('closed', 'the supervisor closed the connection');
 
 const busy = (path, what) => new ConnectionError('overloaded', `the supervisor at ${path} is busy: ${what}`);
 

@@ -4,11 +4,10 @@
 
 import { createHash } from 'node:crypto';
 import { NAME_MAX } from '../limits.js';
-import { isWellFormed } from '../nouns.js';
+import { isWellFormed } from '../wire.js';
 
-const KEYS = new Set([
-  'timeout', 'deadline', 'priority', 'attempts', 'idempotencyKey', 'metadata', 'labels', 'contentType', 'signal',
-]);
+const STREAM_KEYS = ['timeout', 'deadline', 'priority', 'attempts', 'metadata', 'labels', 'contentType', 'signal'];
+const KEYS = [...STREAM_KEYS, 'idempotencyKey'];
 
 /**
  * @typedef {object} CallOptions
@@ -16,7 +15,7 @@ const KEYS = new Set([
  * @property {number} [deadline] milliseconds from now until nobody wants the output any more, waiting included
  * @property {number} [priority] -10 to 10; jobs of a higher priority start sooner
  * @property {number} [attempts] 1 to 100
- * @property {string} [idempotencyKey] 1 to 64 bytes; calling again with the same key gives the same job
+ * @property {string} [idempotencyKey] 1 to 64 bytes; calling again with the same key gives the same job. Not of a stream
  * @property {Record<string, string> | Map<string, string>} [metadata] what goes with the job to its task
  * @property {string[]} [labels] words by which the job can be found
  * @property {string} [contentType] the media type of an input that is bytes or a string
@@ -28,8 +27,10 @@ const KEYS = new Set([
  * @param {CallOptions} options @param {{ bytes: Uint8Array, contentType: string }} input @param {boolean} stream
  */
 export function submitOptions(options, input, stream) {
-  const unknown = Object.keys(options).find((key) => !KEYS.has(key));
-  if (unknown !== undefined) throw new TypeError(`a call has no option ${JSON.stringify(unknown)}; there are ${[...KEYS].join(', ')}`);
+  // Nothing of a stream is kept, so there is nothing that a key could give again.
+  const [what, keys] = stream ? ['stream', STREAM_KEYS] : ['call', KEYS];
+  const unknown = Object.keys(options).find((key) => !keys.includes(key));
+  if (unknown !== undefined) throw new TypeError(`a ${what} has no option ${JSON.stringify(unknown)}; there are ${keys.join(', ')}`);
   const { timeout, deadline, priority = 0, attempts, idempotencyKey: key, metadata, labels } = options;
   return {
     timeout_ms: milliseconds('timeout', timeout),

@@ -7,7 +7,7 @@
  *      '--- no connection, the signal is aborted, nobody reads on ---> over
  *
  *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
- *   as soon as its ID is known (not with a key). Then it is over.
+ *   as soon as its ID is known. Then it is over.
  *
  * Parts that have arrived can be read when it is over. Only an abort drops them.
  */
@@ -22,12 +22,15 @@ const HELD_MAX = 256 << 10;
 const PATIENCE_OF_SUPERVISOR = 10_000;
 /** After so long everything has been sent that will be: the rest is read, so that the end is seen though nobody takes the parts. */
 const HOLD_MAX = PATIENCE_OF_SUPERVISOR + 1000;
+/** The rest has at most so many bytes: what fits into the buffers on the way. */
+const REST_MAX = 1 << 20;
 
 /** The parts that have arrived, and how it goes on. */
 export class OutputStream {
   /** @type {Buffer[]} */
   #parts = [];
   #held = 0;
+  #heldMax = HELD_MAX;
   #isHolding = false;
   /** When that began, and how long it has lasted at most, in milliseconds. */
   #holdingSince = 0;
@@ -97,7 +100,6 @@ export class OutputStream {
 
   /** Nobody reads on. Whoever waits for a part is told that there are no more. */
   leave() {
-    this.#signal?.removeEventListener('abort', this.#onAbort);
     this.#isLeft = true;
     this.#onChange();
     this.#abandon();
@@ -112,8 +114,9 @@ export class OutputStream {
     return this.#isOver;
   }
 
-  /** @param {import('./errors.js').ConnectionError} error */
-  onLost(error) {
+  /** @param {import('./errors.js').ConnectionError} error @param {boolean} isUnsent */
+  onLost(error, isUnsent) {
+    if (isUnsent) return this.#end(error);
     this.#hold(false);
     const seconds = Math.round(this.#longestHold / 1000);
     const why = this.#longestHold < PATIENCE_OF_SUPERVISOR ? '' : `: no part was taken for ${seconds} s, and 10 s are allowed`;
@@ -122,14 +125,27 @@ export class OutputStream {
 
   #accepted(job) {
     this.#job = job;
+    this.#submission.accepted();
     if (this.#isAbandoned) this.#cancel();
   }
 
   #add(part) {
     this.#parts.push(part);
     this.#held += part.length;
-    this.#hold(this.#held >= HELD_MAX);
+    this.#regulate();
     this.#onChange();
+  }
+
+  /** Nothing more is read while many parts wait here, unless nothing more can come that somebody wants. */
+  #regulate() {
+    if (this.#held < HELD_MAX) this.#heldMax = HELD_MAX;
+    this.#hold(this.#held >= this.#heldMax && !this.#isOver && !this.#isAbandoned);
+  }
+
+  /** Nobody takes the parts. Whether more can come is seen only by who reads on. */
+  #readOn() {
+    this.#heldMax = this.#held + REST_MAX;
+    this.#hold(false);
   }
 
   #hold(isHolding) {
@@ -137,7 +153,7 @@ export class OutputStream {
     this.#isHolding = isHolding;
     if (isHolding) {
       this.#holdingSince = performance.now();
-      this.#holdTimer = setTimeout(() => this.#hold(false), HOLD_MAX);
+      this.#holdTimer = setTimeout(() => this.#readOn(), HOLD_MAX);
     } else {
       clearTimeout(this.#holdTimer);
       this.#longestHold = Math.max(this.#longestHold, performance.now() - this.#holdingSince);
@@ -149,6 +165,8 @@ export class OutputStream {
   #end(error) {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#regulate();
     if (error !== undefined) this.#failure ??= { error };
     this.#connection?.closeWhenWritten();
     this.#onChange();
@@ -157,6 +175,7 @@ export class OutputStream {
 
   /** The next part, or nothing behind the last one. Rejected if the job ended badly. @returns {Promise<Buffer | undefined>} */
   async #next() {
+    if (this.#isOver && this.#signal?.aborted) this.#drop(); // nothing listens to the signal any more
     while (this.#parts.length === 0 || this.#isLeft) {
       if (this.#isLeft) return undefined;
       if (this.#failure !== undefined) throw this.#failure.error;
@@ -165,31 +184,34 @@ export class OutputStream {
     }
     const part = /** @type {Buffer} */ (this.#parts.shift());
     this.#held -= part.length;
-    this.#hold(this.#held >= HELD_MAX);
+    this.#regulate();
     return part;
   }
 
-  /** Nobody wants the parts any more, not even those that have arrived. */
   #abort() {
-    this.#parts = [];
-    this.#failure = { error: this.#signal?.reason };
+    this.#drop();
     this.#onChange();
     this.#abandon();
+  }
+
+  /** Nobody wants the parts any more, not even those that have arrived. */
+  #drop() {
+    this.#parts = [];
+    this.#held = 0;
+    this.#failure = { error: this.#signal?.reason };
   }
 
   /** Nobody wants what is still to come. */
   #abandon() {
     this.#isAbandoned = true;
+    this.#regulate();
     if (this.#isOver) return;
-    this.#hold(false);
     if (this.#connection === undefined) this.#end();
-    else if (this.#job !== '' || this.#submission.isShared) this.#cancel();
+    else if (this.#job !== '') this.#cancel();
   }
 
-  /** A job with a key may be that of others, too, so it goes on if they want it. */
   #cancel() {
-    const connection = /** @type {import('./connection.js').Connection} */ (this.#connection);
-    if (!this.#submission.isShared) cancel(connection, this.#job);
+    cancel(/** @type {import('./connection.js').Connection} */ (this.#connection), this.#job);
     this.#end();
   }
 }

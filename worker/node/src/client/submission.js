@@ -6,7 +6,7 @@ import { encodePayload } from '../payload.js';
 import { tooLarge } from './errors.js';
 import { submitOptions } from './options.js';
 
-/** What a job that was sent still holds here of its input. */
+/** What a job that was accepted still holds here of its input. */
 const NOTHING = { bytes: Buffer.alloc(0), contentType: '' };
 
 export class Submission {
@@ -31,15 +31,19 @@ export class Submission {
   }
 
   /**
-   * Submits the job, once. Throws if it cannot be sent; then nothing is.
+   * Submits the job. Throws if it cannot be sent; then nothing is. It can be submitted again until it is accepted.
    * @param {import('./connection.js').Connection} connection @param {import('./connection.js').Asker} asker
    */
   send(connection, asker) {
     const { bytes, contentType } = this.#input;
-    this.#input = NOTHING;
     if (bytes.length > connection.payloadMax) throw tooLarge(bytes.length, connection.payloadMax);
     const fields = { task: this.task, media_type: contentType, detach: false, options: this.#remainingOptions() };
     connection.request('Submit', fields, asker, bytes);
+  }
+
+  /** The supervisor has the job. */
+  accepted() {
+    this.#input = NOTHING;
   }
 
   /** The time that the job has waited here counts for its deadline. */

@@ -2,7 +2,7 @@
  * A client with a supervisor of its own, which ends with the program.
  */
 
-import { Client } from '../client/client.js';
+import { checkOptions, Client } from '../client/client.js';
 import { commandOf } from './command.js';
 import { PrivateSupervisor } from './supervisor.js';
 
@@ -21,19 +21,26 @@ export class Pool extends Client {
 
   /** Starts the supervisor. @param {PoolOptions & Omit<import('../client/client.js').ClientOptions, 'socket'>} [options] */
   constructor({ worker = 'builtin', workers, program, flags = [], log = 'inherit', ...client } = {}) {
+    checkOptions(client); // before anything is started
+    if (!Array.isArray(flags)) throw new TypeError('`flags` is a list');
     const count = workers === undefined ? [] : [`--workers=${workers}`];
     const supervisor = new PrivateSupervisor({
       program: program ?? process.env.OFFLOAD_BIN ?? 'offload',
-      flags: [`--worker=${commandOf(worker)}`, ...count, ...flags],
+      flags: [`--worker=${commandOf(worker)}`, ...count, ...flags.map(String)],
       log,
     });
-    super({ ...client, socket: supervisor.socket }, () => supervisor.ready());
+    super({ ...client, socket: supervisor.socket }, () => supervisor.ready(), (isNeeded) => supervisor.need(isNeeded));
     this.#supervisor = supervisor;
   }
 
   /** Resolved when the first worker can take jobs. Need not be called; errors come with the first call, too. */
-  ready() {
-    return this.#supervisor.ready();
+  async ready() {
+    this.#supervisor.need(true);
+    try {
+      await this.#supervisor.ready();
+    } finally {
+      this.#supervisor.need(false);
+    }
   }
 
   /** Waits until the calls that were made have ended, and ends the supervisor. Later calls are rejected. */

@@ -41,8 +41,11 @@ export class PrivateSupervisor {
   #lost;
   /** Somebody here has ended it. */
   #isEnded = false;
-  /** Calls that wait until it is ready, which keeps this program from ending. */
-  #waiting = 0;
+  #isReady = false;
+  #isGone = false;
+  /** How many need it. While one does and it is not ready, it keeps this program from ending. */
+  #needs = 0;
+  #doesKeepAlive = true;
 
   /**
    * @param {object} options
@@ -51,36 +54,47 @@ export class PrivateSupervisor {
    * @param {'inherit' | 'ignore'} options.log where its log goes
    */
   constructor({ program, flags, log }) {
+    if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
     this.#folder = mkdtempSync(join(tmpdir(), 'offload-'));
     this.socket = join(this.#folder, 'offload.sock');
     const words = [program, '--socket', this.socket, '--json', 'serve', '--fail-fast', '--drain-timeout', '0s', ...flags];
-    // A session of its own: a Ctrl-C reaches this program only, which may want to finish its calls.
-    this.#child = spawn('/bin/sh', ['-c', GUARD, 'offload', this.#folder, ...words], {
-      stdio: ['ignore', 'pipe', log, 'pipe'], env: environment(), detached: true,
-    });
+    this.#child = this.#spawn(words, log);
     const exit = once(this.#child, 'exit').catch((error) => [error.message, null]);
     this.exit = exit.then(([code, signal]) => this.#onEnd(code, signal));
     this.#ready = this.#begin(program);
     this.#ready.catch(() => {});
-    this.#keepAlive(false);
+    this.#keepAlive();
+  }
+
+  #spawn(words, log) {
+    try {
+      // A session of its own: a Ctrl-C reaches this program only, which may want to finish its calls.
+      return spawn('/bin/sh', ['-c', GUARD, 'offload', this.#folder, ...words], {
+        stdio: ['ignore', 'pipe', log, 'pipe'], env: environment(), detached: true,
+      });
+    } catch (error) {
+      this.#removeFolder();
+      throw error;
+    }
   }
 
   /** Resolved when its first worker can take jobs. Rejected with a `ConnectionError` if there is no supervisor, or not any more. */
   async ready() {
     if (this.#lost !== undefined) throw this.#lost;
-    this.#keepAlive(++this.#waiting > 0);
-    try {
-      await this.#ready;
-    } finally {
-      this.#keepAlive(--this.#waiting > 0);
-    }
+    await this.#ready;
+  }
+
+  /** Somebody needs it, or does so no more. @param {boolean} isNeeded */
+  need(isNeeded) {
+    this.#needs += isNeeded ? 1 : -1;
+    this.#keepAlive();
   }
 
   /** Ends it, with its jobs and its workers. Resolved when it is gone. */
   async end() {
     this.#lost ??= new ConnectionError('closed', 'this pool was closed');
     this.#isEnded = true;
-    this.#keepAlive(true);
+    this.#keepAlive();
     /** @type {import('node:stream').Writable} */ (this.#child.stdio[3]).destroy();
     await this.exit;
   }
@@ -90,13 +104,18 @@ export class PrivateSupervisor {
     late.unref();
     try {
       const said = await this.#firstLine();
-      if (said?.ready) return;
+      if (said?.ready) return this.#begun();
       this.#child.stdio[3]?.destroy();
       const how = await this.exit;
       throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
       clearTimeout(late);
     }
+  }
+
+  #begun() {
+    this.#isReady = true;
+    this.#keepAlive();
   }
 
   /** What it prints first: that it is ready, or why it will not be. Later lines are not wanted. @returns {Promise<any>} */
@@ -110,14 +129,22 @@ export class PrivateSupervisor {
 
   /** @param {number | string | null} code @param {string | null} signal */
   #onEnd(code, signal) {
+    this.#isGone = true;
     const how = signal === null ? `exit code ${code}` : signal;
     this.#lost ??= new ConnectionError('no_supervisor', `the supervisor of this pool has ended (${how})`);
-    rmSync(this.#folder, { recursive: true, force: true });
+    this.#removeFolder();
     return how;
   }
 
-  /** Whether it keeps this program from ending. @param {boolean} doesKeep */
-  #keepAlive(doesKeep) {
+  #removeFolder() {
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  /** It keeps this program from ending while somebody waits for its start, or for its end. */
+  #keepAlive() {
+    const doesKeep = this.#isEnded || (this.#needs > 0 && !this.#isReady);
+    if (this.#isGone || doesKeep === this.#doesKeepAlive) return;
+    this.#doesKeepAlive = doesKeep;
     const { stdout, stdio } = this.#child;
     for (const handle of [this.#child, stdout, stdio[3]]) {
       if (doesKeep) /** @type {any} */ (handle)?.ref();

@@ -6,7 +6,7 @@
  *    '--- each half of them <--------------------------------------------------------- several: nobody knows whose fault it is
  */
 
-import { isError } from './failure.js';
+import { isError } from '../json.js';
 import { inputOf } from './tasks.js';
 
 /**

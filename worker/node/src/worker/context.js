@@ -4,7 +4,7 @@
 
 import { format } from 'node:util';
 import { CHECKPOINT_MAX, PART_MAX, PARTS_CREDIT } from '../limits.js';
-import { bytesOf, Payload } from '../payload.js';
+import { bytesOf, Payload, typeOf } from '../payload.js';
 
 /** Time between two reports of progress, in milliseconds, unless the task promised to report more often. */
 const PROGRESS_EVERY = 100;
@@ -28,12 +28,16 @@ export class JobContext {
   #hasEnded = false;
   #startedAt = performance.now();
   #progressAt = this.#startedAt;
-  #said = '0/0';
+  /** Units of work, as they were reported last. */
+  #done = 0;
+  #total = 0;
   #credit = PARTS_CREDIT;
   /** Parts that wait for credit. @type {((value?: any) => void)[]} */
   #onCredit = [];
   /** The last part, until it is sent. Rejected for good if a part could not be sent. @type {Promise<void> | undefined} */
   #writing;
+  /** The media types of the parts. @type {Set<string>} */
+  #partTypes = new Set();
 
   /** @param {import('./session.js').Job} job @param {import('./tasks.js').Task} task @param {import('./session.js').Session} session */
   constructor(job, task, session) {
@@ -94,19 +98,22 @@ export class JobContext {
   /**
    * Reports progress: `done` units of work of `total` (0 if not known). It may be called often: a message is sent at most every
    * 100 ms, or twice in the time that the task promised. It is sent at once, also by a task that never waits. Jobs that run together
-   * report none.
-   * @param {number} done @param {number} [total]
+   * report none. What is no finite number from 0 on is not reported; to report progress never fails a job.
+   * @param {number | bigint} done @param {number | bigint} [total]
    */
   progress(done, total = 0) {
     const { progressEvery } = this.#task;
     const every = progressEvery > 0 ? Math.min(PROGRESS_EVERY, progressEvery / 2) : PROGRESS_EVERY;
     const now = performance.now();
-    const said = `${done}/${total}`;
-    const isNews = progressEvery > 0 || said !== this.#said;
+    const isUnits = isCount(done) && isCount(total);
+    const units = isUnits ? { done: wholeOf(done), total: wholeOf(total) } : { done: this.#done, total: this.#total };
+    // A promise is kept by the report, whatever it says.
+    const isNews = progressEvery > 0 || units.done !== this.#done || units.total !== this.#total;
     if (this.#hasEnded || this.#task.runBatch || now - this.#progressAt < every || !isNews) return;
     this.#progressAt = now;
-    this.#said = said;
-    this.#send('Progress', { done: wholeOf(done), total: wholeOf(total) });
+    this.#done = units.done;
+    this.#total = units.total;
+    this.#send('Progress', units);
   }
 
   /** Prints a line on standard error. The supervisor's log names the job beside it. @param {...unknown} values as in `console.log` */
@@ -129,26 +136,41 @@ export class JobContext {
   /**
    * Sends the next part of the output, behind those of earlier calls and in front of what the task returns. Wait for the promise: it is
    * resolved when the client has taken enough of the parts before, and rejected with an `AbortError` if nobody wants the output
-   * any more. If nobody waits for it, the answer of the job does, and a part that cannot be sent is the job's error.
-   * @param {Uint8Array | ArrayBuffer | Payload | string} part rejected with a TypeError if it is anything else
+   * any more. If nobody waits for it, the answer of the job does. A part that cannot be sent is the job's error, also if that is caught.
+   * @param {Uint8Array | ArrayBuffer | Payload | string} part its bytes are copied. Rejected with a TypeError if it is anything else
    * @returns {Promise<void>}
    */
   write(part) {
+    /** @type {Uint8Array} */
     let bytes;
+    /** @type {{ error: unknown } | undefined} */
+    let refusal;
     try {
-      if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
-      bytes = bytesOf(part instanceof Payload ? part.bytes : part);
+      bytes = this.#copyOf(part);
     } catch (error) {
-      return Promise.reject(error);
+      refusal = { error };
     }
+    const send = async () => {
+      if (refusal !== undefined) throw refusal.error;
+      await this.#writeAll(bytes);
+    };
     // Behind a part that was lost none is sent: the promise of each follows from the one before.
-    const writing = this.#writing === undefined ? this.#writeAll(bytes) : this.#writing.then(() => this.#writeAll(bytes));
+    const writing = this.#writing === undefined ? send() : this.#writing.then(send);
     this.#writing = writing;
     const onWritten = () => {
       if (this.#writing === writing) this.#writing = undefined;
     };
     writing.then(onWritten, () => {}); // an error is that of the job, also if nobody waits for it
     return writing;
+  }
+
+  /** The bytes of a part, which the task may change now. Throws a TypeError if they cannot be sent. @param {unknown} part */
+  #copyOf(part) {
+    if (this.#task.runBatch) throw new TypeError('a task with `runBatch` sends no parts');
+    const given = part instanceof Payload ? part.bytes : part;
+    const bytes = bytesOf(given);
+    this.#partTypes.add(typeOf(part, this.#task.produces));
+    return typeof given === 'string' ? bytes : Buffer.from(bytes);
   }
 
   /** Its first pieces are with the kernel when it returns, as far as there is credit. @param {Uint8Array} bytes */
@@ -182,6 +204,11 @@ export class JobContext {
     this.#tellParts();
   }
 
+  /** Internal: the media types of the parts so far. */
+  get _partTypes() {
+    return this.#partTypes;
+  }
+
   /** Internal: whether parts are not sent yet, or could not be. */
   get _isWriting() {
     return this.#writing !== undefined;
@@ -210,5 +237,8 @@ export class JobContext {
   }
 }
 
-/** Units of work as they are sent. What is no number of them counts as none: to report progress never fails a job. */
-const wholeOf = (units) => Math.min(Math.max(Math.floor(Number(units)) || 0, 0), Number.MAX_SAFE_INTEGER);
+/** @param {unknown} units */
+const isCount = (units) => (typeof units === 'number' && Number.isFinite(units) && units >= 0) || (typeof units === 'bigint' && units >= 0n);
+
+/** Units of work as they are sent. @param {number | bigint} units */
+const wholeOf = (units) => Math.min(Math.floor(Number(units)), Number.MAX_SAFE_INTEGER);

@@ -4,9 +4,11 @@
  */
 
 import { constants } from 'node:os';
-import { inspect, types } from 'node:util';
+import { inspect } from 'node:util';
+import { isError } from '../json.js';
 import { MESSAGE_MAX } from '../limits.js';
-import { cut, isWellFormed } from '../nouns.js';
+import { cut } from '../nouns.js';
+import { isWellFormed } from '../wire.js';
 
 /**
  * Why a job has failed, as it is sent.
@@ -22,9 +24,6 @@ export function failureOf(error) {
 
 /** For the log. @param {any} error @returns {string} */
 export const traceOf = (error) => attempt(() => String(error?.stack ?? inspect(error)), 'an error that cannot be shown');
-
-/** Whether it is an error, also one of another realm, such as of `node:vm`. @param {unknown} value @returns {boolean} */
-export const isError = (value) => attempt(() => value instanceof Error || types.isNativeError(value), false);
 
 function attempt(look, otherwise) {
   try {

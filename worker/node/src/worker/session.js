@@ -21,12 +21,11 @@ import { PAYLOAD_MAX_CEILING } from '../limits.js';
 import {
   BATCHES, ENDS, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
-import { encodePayload, Payload } from '../payload.js';
 import { resultsOf } from './batches.js';
 import { JobContext } from './context.js';
 import { failureOf, traceOf } from './failure.js';
 import { Link } from './link.js';
-import { sendParts } from './parts.js';
+import { lastPart, sendParts } from './parts.js';
 import { inputOf } from './tasks.js';
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
@@ -122,7 +121,7 @@ export class Session {
   keepPart(part) {
     const length = this.#kept.reduce((sum, kept) => sum + kept.length, part.length);
     if (length > this.#payloadMax) throw new RangeError(tooLong(length, this.#payloadMax));
-    this.#kept.push(Buffer.from(part));
+    this.#kept.push(part);
   }
 
   /** @param {import('../messages.js').Message} message @param {Buffer} payload @param {string} [wrong] what is not understood */
@@ -183,18 +182,13 @@ export class Session {
   #work() {
     if (this.#running !== undefined || this.#isBroken) return;
     let jobs = this.#waiting.shift();
-    while (jobs !== undefined && this.#maySkip(jobs)) {
+    // Of jobs that run together the others are still wanted.
+    while (jobs?.length === 1 && jobs[0].isCancelled) {
       this.send('Skipped', { job: jobs[0].run.job });
       jobs = this.#waiting.shift();
     }
     if (jobs !== undefined) this.#start(jobs);
     else if (this.#isDraining) void this.#leave();
-  }
-
-  /** Whether it is one job, which was cancelled. Those that run together are never skipped. @param {Job[]} jobs */
-  #maySkip(jobs) {
-    const [{ isCancelled, run }] = jobs;
-    return isCancelled && jobs.length === 1 && !this.#tasks.get(run.task)?.runBatch;
   }
 
   /** All jobs are answered. */
@@ -250,14 +244,14 @@ export class Session {
   async #runTogether(running) {
     for (const result of await resultsOf(running.task, running.members)) {
       if ('error' in result) this.#failed(running, result.member, result.error);
-      else this.#finished(running, result.member, result.value);
+      else await this.#settle(running, result.member, result.value);
     }
   }
 
   #finished(running, member, returned) {
     let output;
     try {
-      output = this.#outputOf(running.task, returned);
+      output = this.#outputOf(running.task, member.context, returned);
     } catch (error) {
       return this.#failed(running, member, error);
     }
@@ -265,8 +259,8 @@ export class Session {
   }
 
   /** What is sent as the output. Throws if it cannot be sent. */
-  #outputOf(task, returned) {
-    const output = encodePayload(returned, returned instanceof Payload ? undefined : task.produces);
+  #outputOf(task, context, returned) {
+    const output = lastPart(returned, context._partTypes, task.produces);
     const bytes = this.#kept.length > 0 ? Buffer.concat([...this.#kept, output.bytes]) : output.bytes;
     if (bytes.length > this.#payloadMax) throw new RangeError(tooLong(bytes.length, this.#payloadMax));
     return { bytes, contentType: output.contentType };

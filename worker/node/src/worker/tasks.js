@@ -3,8 +3,10 @@
  */
 
 import { ACCEPTED_TYPES_MAX, BATCH_JOBS_MAX, BATCH_WAIT_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX, TASKS_OFFERED_MAX } from '../limits.js';
+import { toJson } from '../json.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
-import { decodePayload, encodePayload, toJson } from '../payload.js';
+import { decodePayload, encodePayload } from '../payload.js';
+import { isWellFormed } from '../wire.js';
 
 /**
  * @typedef {object} Task
@@ -12,7 +14,7 @@ import { decodePayload, encodePayload, toJson } from '../payload.js';
  * @property {(input: any, ctx: import('./context.js').JobContext) => any} run
  * @property {((inputs: any[], contexts: import('./context.js').JobContext[]) => any) | undefined} runBatch in place of `run`
  * @property {{ max: number, wait_us: number } | undefined} batching how it takes several jobs at once
- * @property {string | undefined} reads the media type that every input is read as, whatever it says of itself
+ * @property {string | undefined} reads the media type that every input is read as; of text the charset is its own, and JSON is a string
  * @property {string | undefined} produces the media type of outputs that have none of their own
  * @property {number} progressEvery milliseconds; 0 if nothing is promised
  * @property {Record<string, any>} offer the fields of the message
@@ -82,7 +84,7 @@ function checkShape(told) {
   const unknown = Object.keys(told).find((key) => !KEYS.has(key));
   if (unknown !== undefined) throw new TypeError(`it has no setting ${JSON.stringify(unknown)}; there are ${[...KEYS].join(', ')}`);
   const { progressEvery = 1, memory = 0, description = '' } = told;
-  if (typeof description !== 'string') throw new TypeError('`description` is a text');
+  if (typeof description !== 'string' || !isWellFormed(description)) throw new TypeError('`description` is a text');
   if (!Number.isSafeInteger(memory) || memory < 0) throw new TypeError('`memory` is a whole number of bytes');
   if (!Number.isInteger(progressEvery) || progressEvery < 1 || progressEvery > 0xffff_ffff) {
     throw new TypeError('`progressEvery` is a whole number of milliseconds');
@@ -134,10 +136,15 @@ const isGenerator = (run) => /GeneratorFunction$/.test(Object.prototype.toString
 export function inputOf(task, { run: { media_type: contentType }, input, wrong }) {
   if (wrong !== undefined) throw new Error(`this worker does not understand the job: ${wrong}`);
   try {
-    // A task that reads texts reads each in its own charset.
-    const isItsText = task.reads === TEXT_TYPE && isText(contentType);
-    return decodePayload(input, isItsText ? contentType : (task.reads ?? contentType));
+    return task.reads === TEXT_TYPE ? textOf(input, contentType) : decodePayload(input, task.reads ?? contentType);
   } catch (error) {
     throw new Error(`the input is not what this task takes: ${error.message}`);
   }
+}
+
+/** An input as the text that a task reads: each in its own charset, and of JSON a string. @param {Buffer} input @param {string} contentType */
+function textOf(input, contentType) {
+  const text = decodePayload(input, isText(contentType) || isJson(contentType) ? contentType : TEXT_TYPE);
+  if (typeof text !== 'string') throw new TypeError('it is JSON, and no string');
+  return text;
 }

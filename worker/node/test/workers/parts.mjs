@@ -15,6 +15,23 @@ const VALUES = {
   half: ['first', '\ud83e'],
 };
 
+/** Parts, and what is returned behind them. */
+const WRITTEN = {
+  text: { parts: ['hello'] },
+  bytes: { parts: [Buffer.from('A'), new Uint8Array([66])] },
+  pictures: { parts: [new Payload('A', 'image/png'), new Payload('B', 'image/png')] },
+  mixed: { parts: ['text', Buffer.from('A')] },
+  empty: { parts: [''] },
+  textBehind: { parts: ['hello'], returned: ' world' },
+  bytesBehind: { parts: ['hello'], returned: Buffer.from('!') },
+  valueBehind: { parts: ['hello'], returned: { a: 1 } },
+  nullBehind: { parts: ['hello'], returned: null },
+  payloadBehind: { parts: [Buffer.from('A')], returned: new Payload('B', 'image/png') },
+};
+
+/** What is no part. */
+const ODD = [{ a: 1 }, 5, undefined, null, [1], '\ud800', { get then() { throw new Error('looked at'); } }];
+
 /** Anything that may be thrown. */
 const THROWN = {
   undefined: () => undefined,
@@ -27,6 +44,25 @@ const THROWN = {
   proxy: () => new Proxy({}, { getPrototypeOf: () => { throw new Error('from a proxy'); }, get: () => { throw new Error('from a proxy'); } }),
   signal: () => Object.assign(new Error('no signal'), { signal: 'toString' }),
 };
+
+const ODD_UNITS = [-1, NaN, Infinity, 'a', '7', {}, null, Symbol('x'), -1n, { toString: () => { throw new Error('looked at'); } }];
+
+/** Reports 5 of 9, and then what are no units of work, each when it is time for a report. */
+function reportOdd(ctx, pause) {
+  const report = (...units) => {
+    const began = performance.now();
+    while (performance.now() - began < pause);
+    ctx.progress(...units);
+  };
+  report(5n, 9.5);
+  for (const odd of ODD_UNITS) {
+    report(odd, 9);
+    report(odd);
+    report(6, odd);
+  }
+  report(2 ** 60);
+  return 'reported';
+}
 
 serve({
   tasks: {
@@ -59,12 +95,42 @@ serve({
       throw new Error('it left its parts');
     } },
     writes: { streams: true, run: async (_, ctx) => {
-      const names = [];
-      for (const value of [{ a: 1 }, 5, undefined, null, [1], '\ud800']) await ctx.write(value).catch((error) => names.push(error.name));
       await ctx.write(new Uint16Array([0x4241]));
       await ctx.write(new Payload('C', 'text/plain'));
-      return names.join(' ');
+      await ctx.write('D');
     } },
+    writesOdd: { streams: true, run: (odd, ctx) => void ctx.write(ODD[odd]) },
+    writesOddLate: { streams: true, run: async (odd, ctx) => {
+      void ctx.write(ODD[odd]);
+      await new Promise((resolve) => setImmediate(resolve)); // an error that nobody caught would be seen now
+      return 'as if nothing were';
+    } },
+    writesOddAndCatches: { streams: true, run: async (odd, ctx) => {
+      await ctx.write(ODD[odd]).catch(() => {});
+      return 'as if nothing were';
+    } },
+    // Forty times the same memory. The credit is enough for four.
+    writesSame: { streams: true, run: (_, ctx) => {
+      const part = Buffer.alloc(65_536);
+      for (let i = 0; i < 40; i++) void ctx.write(part.fill(i));
+      return 'end';
+    } },
+    writesAndReturns: { streams: true, run: async (name, ctx) => {
+      const { parts, returned } = WRITTEN[name];
+      for (const part of parts) await ctx.write(part);
+      return returned;
+    } },
+    writesJson: { streams: true, produces: 'application/json', run: async (last, ctx) => {
+      await ctx.write('{"a":');
+      await ctx.write(Buffer.from('1'));
+      return last ? '}' : void (await ctx.write('}'));
+    } },
+    writesAndYields: async function* (_, ctx) {
+      await ctx.write('a');
+      yield 'b';
+      await ctx.write('c');
+    },
+    writesInBatch: { runBatch: (inputs, ctxs) => ctxs.map((ctx) => void ctx.write('a part')) },
     notAllWritten: { streams: true, run: async (length, ctx) => {
       await ctx.write(Buffer.alloc(length)).catch(() => {});
       return 'as if nothing were';
@@ -101,13 +167,8 @@ serve({
       }),
     },
     throwsNothing: { runBatch: () => Promise.reject(undefined) },
-    progress: { progressEvery: 2, run: (done, ctx) => {
-      const values = { negative: [-1, -5], not: [NaN, 'a'], infinite: [Infinity, 3], big: [5n, 9.5] };
-      const began = performance.now();
-      while (performance.now() - began < 3); // it has to be time for a report
-      ctx.progress(...values[done]);
-      return 'reported';
-    } },
+    progress: { progressEvery: 2, run: (_, ctx) => reportOdd(ctx, 3) },
+    progressUnpromised: (_, ctx) => reportOdd(ctx, 101),
     checkpoint: { checkpoints: true, run: (_, ctx) => {
       const names = [];
       for (const state of [5, { a: 1 }, [1, 2], '\ud800', undefined]) {
