@@ -28,6 +28,7 @@
 //! | `meters` | what is measured of jobs that have ended, by task | `meters.rs` |
 //! | `callbacks` | who is called when something has happened | `callbacks.rs` |
 //! | `time` | the core's time, without the gaps in which this process did not run | `gaps.rs` |
+//! | `baselines` | what workers had used when their jobs began | `usage.rs` |
 //! | `authors` | which jobs ended lately, and may have printed a line that is read now | `authors.rs` |
 //! | `printed` | the last lines that workers have printed | `printed.rs` |
 //! | `start_failures` | which failed starts the log has reported | `notices.rs` |
@@ -70,6 +71,7 @@ mod tests;
 mod trays;
 mod turns;
 mod unserved;
+mod usage;
 mod view;
 
 use crate::end_of_turn::EndOfTurn;
@@ -104,6 +106,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use trays::Trays;
+use usage::Baselines;
 
 pub(crate) use config::HubConfig;
 pub use config::{PoolConfig, StartError, default_workers};
@@ -140,6 +143,7 @@ pub(crate) struct Hub {
     callbacks: Callbacks,
     start_failures: StartFailures,
     authors: Authors,
+    baselines: Baselines,
     printed: Printed,
     meters: TaskMeters,
     _on_loop_gone: OnGone,
@@ -222,6 +226,7 @@ impl Hub {
                 callbacks: Callbacks::default(),
                 start_failures: StartFailures::default(),
                 authors: Authors::default(),
+                baselines: Baselines::default(),
                 printed: Printed::default(),
                 meters: TaskMeters::default(),
             })
@@ -357,6 +362,9 @@ impl Hub {
             self.authors.enter(self.handle.polls(), now);
             if let Some((worker, job)) = self.job_that_ends(&event) {
                 self.authors.ended(worker, job);
+            }
+            if matches!(event, Event::Started { .. }) {
+                self.schedule_baselines();
             }
             self.core.handle_unsettled(now, event, &mut actions);
             self.perform_all(actions, payload);

@@ -244,6 +244,10 @@ const SOCKET_BUFFER_USUAL: usize = 208 << 10;
 /// When the kernel cannot take a message now, although the socket has room, it is tried again after this time.
 pub(crate) const SEND_PAUSE: Duration = Duration::from_millis(10);
 
+/// Only of jobs that have run for this long it is read what their workers have used until then. So the kernel's figure, which may be
+/// a clock tick old, is not from before the job.
+pub(crate) const BASELINE_AFTER: Duration = Duration::from_millis(10);
+
 /// When the kernel has not taken a message for this long, the socket has failed.
 pub(crate) const SEND_REFUSED_MAX: Duration = Duration::from_secs(1);
 

@@ -148,6 +148,17 @@ impl CpuTime {
     pub(crate) fn total(self) -> Duration {
         self.user.saturating_add(self.system)
     }
+
+    /// Times that `/proc` tells are multiples of this, usually 10 ms, rounded down.
+    pub(crate) fn step() -> Duration {
+        Duration::from_secs_f64(1.0 / rustix::param::clock_ticks_per_second().max(1) as f64)
+    }
+
+    /// The time between two that `/proc` has told, rounded down.
+    pub(crate) fn since(self, before: CpuTime) -> CpuTime {
+        let between = |before: Duration, after: Duration| after.saturating_sub(before + CpuTime::step());
+        CpuTime { user: between(before.user, self.user), system: between(before.system, self.system) }
+    }
 }
 
 /// What the kernel reports about a child that has ended.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use tests::chaos::process::cpu_time;
 use tests::harness::{Daemon, Ran, private_folder, program, run, run_offload, until};
 
 fn start(arguments: &[&str]) -> Daemon {
@@ -112,6 +113,40 @@ fn a_job_that_hangs_and_is_cancelled_does_not_hold_up_those_that_run_with_it() {
         assert!(["1", "2"].contains(&job["output"].as_str().unwrap_or_default()), "in halves: {job}");
     }
     assert_eq!(daemon.status()["workers"]["halved_batches"], 1);
+}
+
+#[test]
+fn a_job_that_is_cancelled_does_not_have_the_cpu_time_of_those_that_run_with_it_in_its_receipt() {
+    let daemon = start(&[]);
+    let submit = |task: &str, input: &str| {
+        let words = ["submit", "--detach", "--client", "one", task, input];
+        daemon.run(&words).ok().text().trim().to_owned()
+    };
+    let folder = private_folder();
+    let end = folder.path().join("end");
+    let busy = submit("lone", "3600000");
+    daemon.worker_running("lone");
+    let burn = format!("burn {}", end.display());
+    let jobs = [&burn, "x", "x"].map(|input| submit("tile", input));
+    daemon.run(&["cancel", &busy]).ok();
+    let worker = daemon.worker_running("tile");
+    assert_eq!(worker["batch"], 3, "{worker}");
+    let pid = worker["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id");
+    until("much CPU time", || (cpu_time(pid) > Duration::from_secs(1)).then_some(()));
+    daemon.run(&["cancel", &jobs[1]]).ok();
+    std::fs::write(end, "").unwrap();
+    let ended =
+        jobs.map(|job| serde_json::from_slice::<Value>(&daemon.run(&["wait", "--json", &job]).stdout));
+    let ended = ended.map(|job| job.expect("JSON"));
+    assert_eq!(outcomes(&ended), ["ok", "cancelled", "ok"]);
+    let none = json!({"cpu_user_us": 0, "cpu_system_us": 0, "peak_rss_bytes": 0});
+    assert_eq!(ended[1]["receipt"]["usage"], none, "{}", ended[1]);
+    // If it had not returned in time, others have run the rest.
+    let here = ended.iter().filter(|job| job["receipt"]["worker_pid"] == pid);
+    let said = |job: &Value, what: &str| job["receipt"]["usage"][what].as_u64().expect("a number");
+    let said: u64 = here.map(|job| said(job, "cpu_user_us") + said(job, "cpu_system_us")).sum();
+    let used = Some(cpu_time(pid)).filter(|used| !used.is_zero());
+    assert!(used.is_none_or(|used| u128::from(said) <= used.as_micros()), "{said} us of {used:?}: {ended:?}");
 }
 
 #[test]

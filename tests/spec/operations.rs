@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use tests::chaos::process::cpu_time as process_cpu_time;
 use tests::harness::{Daemon, PATIENCE, Ran, children_of, program, signal, until, wait_for_end, workspace};
 
 /// Longer than any test.
@@ -330,37 +331,91 @@ fn every_worker_can_gain_no_privileges_whoever_wrote_it() {
     }
 }
 
-/// Microseconds of CPU time that the last attempt took.
+/// Microseconds of CPU time in user mode that the last attempt took.
 fn cpu_time(job: &Value) -> u64 {
     job["receipt"]["usage"]["cpu_user_us"].as_u64().expect("a number")
 }
 
+/// The same, with that in the kernel.
+fn all_cpu_time(job: &Value) -> u64 {
+    cpu_time(job) + job["receipt"]["usage"]["cpu_system_us"].as_u64().expect("a number")
+}
+
+/// Submits a job that does not end well, and waits for its end.
+fn in_vain(daemon: &Daemon, arguments: &[&str]) -> Value {
+    end_of(daemon, &detach(daemon, arguments))
+}
+
+fn end_of(daemon: &Daemon, job: &str) -> Value {
+    serde_json::from_slice(&daemon.run(&["wait", "--json", job]).stdout).expect("JSON")
+}
+
+/// `average` stops between two steps, and its worker lives on with all that it has used. That is in no receipt twice.
 #[test]
-fn the_receipt_of_a_job_that_is_cancelled_or_late_says_what_it_used_and_not_what_others_did() {
+fn the_receipt_of_a_late_job_says_what_it_used_and_not_what_others_did() {
     let daemon = Daemon::start(&["--workers", "1", "--spares", "0"]);
-    let used = |job: &str| {
-        until("its end", || {
-            let ended = daemon.run(&["result", job, "--json"]).stdout;
-            let job = serde_json::from_slice::<Value>(&ended).ok()?;
-            Some(job).filter(|job| job["outcome"].is_string())
-        })
+    let mut jobs = vec![daemon.submit(&["spin", "1500"])];
+    assert_eq!(jobs[0]["outcome"], "ok");
+    until("late jobs that have used CPU time", || {
+        let limit = if jobs.len() % 2 == 0 { "--timeout" } else { "--deadline" };
+        let late = in_vain(&daemon, &[limit, "600ms", "average", "4000000000"]);
+        assert_eq!(late["outcome"], "timeout");
+        let has_used = all_cpu_time(&late) > 0;
+        assert!(!has_used || late["receipt"]["usage"]["peak_rss_bytes"].as_u64() > Some(1 << 20), "{late}");
+        jobs.push(late);
+        (jobs.iter().filter(|job| all_cpu_time(job) > 0).count() > 4).then_some(())
+    });
+    for pid in pids(&daemon) {
+        let here = jobs.iter().filter(|job| job["receipt"]["worker_pid"] == pid);
+        let (said, used) = (here.map(all_cpu_time).sum::<u64>(), process_cpu_time(pid).as_micros());
+        assert!(u128::from(said) <= used, "{said} us of {used}: {jobs:?}");
+    }
+}
+
+#[test]
+fn the_receipt_of_a_cancelled_job_says_what_it_used() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let job = detach(&daemon, &["spin", "3600000"]);
+    let worker = pid_of(&wait_until_it_runs(&daemon, &job));
+    let burns_on = |by: Duration| {
+        let before = process_cpu_time(worker);
+        until("it to burn CPU", || (process_cpu_time(worker) >= before + by).then_some(()));
+        explain(&daemon, &job);
     };
-    let is_right = |job: &Value, most: u64| {
-        let (user, peak) = (cpu_time(job), job["receipt"]["usage"]["peak_rss_bytes"].as_u64());
-        let system = job["receipt"]["usage"]["cpu_system_us"].as_u64().unwrap_or(0);
-        assert!((1..most).contains(&(user + system)) && peak > Some(1 << 20), "{job}");
-    };
-    let before = daemon.submit(&["spin", "1500"]);
-    assert_eq!(before["outcome"], "ok");
-    let late = used(&detach(&daemon, &["--timeout", "600ms", "spin", "60000"]));
-    assert_eq!(late["outcome"], "timeout");
-    is_right(&late, 1_000_000);
-    let late = used(&detach(&daemon, &["--deadline", "900ms", "spin", "60000"]));
-    assert_eq!(late["outcome"], "timeout");
-    is_right(&late, 1_300_000);
-    // A worker that stops between two steps lives on, with all that it has used.
-    let stopped = [0; 3].map(|_| used(&detach(&daemon, &["--timeout", "600ms", "average", "4000000000"])));
-    stopped.iter().for_each(|job| is_right(job, 1_000_000));
+    burns_on(Duration::from_millis(200));
+    burns_on(Duration::from_secs(1));
+    daemon.run(&["cancel", &job]).ok();
+    let job = end_of(&daemon, &job);
+    assert!(job["outcome"] == "cancelled" && all_cpu_time(&job) >= 900_000, "{job}");
+}
+
+#[test]
+fn a_late_job_between_the_steps_of_a_long_one_does_not_have_its_cpu_time_in_the_receipt() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    (0..20).for_each(|_| drop(daemon.submit(&["sleep", "0"])));
+    let long = detach(&daemon, &["average", "10000000000"]);
+    let worker = pid_of(&wait_until_it_runs(&daemon, &long));
+    let before = process_cpu_time(worker);
+    let much = Duration::from_millis(500);
+    until("it to burn CPU", || (process_cpu_time(worker) >= before + much).then_some(()));
+    let late = in_vain(&daemon, &["--timeout", "100ms", "sleep", "3600000"]);
+    assert_eq!(
+        (&late["outcome"], &late["receipt"]["worker_pid"]),
+        (&json!("timeout"), &json!(worker)),
+        "{late}"
+    );
+    assert_eq!(all_cpu_time(&late), 0, "{late}");
+}
+
+/// Its worker has used a second of CPU before its first job, which uses none.
+#[test]
+fn the_receipt_of_a_late_job_does_not_say_what_its_worker_used_before() {
+    let worker = format!("{} burn", program("batchworker").display());
+    let daemon = Daemon::start(&["--workers", "1", "--spares", "0", "--worker", &worker]);
+    let late = in_vain(&daemon, &["--timeout", "300ms", "lone", "3600000"]);
+    assert_eq!(late["outcome"], "timeout", "{late}");
+    assert!(all_cpu_time(&late) < 500_000, "{late}");
+    assert!(late["receipt"]["usage"]["peak_rss_bytes"].as_u64() > Some(1 << 18), "{late}");
 }
 
 #[test]

@@ -257,6 +257,8 @@ pub struct Ended {
     pub run: Duration,
     /// How many jobs its last attempt was given together with, itself included; 0 if it was alone.
     pub together: u32,
+    /// The number of the attempt that it ended, if its worker cannot have run anything else since that started.
+    pub alone: Option<u32>,
     /// From the end of the task to now.
     pub returned: Duration,
     /// Where it ran last.

@@ -338,6 +338,8 @@ impl Core {
             JobState::Here { started_at } => (None, started_at),
         };
         let run = ending.run.unwrap_or(ran);
+        let runs_at = worker.filter(|_| matches!(job.state, JobState::Running { .. }));
+        let load = runs_at.and_then(|worker| self.slots[self.slot_of(worker)?].load());
         // It began so much before its start was heard of.
         let unheard = run.saturating_sub(now - started_at);
         Ended {
@@ -350,6 +352,7 @@ impl Core {
             queued: (started_at - job.accepted_at).saturating_sub(unheard + job.past.ran_before),
             run: run + job.past.ran_before,
             together: worker.map_or(0, |worker| self.batch_of(worker)),
+            alone: load.and_then(|load| load.attempt_alone(id)),
             returned: (now - started_at).saturating_sub(run),
             place: ending.place.or_else(|| worker.and_then(|worker| self.place(worker))),
             usage: ending.usage,

@@ -93,6 +93,8 @@ pub struct Running {
     pub credit: Credit,
     /// Its worker had been told to end before this attempt began, or ends because of another job: the reason is not this attempt.
     pub is_bystander: bool,
+    /// Its worker has begun another job while it had this one, or had one that it had begun.
+    pub had_company: bool,
     /// Its worker has spoken of it since it started it: it has begun.
     pub has_begun: bool,
     /// What was known of the job before this start, in case that is taken back.
@@ -192,6 +194,10 @@ impl Load {
     /// The worker has started the next job. The job that ran, if one did, is suspended.
     pub(super) fn start(&mut self, now: Mono, mut started: Running) {
         self.pop_waiting();
+        started.had_company = self.running.is_some() || !self.batch.is_empty();
+        if let Some(running) = &mut self.running {
+            running.had_company = true;
+        }
         if self.running.is_some() && !self.batch.is_empty() {
             started.earliest_start = started.earliest_start.max(self.free_since);
             return self.together.push(started);
@@ -240,6 +246,13 @@ impl Load {
     pub(super) fn started_mut(&mut self, job: JobId) -> Option<&mut Running> {
         let mut started = self.running.iter_mut().chain(&mut self.together).chain(&mut self.suspended);
         started.find(|running| running.job == job)
+    }
+
+    /// The number of the attempt at this job, if it runs, and its worker cannot have run anything else since it started. A job that
+    /// waits may have begun, unheard.
+    pub fn attempt_alone(&self, job: JobId) -> Option<u32> {
+        let running = self.running.filter(|running| running.job == job && !running.had_company)?;
+        (self.len() == 1).then_some(running.attempt)
     }
 
     /// Takes the attempt at this job out, if it was started.
@@ -293,6 +306,7 @@ mod tests {
             stood_still: Duration::ZERO,
             credit: Credit::default(),
             is_bystander: false,
+            had_company: false,
             has_begun: false,
             before: Starts::default(),
         }
@@ -326,6 +340,33 @@ mod tests {
         assert_eq!(counted(&mut load, at(100), given_at(10, 1), 60 * US), 60 * US);
         assert_eq!(counted(&mut load, at(100), given_at(10, 2), 60 * US), 30 * US);
         assert_eq!(counted(&mut load, at(100), given_at(10, 3), 60 * US), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_job_is_alone_if_no_other_has_run_or_may_run_since_its_start() {
+        let mut load = Load::of(JobId(1));
+        assert_eq!(load.attempt_alone(JobId(1)), None, "it has not started");
+        load.start(at(10), given_at(0, 1));
+        assert_eq!((load.attempt_alone(JobId(1)), load.attempt_alone(JobId(2))), (Some(1), None));
+        load.waiting.push_back(JobId(2));
+        assert_eq!(load.attempt_alone(JobId(1)), None, "the other one may have begun");
+        load.start(at(20), given_at(10, 2));
+        assert_eq!(load.attempt_alone(JobId(2)), None, "the first one is suspended");
+        load.take_running(at(20));
+        assert_eq!(load.attempt_alone(JobId(1)), None, "the other one has run");
+        load.take_running(at(30));
+        load.start(at(30), given_at(30, 3));
+        assert_eq!(load.attempt_alone(JobId(3)), Some(1));
+    }
+
+    #[test]
+    fn the_last_job_of_a_batch_was_not_alone() {
+        let mut load = Load { batch: vec![(JobId(1), 1), (JobId(2), 1)], ..Load::default() };
+        load.start(at(10), given_at(0, 1));
+        load.start(at(10), given_at(0, 2));
+        assert_eq!((load.attempt_alone(JobId(1)), load.attempt_alone(JobId(2))), (None, None));
+        load.take_running(at(20));
+        assert_eq!((load.running_job(), load.attempt_alone(JobId(2))), (Some(JobId(2)), None));
     }
 
     #[test]

@@ -110,6 +110,7 @@ impl Core {
             stood_still: Duration::ZERO,
             credit: Credit::default(),
             is_bystander: false,
+            had_company: false,
             has_begun: false,
             before: Starts::default(),
         }

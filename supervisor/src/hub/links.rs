@@ -96,6 +96,7 @@ impl Hub {
         self.introductions.forget(worker);
         self.trays.forget(worker);
         self.authors.forget(worker);
+        self.baselines.forget(worker);
     }
 
     fn on_output(&mut self, worker: WorkerId, stream: OutputStream) {

@@ -313,26 +313,6 @@ impl Hub {
         }
     }
 
-    /// What a job has used, as far as its worker or the kernel can tell. The worker of one that was cancelled or ran for too long
-    /// says nothing of it any more: it has used what is not counted for others. Such a worker may live on, and what this job has used
-    /// is not what the next one has.
-    fn used(&mut self, ended: &Ended) -> Usage {
-        let Some(place) = ended.place.filter(|_| ended.attempts > 0) else { return ended.usage };
-        let is_cut_off = matches!(ended.outcome, OutcomeCode::Cancelled | OutcomeCode::Timeout)
-            && ended.usage == Usage::default();
-        let worker = Some(place.worker).filter(|_| is_cut_off);
-        let usage = match worker.and_then(|worker| self.processes.uncounted_usage(worker)) {
-            Some(used) => Usage {
-                cpu_user_us: micros(used.cpu_user),
-                cpu_system_us: micros(used.cpu_system),
-                peak_rss_bytes: used.peak_rss_bytes,
-            },
-            None => ended.usage,
-        };
-        self.processes.count_usage(place.worker, &usage);
-        usage
-    }
-
     fn remembered(
         &self,
         ended: &Ended,

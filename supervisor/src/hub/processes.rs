@@ -15,14 +15,13 @@ mod stops;
 
 use crate::end_of_turn::{Watched, Writable, Written, write_and_watch};
 use crate::limits::PAST_PIDS_MAX;
-use crate::workers::{Allowance, Captured, Confinement, Descriptor, Flushed, OutputStream, Process};
+use crate::workers::{Allowance, Captured, Confinement, CpuTime, Descriptor, Flushed, OutputStream, Process};
 use bytes::Bytes;
 use offload_core::event::Event;
 use offload_core::exit::{Exit, ExitUsage};
 use offload_core::ids::{JobId, WorkerId};
 use offload_event_loop::{HandleId, LoopHandle};
 use offload_protocol::messages::ToWorker;
-use offload_protocol::nouns::Usage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -83,8 +82,6 @@ struct LivingProcess {
     unwritten: VecDeque<(JobId, u64)>,
     /// No job with a smaller number is among these.
     unwritten_from: JobId,
-    /// CPU time in user mode and in the kernel that is in the receipts of its jobs.
-    counted: (Duration, Duration),
 }
 
 /// Whether the messages of a process are read.
@@ -148,6 +145,16 @@ impl WorkerProcesses {
         let living_cpu_time: Duration =
             self.living.values().filter_map(|living| living.process.cpu_time()).sum();
         self.ended_cpu_time + living_cpu_time
+    }
+
+    /// CPU time of one living worker, without the programs that it has started.
+    pub(super) fn own_cpu_time(&self, worker: WorkerId) -> Option<CpuTime> {
+        self.living.get(&worker)?.process.own_cpu_time()
+    }
+
+    /// The highest resident memory of a living worker that is known.
+    pub(super) fn peak_rss(&self, worker: WorkerId) -> Option<u64> {
+        Some(self.living.get(&worker)?.process.usage()?.peak_rss.unwrap_or(0))
     }
 
     /// Asks the kernel what a worker gave up before its hello.
@@ -286,23 +293,6 @@ impl WorkerProcesses {
 
 /// How processes end.
 impl WorkerProcesses {
-    /// What a worker has used until now, without the CPU time that is in the receipts of its jobs.
-    pub(super) fn uncounted_usage(&self, worker: WorkerId) -> Option<ExitUsage> {
-        let living = self.living.get(&worker)?;
-        let (usage, (user, system)) = (living.exit_usage()?, living.counted);
-        let (cpu_user, cpu_system) =
-            (usage.cpu_user.saturating_sub(user), usage.cpu_system.saturating_sub(system));
-        Some(ExitUsage { cpu_user, cpu_system, ..usage })
-    }
-
-    /// This is in the receipt of one of the worker's jobs.
-    pub(super) fn count_usage(&mut self, worker: WorkerId, used: &Usage) {
-        let Some(living) = self.living.get_mut(&worker) else { return };
-        let (user, system) = &mut living.counted;
-        *user = user.saturating_add(Duration::from_micros(used.cpu_user_us));
-        *system = system.saturating_add(Duration::from_micros(used.cpu_system_us));
-    }
-
     /// How a process has ended. None if it has not ended. The process id can be looked up until the process
     /// is [removed](Self::remove), because the report of its job needs the id.
     pub(super) fn reap(&mut self, worker: WorkerId) -> Option<EndedProcess> {
@@ -353,7 +343,6 @@ impl LivingProcess {
             confinement: None,
             is_terminated: false,
             unwritten: VecDeque::new(),
-            counted: (Duration::ZERO, Duration::ZERO),
             unwritten_from: JobId(0),
         }
     }

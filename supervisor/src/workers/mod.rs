@@ -72,6 +72,8 @@ pub use segments::News as SegmentNews;
 pub use tray::Tray;
 pub use usage::ProcessUsage;
 
+pub(crate) use crate::sys::CpuTime;
+
 #[cfg(test)]
 pub(crate) use crate::wire::refusals;
 #[cfg(test)]

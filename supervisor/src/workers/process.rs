@@ -412,6 +412,14 @@ impl Process {
         }
     }
 
+    /// User and system time of the process alone, in steps of [`CpuTime::step`]. None if it is reaped.
+    pub(crate) fn own_cpu_time(&self) -> Option<CpuTime> {
+        match self.life {
+            Life::Living => usage::own_cpu_time(self.pid()),
+            Life::Ended { .. } => None,
+        }
+    }
+
     fn cpu(&self) -> Option<CpuTime> {
         match self.life {
             Life::Living => usage::read(self.pid()).map(|usage| usage.cpu_time),

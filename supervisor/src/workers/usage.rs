@@ -42,6 +42,13 @@ pub(super) fn read(pid: u32) -> Option<Usage> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// CPU time of a process that has not been reaped, without that of its children.
+pub(super) fn own_cpu_time(pid: u32) -> Option<CpuTime> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let time = |number: usize| ticks(stat_field(&stat, number)?.parse().ok()?);
+    Some(CpuTime { user: time(14)?, system: time(15)? })
+}
+
 /// The end of a process that is a zombie and is traced: what is known of it without `waitid`.
 pub(super) fn end_of_traced(pid: u32) -> Ended {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -148,8 +155,7 @@ fn parse(stat: &str) -> Option<Usage> {
 }
 
 fn ticks(count: u64) -> Option<Duration> {
-    let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
-    Duration::try_from_secs_f64(count as f64 * tick).ok()
+    Duration::try_from_secs_f64(count as f64 * CpuTime::step().as_secs_f64()).ok()
 }
 
 /// The value in bytes of a line such as "VmHWM:\t    1728 kB".

@@ -288,3 +288,23 @@ fn a_run_that_is_heard_of_at_its_end_counts_as_long_as_its_worker_says_and_no_lo
         assert_eq!((ended.run, ended.queued, ended.returned), (counted, 100 * us - counted, Duration::ZERO));
     }
 }
+
+#[test]
+fn only_an_attempt_that_has_started_and_had_its_worker_for_itself_is_told_as_alone() {
+    let config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    let [given, runs] = [(); 2].map(|()| pool.submit("sum"));
+    for (job, is_started) in [(given, false), (runs, true)] {
+        pool.crash_the_worker_running(job);
+        pool.wait(Duration::from_secs(1));
+        assert!(pool.worker_with(job).is_some());
+        if is_started {
+            pool.start(job);
+        }
+        pool.event(Event::Cancel { job });
+        let ended = &pool.ended[&job];
+        assert_eq!((ended.outcome, ended.attempts), (Cancelled, 1 + u32::from(is_started)));
+        assert_eq!(ended.alone, is_started.then_some(2));
+        pool.wait(Duration::from_secs(10));
+    }
+}
