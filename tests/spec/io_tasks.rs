@@ -335,6 +335,26 @@ fn end_of(daemon: &Daemon, job: &str) -> String {
     })
 }
 
+/// Six clients have a file read that is to be kept for them. There is room for two.
+#[test]
+fn a_read_that_ended_well_has_its_output_and_one_without_room_for_it_has_failed() {
+    let tree = tree();
+    let daemon = daemon(&tree, &["--max-kept-bytes", "8MiB", "--io-threads", "8"]);
+    let jobs: Vec<String> =
+        ["a", "b", "c", "d", "e", "f"].iter().map(|client| detach(&daemon, client)).collect();
+    let ends: Vec<String> = jobs.iter().map(|job| end_of(&daemon, job)).collect();
+    assert_eq!(ends.iter().filter(|end| *end == "ok").count(), 2, "{ends:?}");
+    for (job, end) in jobs.iter().zip(&ends) {
+        let ran = daemon.run(&["wait", job]);
+        if end == "ok" {
+            assert_eq!(ran.ok().stdout.len(), 3 << 20);
+        } else {
+            let message = ran.code(1).stderr;
+            assert!(message.contains("there is no room to keep it (storage_full)"), "{message}");
+        }
+    }
+}
+
 #[test]
 fn an_output_that_went_to_who_waited_and_had_no_room_is_storage_full_for_whoever_asks_later() {
     let tree = tree();
