@@ -298,7 +298,7 @@ impl Hub {
     /// Why a subscriber cannot be told how the job of a known key ends or ended.
     fn why_not_told(&self, job: JobId) -> ErrorDetail {
         match self.records.finished().record(job) {
-            Some(record) => ErrorDetail::new(OutcomeCode::StorageFull, record.why_no_output()),
+            Some(record) => record.no_output(),
             None => ErrorDetail::new(OutcomeCode::Overloaded, "too many wait for the job of this key"),
         }
     }

@@ -319,6 +319,63 @@ fn results_are_kept_and_keys_stand_for_them() {
     assert_eq!(read(&daemon, "file").ok().stdout, b"changed");
 }
 
+fn detach(daemon: &Daemon, client: &str) -> String {
+    let ran = daemon.run(&["submit", "--detach", "--client", client, "fs.read", &path("large")]).ok();
+    ran.text().trim().to_owned()
+}
+
+fn end_of(daemon: &Daemon, job: &str) -> String {
+    until("the end of the job", || {
+        let explained = daemon.run(&["explain", "--json", job]).ok().json();
+        explained["outcome"]
+            .as_str()
+            .or(explained["state"].as_str())
+            .map(str::to_owned)
+            .filter(|state| ["ok", "io_error"].contains(&state.as_str()))
+    })
+}
+
+/// Six clients have a file read that is to be kept for them. There is room for two.
+#[test]
+fn a_read_that_ended_well_has_its_output_and_one_without_room_for_it_has_failed() {
+    let tree = tree();
+    let daemon = daemon(&tree, &["--max-kept-bytes", "8MiB", "--io-threads", "8"]);
+    let jobs: Vec<String> =
+        ["a", "b", "c", "d", "e", "f"].iter().map(|client| detach(&daemon, client)).collect();
+    let ends: Vec<String> = jobs.iter().map(|job| end_of(&daemon, job)).collect();
+    assert_eq!(ends.iter().filter(|end| *end == "ok").count(), 2, "{ends:?}");
+    for (job, end) in jobs.iter().zip(&ends) {
+        let ran = daemon.run(&["wait", job]);
+        if end == "ok" {
+            assert_eq!(ran.ok().stdout.len(), 3 << 20);
+        } else {
+            let message = ran.code(1).stderr;
+            assert!(message.contains("there is no room to keep it (storage_full)"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn an_output_that_went_to_who_waited_and_had_no_room_is_storage_full_for_whoever_asks_later() {
+    let tree = tree();
+    let http = HttpDaemon::of(daemon(&tree, &["--http", "127.0.0.1:0", "--max-kept-bytes", "8MiB"]));
+    for client in ["a", "b"] {
+        let job = detach(&http.daemon, client);
+        assert_eq!(end_of(&http.daemon, &job), "ok");
+    }
+    let answer = http.call("fs.read", &[("Prefer", "wait=60")], path("large"));
+    assert_eq!((answer.status, answer.body.len()), (200, 3 << 20));
+    let job = answer.field("offload-job").expect("its id").to_owned();
+    assert_eq!(end_of(&http.daemon, &job), "ok");
+    let again = http.ask("GET", &format!("/v1/jobs/{job}/output"), &[], b"");
+    assert_eq!(again.problem(), (507, "storage_full".to_owned()));
+    for verb in ["wait", "result"] {
+        let refused = http.daemon.run(&[verb, &job]).code(4).stderr;
+        assert!(refused.contains("storage_full") && refused.contains("no room among"), "{verb}: {refused}");
+    }
+    assert_eq!(http.ask("GET", "/v1/jobs/nothing/output", &[], b"").problem().0, 404);
+}
+
 #[test]
 fn a_drain_lets_them_end() {
     let tree = tree();

@@ -78,8 +78,8 @@ pub(crate) struct Submit {
     idempotency_key: Option<String>,
 
     /// Do not wait: print the job's id for `offload wait`, `result` and `cancel`. The result is kept for one hour after
-    /// the job's end (`keep_results`), or until it is first collected. If there is no room to keep it, the job is
-    /// rejected
+    /// the job's end (`keep_results`), or until it is first collected. If no more can be kept, the job is
+    /// rejected. A long file that fs.read has read, and for which there is no room, ends as io_error
     #[arg(long, conflicts_with_all = ["output", "receipt", "retry"])]
     detach: bool,
 

@@ -16,6 +16,9 @@
 //! holds up others for a limited time.
 //!
 //! Their queue is that of one more program, behind those of workers, which has no slots.
+//!
+//! How long a file is, is known when it was read, and several are read at a time. If there is no room to keep what was read, its
+//! job fails.
 
 use super::action::Action;
 use super::config::CoreConfig;
@@ -24,7 +27,7 @@ use super::jobs::{JobState, RanUnder};
 use super::outcome::{self, human};
 use super::registry::{Class, Offered, Offers};
 use super::turn::Turn;
-use super::{Charge, Core, Ending};
+use super::{Charge, Core, Ending, Phase};
 use crate::limits::{HERE_TIME_MAX, HERE_TIME_MIN, LEFT_FOR_OTHERS, MOVED_MAX, PROMISE_BYTES};
 use offload_protocol::limits::MESSAGE_MAX;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, TaskOffer, Usage, cut};
@@ -152,8 +155,9 @@ impl Core {
         let Some(JobState::Here { started_at }) = self.jobs.get(id).map(|job| job.state) else { return };
         let run = turn.now - started_at;
         let result = result.map_err(|(code, message)| outcome::error(code, cut(&message, MESSAGE_MAX)));
+        self.learn_run(id, run, result.as_ref().ok().copied());
+        let result = result.and_then(|output_bytes| self.check_room_for_what_was_read(id, output_bytes));
         let output = result.as_ref().ok().copied();
-        self.learn_run(id, run, output);
         self.hold_output(id, output.unwrap_or(0));
         let error: Option<ErrorDetail> = result.err();
         let ending = Ending {
@@ -168,7 +172,24 @@ impl Core {
         self.finish(turn, id, ending);
     }
 
-    /// Whether an output is kept that was promised to be: if it is small, if it is within the share of its account, or if a thirty-second
+    /// A job whose output was promised to be kept, and is not, has failed: `ok` would say that the output can be collected. If
+    /// somebody waits for the job and it has no key, the output is given to whoever waits, and need not be kept.
+    fn check_room_for_what_was_read(&self, id: JobId, output_bytes: u64) -> Result<u64, ErrorDetail> {
+        let Some(account) = self.promises.must_keep_for(id).filter(|_| self.phase == Phase::Running) else {
+            return Ok(output_bytes);
+        };
+        if self.keeps_what_was_read(account, output_bytes, output_bytes) {
+            return Ok(output_bytes);
+        }
+        let (all, limit) = (self.promises.kept().all().bytes, self.config.max_kept_bytes);
+        let message = format!(
+            "the output has {output_bytes} bytes, and there is no room to keep it (storage_full): all clients hold {all} \
+             bytes, the limit is {limit}; a job without an idempotency key that somebody waits for needs no such room"
+        );
+        Err(outcome::error(OutcomeCode::IoError, message))
+    }
+
+    /// Whether there is room to keep an output that was read: if it is small, if it is within the share of its account, or if a thirty-second
     /// of the limit stays free for the others. Several files of any length may be read at a time, each begun while there was room.
     /// Kept together they could use up the room of all clients until their time is over; and a file is still there.
     pub(super) fn keeps_what_was_read(&self, account: &str, output_bytes: u64, more: u64) -> bool {

@@ -156,6 +156,15 @@ impl Record {
         (self.report.report(), output)
     }
 
+    /// Why the output is not here, as the answer to whoever asks for it.
+    pub(crate) fn no_output(&self) -> ErrorDetail {
+        let code = match self.output {
+            RememberedOutput::NoRoom => OutcomeCode::StorageFull,
+            _ => OutcomeCode::NoSuchJob,
+        };
+        ErrorDetail::new(code, self.why_no_output())
+    }
+
     /// A sentence for users that says why the output is not here.
     pub(crate) fn why_no_output(&self) -> String {
         let bytes = self.report.receipt.output_bytes;

@@ -25,7 +25,7 @@ impl Service {
 
     pub(super) fn result_of(&self, job: JobId, account: &Account) -> Reply {
         let hub = self.hub_without_old_outputs();
-        let found = hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.why_no_output()));
+        let found = hub.look_up(job).map(|record| record.finished().ok_or_else(|| record.no_output()));
         match found {
             Some(Ok(finished)) => {
                 drop(hub);
@@ -34,7 +34,7 @@ impl Service {
                 let collection = Collection::new(self.clone(), job);
                 Reply::report(Box::new(finished), Some(collection), held)
             }
-            Some(Err(why)) => Reply::refusal(OutcomeCode::NoSuchJob, why),
+            Some(Err(why)) => Reply::Refusal(why),
             None => Reply::refusal(OutcomeCode::NoSuchJob, hub.why_unknown(&hub.name(job))),
         }
     }

@@ -12,6 +12,8 @@ pub(super) enum Duty {
     Nothing,
     /// End this job so.
     End(JobId, OutcomeCode),
+    /// End this job, which the shell has done: well, if there is room for what has to be kept of it.
+    EndRead(JobId),
     /// Kill this worker.
     Punish(WorkerId),
     /// Tell this worker that nobody wants this job any more.
@@ -37,6 +39,10 @@ impl Oracle {
             Duty::End(id, code) => {
                 let is_done = |action: &Action| matches!(action, Action::Finish(ended) if ended.job == id && ended.outcome == code);
                 demand(actions.iter().any(is_done), "O2", || format!("{id} should have ended with {code}"))
+            }
+            Duty::EndRead(id) => {
+                let is_done = |action: &Action| matches!(action, Action::Finish(ended) if ended.job == id);
+                demand(actions.iter().any(is_done), "O2", || format!("{id} is done and should have ended"))
             }
             Duty::Forget(of, id) => {
                 let is_done = |action: &Action| matches!(action, Action::CancelRun { worker, job } if (*worker, *job) == (of, id));

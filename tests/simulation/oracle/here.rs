@@ -44,6 +44,18 @@ impl JobBook {
 }
 
 impl Oracle {
+    /// Whether the shell has read so many bytes of which nobody is told, and that have to be kept. They may lack room:
+    /// `judge_keeping` looks whether they do.
+    pub(super) fn may_lack_room_here(&self, id: JobId, outcome: OutcomeCode, result: &RanHere) -> bool {
+        self.jobs[&id].is_here
+            && outcome == OutcomeCode::IoError
+            && result.is_ok()
+            && self.promises.must_keep(id)
+            && !self.is_ending()
+    }
+}
+
+impl Oracle {
     /// A job has ended: its output is held, and its client has used its time.
     pub(super) fn note_end_here(&mut self, event: Option<&Event>, ended: &Ended) {
         let book = &self.jobs[&ended.job];
@@ -51,8 +63,11 @@ impl Oracle {
             return;
         }
         self.shares.used(&book.client, ended.run);
-        if let (OutcomeCode::Ok, Some(Event::RanHere { result: Ok(bytes), .. })) = (ended.outcome, event) {
-            self.memory.returned(&book.client, *bytes);
+        if let Some(Event::RanHere { result: Ok(bytes), .. }) = event {
+            self.memory.was_long(*bytes);
+            if ended.outcome == OutcomeCode::Ok {
+                self.memory.returned(&book.client, *bytes);
+            }
         }
     }
 

@@ -418,7 +418,7 @@ impl Oracle {
                 *job == id && has_run(*worker, *attempt, Ran::Failed(FailureKind::Panic))
             }
             (outcome, Some(Event::RanHere { job, result })) if *job == id => {
-                book.may_end_here(outcome, result)
+                book.may_end_here(outcome, result) || self.may_lack_room_here(id, outcome, result)
             }
             (OutcomeCode::Timeout, _) => {
                 let was_stopped =

@@ -109,6 +109,11 @@ impl PromiseBooks {
     pub(super) fn has(&self, job: JobId) -> bool {
         self.promises.contains_key(&job)
     }
+
+    /// Whether the output of this job must be kept, because nobody is told of its end who could be given it.
+    pub(super) fn must_keep(&self, job: JobId) -> bool {
+        self.promises.get(&job).is_some_and(|book| !book.is_awaited)
+    }
 }
 
 impl Oracle {
@@ -268,12 +273,24 @@ impl Oracle {
         let time =
             if book.key.is_some() { config.keep_keys.max(config.keep_results) } else { config.keep_results };
         book.until = Some(now + time);
-        let more = ended.text_bytes() - ended.tag_bytes + output;
+        let was_done = was_read && matches!(event, Some(Event::RanHere { result: Ok(_), job }) if *job == id);
+        // The error of one that lacks room is no part of what lacks room.
+        let text = if was_done { 0 } else { ended.text_bytes() - ended.tag_bytes };
+        let more = text + output;
         let limit = config.max_kept_bytes;
         let lacks_room = !fits((own, kept), more, limit);
         let leaves_too_little = output > PROMISE_BYTES && kept + more > limit - limit / LEFT_FOR_OTHERS;
         let may_lack = if is_ending { lacks_room } else { was_read && lacks_room && leaves_too_little };
-        let output = if ended.keep == Keep::Promised { output } else { 0 };
+        let is_well = ended.outcome == OutcomeCode::Ok;
+        if was_done && !is_ending {
+            // It must not end well if its output must be kept, and is not.
+            let may_end_well = book.is_awaited || !may_lack;
+            demand(may_end_well == is_well, "O17", || {
+                format!("{id} has ended with {}, and lacks room: {may_lack}", ended.outcome)
+            })?;
+        }
+        let may_lack = may_lack && (is_well || !was_done);
+        let output = if ended.keep == Keep::Promised && (is_well || !was_done) { output } else { 0 };
         let bytes = PROMISE_BYTES + ended.text_bytes() + output;
         book.has_left_much = bytes - book.bytes > PROMISE_BYTES;
         book.bytes = bytes;

@@ -186,8 +186,10 @@ impl Oracle {
             Event::RanHere { job, result } => {
                 self.note_ran_here(event);
                 if self.live.contains(job) {
-                    let code = result.as_ref().err().map_or(OutcomeCode::Ok, |(code, _)| *code);
-                    return Duty::End(*job, code);
+                    return match result {
+                        Ok(_) => Duty::EndRead(*job),
+                        Err((code, _)) => Duty::End(*job, *code),
+                    };
                 }
             }
             Event::Started { worker, job, .. } => return self.started(now, *worker, *job, is_honest),

@@ -143,30 +143,61 @@ fn the_bytes_of_its_output_are_held_for_its_client_and_the_next_waits_for_room()
     assert_eq!(pool.here.last().map(|(job, _)| *job), Some(second));
 }
 
+fn keep(pool: &PoolUnderTest, job: JobId) -> (OutcomeCode, Keep) {
+    (pool.ended[&job].outcome, pool.ended[&job].keep)
+}
+
 /// All four are begun while nothing is kept. Together they would use up what may be kept, and nobody else could have a result kept
 /// until their time is over: an hour. A file that was read is still there.
 #[test]
 fn what_one_client_reads_at_a_time_does_not_use_up_the_room_of_all_for_what_is_kept() {
     let mut pool = pool(4);
     let large = 60 << 20;
-    let keeps = |jobs: &[JobId], pool: &PoolUnderTest| {
-        jobs.iter().map(|job| pool.ended[job].keep).collect::<Vec<Keep>>()
-    };
     let jobs = [(); 4].map(|()| pool.submit_with("fetch", detached("greedy")));
     assert_eq!(pool.here.len(), 4);
     jobs.iter().for_each(|job| end(&mut pool, *job, Result::Ok(large)));
-    let [kept, without] = [Keep::Promised, Keep::WithoutOutput];
-    assert_eq!(keeps(&jobs, &pool), [kept, kept, without, without]);
-    assert!(jobs.iter().all(|job| pool.outcome(*job) == Some(Ok)), "whoever waits is given it all the same");
+    let [kept, failed] = [(Ok, Keep::Promised), (IoError, Keep::Promised)];
+    assert_eq!(jobs.map(|job| keep(&pool, job)), [kept, kept, failed, failed], "`ok` says that it is kept");
+    let message = pool.message(jobs[2]);
+    assert!(message.contains("62914560 bytes, and there is no room to keep it (storage_full)"), "{message}");
     assert!(pool.core.promises().kept().all().bytes < pool.core.config().max_kept_bytes);
     let client = pool.ended[&jobs[0]].account.clone();
-    pool.event(Event::Released { client, what: offload_core::ledger::Holding::Outgoing, bytes: 4 * large });
+    assert_eq!(pool.core.ledger().of(&client).outputs(), 2 * large, "what is not kept takes no memory");
+    pool.event(Event::Released { client, what: offload_core::ledger::Holding::Outgoing, bytes: 2 * large });
     // Within the share of its client a result is kept, whatever the others have.
     let modest = pool.submit_with("fetch", detached("modest"));
     end(&mut pool, modest, Result::Ok(1 << 20));
     let small = pool.submit_with("fetch", detached("small"));
     end(&mut pool, small, Result::Ok(PROMISE_BYTES));
-    assert_eq!(keeps(&[modest, small], &pool), [kept, kept]);
+    assert_eq!([modest, small].map(|job| keep(&pool, job)), [kept, kept]);
+}
+
+/// What was promised to one client is not lost because others had something kept meanwhile.
+#[test]
+fn no_job_ends_well_whose_output_had_to_be_kept_and_is_lost_whoever_has_the_room() {
+    let config = CoreConfig { max_kept_bytes: 20 << 20, ..config(4) };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    let clients = ["ann", "bob", "cat", "dan"];
+    let jobs = clients.map(|client| pool.submit_with("fetch", detached(client)));
+    let [awaited, alone] = [jobs[2], jobs[3]];
+    pool.event(Event::Awaited { job: awaited });
+    jobs.iter().for_each(|job| end(&mut pool, *job, Result::Ok(8 << 20)));
+    let kept = (Ok, Keep::Promised);
+    let given = (Ok, Keep::WithoutOutput);
+    assert_eq!(jobs.map(|job| keep(&pool, job)), [kept, kept, given, (IoError, Keep::Promised)]);
+    assert!(pool.message(alone).contains("all clients hold"), "{}", pool.message(alone));
+}
+
+/// Whoever waited has left, so nobody is given the output.
+#[test]
+fn an_output_without_room_for_which_nobody_waits_any_more_is_none_that_went_well() {
+    let config = CoreConfig { max_kept_bytes: 20 << 20, ..config(2) };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    let [first, left] = ["ann", "bob"].map(|client| pool.submit_with("fetch", detached(client)));
+    pool.event(Event::Awaited { job: left });
+    pool.event(Event::Abandoned { job: left });
+    [first, left].iter().for_each(|job| end(&mut pool, *job, Result::Ok(15 << 20)));
+    assert_eq!([first, left].map(|job| keep(&pool, job).0), [Ok, IoError]);
 }
 
 #[test]

@@ -24,6 +24,12 @@ impl Promises {
         }
     }
 
+    /// The account on which the output of this job must be kept. None if nothing was promised, or if somebody waits for the job and
+    /// it has no key: whoever waits is given the output.
+    pub(crate) fn must_keep_for(&self, job: JobId) -> Option<&str> {
+        self.by_job.get(&job).filter(|promise| !promise.is_awaited).map(|promise| &*promise.account)
+    }
+
     /// The job that its account has beyond its share, if this one is held back although somebody waits for it.
     pub(crate) fn held_by_one_beyond(&self, job: JobId, account: &str, limit: u64) -> Option<JobId> {
         let is_awaited = self.held_awaited.get(account).is_some_and(|jobs| jobs.contains(&job));

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use rustix::fs::OFlags;
+use rustix::fs::{FsWord, OFlags, PROC_SUPER_MAGIC, fstatfs};
 
 use super::{IoError, IoFuture, IoHandle, TaskId};
 use crate::Context;
@@ -19,8 +19,8 @@ impl IoHandle {
     ///
     /// `done` gets [`IoError::NotRegularFile`] for any other kind of file, and [`IoError::TooLarge`] for a longer one.
     /// Of a file that changes meanwhile it gets at most as many bytes as the file had when it was opened: what is appended later
-    /// is not read, and a file that is cut ends where it ends then. The parts may be of different moments. A file that says that it
-    /// is empty, as those of /proc do, is read to its end.
+    /// is not read, and a file that is cut ends where it ends then. The parts may be of different moments. A file of a file system
+    /// that knows no lengths, such as /proc, says that it is empty, and is read to its end.
     /// To open the file in another way, for instance confined to a directory, use [`IoHandle::fs_read_with`].
     #[track_caller]
     pub fn fs_read(
@@ -130,19 +130,31 @@ impl<Open: FnOnce() -> io::Result<File>> FileReading<Open> {
             let Some(open) = open.take() else { return Ok(None) };
             let file = open().map_err(IoError::Io)?;
             let (size, contents) = room_for(&file, max_bytes)?;
-            let left = if size == 0 { u64::MAX } else { size as u64 };
+            let left = most_to_read(&file, size).map_err(IoError::Io)?;
             *self = FileReading::Opened { file, left, contents };
         }
         let FileReading::Opened { file, left, contents } = self else { return Ok(None) };
         let part = (part_bytes as u64).min(*left);
         let count = file.take(part).read_to_end(contents).map_err(IoError::Io)? as u64;
-        // One that said that it is empty may have any length.
+        // One whose file system knows no lengths may have any.
         if contents.len() > max_bytes {
             return Err(IoError::TooLarge { max_bytes });
         }
         *left -= count;
         Ok((count < part || *left == 0).then(|| std::mem::take(contents)))
     }
+}
+
+/// File systems whose files have no length before they are read: /proc, cgroups of version 1 and 2, debugfs, tracefs, securityfs, and
+/// whatever a program provides (FUSE).
+const WITHOUT_LENGTHS: [FsWord; 7] =
+    [PROC_SUPER_MAGIC, 0x0027_e0eb, 0x6367_7270, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x6573_5546];
+
+/// The most bytes that are read of a file of this size. A file that is empty now may be written to at any moment; only where the file
+/// system knows no lengths is it read to its end.
+pub(super) fn most_to_read(file: &File, size: usize) -> io::Result<u64> {
+    let has_no_length = size == 0 && WITHOUT_LENGTHS.contains(&fstatfs(file)?.f_type);
+    Ok(if has_no_length { u64::MAX } else { size as u64 })
 }
 
 /// The size of a file that may be read, and memory for the whole of it.

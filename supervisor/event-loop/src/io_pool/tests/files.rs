@@ -84,6 +84,17 @@ fn a_file_that_does_not_say_its_length_is_read_to_its_end() {
 }
 
 #[test]
+fn of_a_file_that_was_empty_when_it_was_opened_nothing_is_read() {
+    let empty = TemporaryFile::with("empty", b"");
+    let most = |path: &std::path::Path, size| {
+        super::super::fs::most_to_read(&std::fs::File::open(path).unwrap(), size).unwrap()
+    };
+    assert_eq!(most(&empty.0, 0), 0, "it may be written to before it is read");
+    assert_eq!(most("/proc/self/status".as_ref(), 0), u64::MAX);
+    assert_eq!(most("/proc/self/status".as_ref(), 3), 3);
+}
+
+#[test]
 fn a_stat_tells_of_a_file_or_why_not() {
     let file = TemporaryFile::with("stat", b"four");
     let (mut event_loop, pool) = pool_with(one_thread());
