@@ -154,10 +154,9 @@ fn what_workers_print_is_tagged_and_escaped_and_never_becomes_a_result() {
 #[test]
 fn a_worker_that_ignores_sigterm_is_killed_when_its_grace_is_over() {
     let daemon = faulty(&[]);
-    let mut hanging = daemon.command(&["submit", "--timeout", "200ms", "act", "ignore_term"]);
-    let hanging = std::thread::spawn(move || run(&mut hanging, b""));
-    let pid = daemon.worker_running("act")["pid"].as_u64().unwrap() as u32;
-    hanging.join().unwrap().code(124);
+    let job = daemon.submit(&["--timeout", "200ms", "act", "ignore_term"]);
+    assert_eq!(job["outcome"], "timeout", "{job}");
+    let pid = job["receipt"]["worker_pid"].as_u64().unwrap() as u32;
     assert!(wait_for_end(pid, PATIENCE), "process {pid} lives on");
     daemon.wait_until_whole();
 }
@@ -184,7 +183,7 @@ fn no_worker_outlives_a_supervisor_that_is_killed() {
     daemon.signal(Signal::KILL);
     daemon.wait();
     for worker in workers {
-        assert!(wait_for_end(worker, std::time::Duration::from_secs(1)), "worker process {worker} lives on");
+        assert!(wait_for_end(worker, PATIENCE), "worker process {worker} lives on");
     }
 }
 

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
-use tests::harness::{Daemon, offload, run, until};
+use tests::harness::{Daemon, PATIENCE, offload, run, until};
 use tests::http::HttpDaemon;
 
 /// Becomes the program that its arguments name, for which a file system that never answers is mounted at the first argument. No
@@ -122,5 +122,5 @@ fn a_file_system_that_never_answers_costs_threads_of_the_pool_and_nothing_else()
     until("one more runs", || (http.daemon.status()["jobs"]["running"] == 1).then_some(()));
     http.daemon.signal(Signal::TERM);
     assert_eq!(http.daemon.wait(), 1, "it ends in order, and says that a job was not done in time");
-    assert!(http.daemon.stderr.all().iter().any(|line| line.contains("not done in time: 1")));
+    assert!(http.daemon.stderr.find(|line| line.contains("not done in time: 1"), PATIENCE).is_some());
 }

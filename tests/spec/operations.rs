@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tests::chaos::process::cpu_time as process_cpu_time;
-use tests::harness::{Daemon, PATIENCE, Ran, children_of, program, signal, until, wait_for_end, workspace};
+use tests::harness::{
+    Daemon, Gate, PATIENCE, Ran, children_of, program, signal, until, wait_for_end, workspace,
+};
 
 /// Longer than any test.
 const FOR_EVER: &str = "3600000";
@@ -201,22 +203,26 @@ fn a_hangup_makes_more_workers_or_fewer_and_takes_none_that_is_busy() {
         let workers = daemon.workers().into_iter();
         workers.filter(|worker| worker["state"] != "spare").collect::<Vec<_>>()
     };
-    write_config(&file, "builtin", 1);
+    let gate = Gate::closed();
+    let passes = format!("__import__('fcntl').flock(open('{}'), 1) or b'1'", gate.path().display());
+    let worker = worker_that_reverses(folder.path(), &passes);
+    write_config(&file, &worker, 1);
     let daemon = configured(&file);
-    write_config(&file, "builtin", 3);
+    write_config(&file, &worker, 3);
     daemon.signal(Signal::HUP);
     daemon.stderr.find(|line| line.contains("reloaded"), PATIENCE).expect("none is on trial any more");
     until("three workers", || (daemon.status()["workers"]["ready"] == 3).then_some(()));
 
-    let jobs: Vec<String> = (0..3).map(|_| detach(&daemon, &["sleep", "4000"])).collect();
+    let jobs: Vec<String> = (0..3).map(|_| detach(&daemon, &["reverse"])).collect();
     until("three busy workers", || (daemon.status()["workers"]["busy"] == 3).then_some(()));
-    write_config(&file, "builtin", 1);
+    write_config(&file, &worker, 1);
     daemon.signal(Signal::HUP);
     until("two that are too many", || {
         let workers = of_slots(&daemon);
         let is_leaving = |worker: &&Value| worker["retires"] == "surplus" && worker["state"] == "busy";
         (workers.iter().filter(is_leaving).count() == 2).then_some(())
     });
+    gate.open();
     for job in jobs {
         let ended = daemon.run(&["wait", "--json", &job]).ok().json();
         assert_eq!((&ended["outcome"], &ended["attempts"]), (&json!("ok"), &json!(1)), "{ended}");
@@ -226,9 +232,12 @@ fn a_hangup_makes_more_workers_or_fewer_and_takes_none_that_is_busy() {
 
 #[test]
 fn a_worker_that_is_stopped_in_a_job_is_killed_and_the_job_goes_on_in_another() {
-    let daemon = Daemon::start(&["--workers", "1"]);
-    let job = detach(&daemon, &["sleep", "1500"]);
+    let gate = Gate::closed();
+    let daemon = Daemon::start(&["--workers", "2", "--exec-task", &gate.task()]);
+    let job = detach(&daemon, &["gate"]);
     signal(pid_of(&wait_until_it_runs(&daemon, &job)), Signal::STOP);
+    until("the second attempt", || (explain(&daemon, &job)["attempts"] == 2).then_some(()));
+    gate.open();
     let ended = daemon.run(&["wait", "--json", &job]).ok().json();
     assert_eq!((&ended["outcome"], &ended["attempts"]), (&json!("ok"), &json!(2)), "{ended}");
     let lost = explain(&daemon, &job)["lost"].clone();
@@ -301,6 +310,7 @@ fn what_a_living_worker_has_left_to_the_supervisor_is_no_zombie_when_it_has_ende
         "__import__('subprocess').check_output(['sh', '-c', 'sleep 3600 <&- >&- 2>&- & echo $!'])";
     let daemon =
         Daemon::start(&["--workers", "1", "--worker", &worker_that_reverses(folder.path(), double_fork)]);
+    daemon.wait_until_whole();
     let helper = daemon.submit(&["reverse"])["output"].as_u64().expect("a process id") as u32;
     until("a child", || children_of(daemon.pid()).contains(&helper).then_some(()));
     let workers = pids(&daemon);

@@ -281,6 +281,12 @@ fn verbs_with_an_effect_have_it_though_nobody_can_be_told() {
             daemon.run(&["jobs", "--json", "--task", "fault"]).ok().json().as_array().unwrap().len(),
             2
         );
+        // No worker dies any more, so none of a reload's does.
+        until("the job has killed its workers again", || {
+            let letters = daemon.run(&["dead", "list", "--json"]).ok().json();
+            (!letters[0]["job"].is_null() && letters[0]["job"] != letter.as_str()).then_some(())
+        });
+        daemon.wait_until_whole();
         let before = pid_of_worker(&daemon);
         let ran = act(&["reload"]).code(UNWRITTEN);
         assert!(ran.stderr.contains("reloaded"), "{}", ran.stderr);
@@ -333,10 +339,12 @@ fn files_saved_in(folder: &Path) -> usize {
     entries.filter(|name| name.to_string_lossy().starts_with("offload-")).count()
 }
 
+/// Whether `offload` has a socket. Before it has become that, it may have copies of ours.
 fn has_a_socket(process: u32) -> bool {
+    let has_begun = std::fs::read(format!("/proc/{process}/comm")).is_ok_and(|name| name == b"offload\n");
     let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     let mut targets = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    targets.any(|target| target.to_string_lossy().starts_with("socket:"))
+    has_begun && targets.any(|target| target.to_string_lossy().starts_with("socket:"))
 }
 
 /// Whether the job is new or known to the supervisor: who has fetched a result is the only one who surely has it.

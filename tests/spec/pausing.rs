@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tests::harness::{Daemon, private_folder, program, signal, until};
+use tests::harness::{Daemon, Gate, private_folder, program, signal, until};
 
 /// Longer than any test.
 const FOR_EVER: &str = "3600000";
@@ -49,11 +49,14 @@ fn jobs_of_a_paused_task_wait_until_it_is_resumed_and_all_others_are_done() {
 #[test]
 fn what_runs_goes_on_and_does_not_run_again_until_the_end_of_the_pause() {
     let worker = format!("{} boot:nothing", program("faultworker").display());
-    let daemon = Daemon::start(&["--workers", "2", "--worker", "builtin", "--worker", &worker]);
-    let running = detach(&daemon, &["sleep", "2000"]);
-    daemon.worker_running("sleep");
+    let gate = Gate::closed();
+    let programs = ["--worker", "builtin", "--worker", &worker, "--exec-task", &gate.task()];
+    let daemon = Daemon::start(&[&["--workers", "3"], &programs[..]].concat());
+    let running = detach(&daemon, &["gate"]);
+    daemon.worker_running("gate");
     daemon.run(&["pause"]).ok();
     assert!(daemon.run(&["status", "--json"]).ok().json()["paused"]["all"] == true);
+    gate.open();
     daemon.run(&["wait", &running]).ok();
 
     daemon.run(&["resume"]).ok();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tests::harness::{Daemon, Ran, run, signal, until};
+use tests::harness::{Daemon, Gate, Ran, run, signal, until};
 use tests::raw_client::{Heard, RawClient};
 
 fn detach(daemon: &Daemon, arguments: &[&str]) -> String {
@@ -155,16 +155,18 @@ fn jobs_that_are_gone_jobs_of_another_supervisor_and_jobs_that_never_were_are_to
 /// Somebody else may have submitted it, too, and wait for it.
 #[test]
 fn who_is_interrupted_leaves_a_job_with_a_key_to_others() {
-    let daemon = Daemon::start(&["--workers", "1"]);
-    let words = ["submit", "--json", "--idempotency-key", "shared", "sleep", "2000"];
+    let gate = Gate::closed();
+    let daemon = Daemon::start(&["--workers", "2", "--exec-task", &gate.task()]);
+    let words = ["submit", "--json", "--idempotency-key", "shared", "gate"];
     let mut impatient = daemon.command(&words);
     let impatient = impatient.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    daemon.worker_running("sleep");
+    daemon.worker_running("gate");
     signal(impatient.id(), Signal::INT);
     let ended = impatient.wait_with_output().unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.signal(), Some(2), "{said}");
     assert!(said.contains("has an idempotency key and goes on"), "{said}");
+    gate.open();
     let job = daemon.run(&words).ok().json();
     assert_eq!((&job["outcome"], &job["attempts"]), (&json!("ok"), &json!(1)));
 }

@@ -1,9 +1,11 @@
 //! `offload serve`: one main process, a bounded number of workers.
 
+use offload_protocol::messages::ToSupervisor;
+use offload_supervisor::client::Client;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
-use tests::harness::{Daemon, PATIENCE, children_of, command, descriptors_of, run, until};
+use tests::harness::{Daemon, Gate, PATIENCE, children_of, command, descriptors_of, run, until};
 
 /// Only of a variable that is nearly one of ours: others of this prefix may be anybody's.
 #[test]
@@ -61,17 +63,26 @@ fn only_the_owner_can_reach_the_socket() {
     assert_eq!(mode(daemon.folder()), 0o700);
 }
 
+/// A client that has asked for the end of this job, and the ticket of that.
+fn waiting_for(daemon: &Daemon, job: &str) -> (Client, u64) {
+    let mut client = daemon.client();
+    let ticket = client.new_ticket();
+    client.send(&ToSupervisor::Wait { ticket, job }, &bytes::Bytes::new()).unwrap();
+    (client, ticket)
+}
+
 #[test]
 fn a_signal_drains_it_and_the_socket_is_gone() {
     for which in [Signal::TERM, Signal::INT] {
-        let mut daemon = Daemon::start(&["--workers", "1", "--drain-timeout", "1m"]);
-        let id = daemon.run(&["submit", "--detach", "sleep", "5000"]).ok().text().trim().to_owned();
-        let mut waiting = daemon.client();
-        let ticket = waiting.new_ticket();
-        let wait = offload_protocol::messages::ToSupervisor::Wait { ticket, job: &id };
-        waiting.send(&wait, &bytes::Bytes::new()).unwrap();
-        daemon.worker_running("sleep");
+        let gate = Gate::closed();
+        let mut daemon =
+            Daemon::start(&["--workers", "2", "--drain-timeout", "1m", "--exec-task", &gate.task()]);
+        let id = daemon.run(&["submit", "--detach", "gate"]).ok().text().trim().to_owned();
+        let (mut waiting, ticket) = waiting_for(&daemon, &id);
+        daemon.worker_running("gate");
         daemon.signal(which);
+        daemon.stderr.find(|line| line.contains("draining"), PATIENCE).expect("the signal is seen");
+        gate.open();
         assert_eq!(daemon.wait(), 0);
         let answer = format!("{:?}", waiting.answer_to(ticket).unwrap());
         assert!(answer.contains("Ok"), "the job was finished first: {answer}");
@@ -92,12 +103,16 @@ fn a_second_signal_ends_it_at_once() {
 
 #[test]
 fn drain_waits_for_the_jobs_and_refuses_new_ones() {
-    let mut daemon = Daemon::start(&["--workers", "1"]);
-    let job = daemon.run(&["submit", "--detach", "sleep", "3000"]).ok().text();
+    let gate = Gate::closed();
+    let mut daemon = Daemon::start(&["--workers", "2", "--exec-task", &gate.task()]);
+    let job = daemon.run(&["submit", "--detach", "gate"]).ok().text();
+    let (mut waiting, ticket) = waiting_for(&daemon, job.trim());
     let mut drain = daemon.command(&["drain"]).spawn().unwrap();
     until("draining", || (daemon.status()["state"] == "draining").then_some(()));
     daemon.run(&["submit", "echo", "x"]).code(4);
-    daemon.run(&["wait", job.trim()]).ok();
+    gate.open();
+    let answer = format!("{:?}", waiting.answer_to(ticket).unwrap());
+    assert!(answer.contains("Ok"), "the job was finished first: {answer}");
     assert!(drain.wait().unwrap().success());
     assert_eq!(daemon.wait(), 0);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use tests::harness::{Daemon, offload, run};
+use tests::harness::{Daemon, Gate, offload, run};
 
 #[test]
 fn the_output_is_printed_as_it_is() {
@@ -32,11 +32,13 @@ fn the_output_can_go_to_a_file() {
 
 #[test]
 fn a_detached_job_is_waited_for_later_and_its_result_stays() {
-    let daemon = Daemon::start(&["--workers", "1"]);
-    let id = daemon.run(&["submit", "--detach", "sleep", "2000"]).ok().text().trim().to_owned();
+    let gate = Gate::closed();
+    let daemon = Daemon::start(&["--workers", "2", "--exec-task", &gate.task()]);
+    let id = daemon.run(&["submit", "--detach", "gate", "null"]).ok().text().trim().to_owned();
     assert_eq!(id.len(), 26);
     let early = daemon.run(&["result", &id]);
     assert_ne!(early.code, 0, "it has not ended: {early:?}");
+    gate.open();
     for _ in 0..2 {
         assert_eq!(daemon.run(&["wait", &id]).ok().text(), "null\n");
         assert_eq!(daemon.run(&["result", &id]).ok().text(), "null\n");

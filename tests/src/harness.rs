@@ -3,6 +3,7 @@
 //! Nothing in here sleeps to let something happen: it waits for the event, and gives up loudly at a deadline.
 
 mod files;
+mod gate;
 mod lines;
 mod pipes;
 mod programs;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub use files::{copy_for_anybody, private_folder, write_executable};
+pub use gate::Gate;
 pub use lines::Lines;
 pub use pipes::leave;
 pub use programs::{offload, program};

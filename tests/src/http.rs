@@ -87,6 +87,17 @@ impl HttpDaemon {
         connection.answer().expect("a whole answer")
     }
 
+    /// How many connections it has, that of this question among them.
+    ///
+    /// # Panics
+    /// If it does not say.
+    #[track_caller]
+    pub fn connections(&self) -> usize {
+        let metrics = self.ask("GET", "/metrics", &[], b"").text();
+        let line = metrics.lines().find(|line| line.starts_with("offload_http_connections "));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("a number")
+    }
+
     /// Calls a task.
     ///
     /// # Panics

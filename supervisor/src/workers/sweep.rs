@@ -275,16 +275,26 @@ pub(super) mod tests {
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture"]);
-        let output = command.env(ALONE, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        // Into a file: a pipe would not end before all that a test which has failed has left behind.
+        let mut file = tempfile::tempfile().unwrap();
+        command.stdout(file.try_clone().unwrap()).stderr(file.try_clone().unwrap());
+        let status = command.env(ALONE, "1").status().unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        let said = io::read_to_string(file).unwrap();
+        assert!(status.success() && said.contains("1 passed"), "{status}: {said}");
     }
 
     fn start(script: &str) -> Child {
         Command::new("sh").args(["-c", script]).spawn().unwrap()
     }
 
-    fn until(condition: impl Fn() -> bool) {
+    /// Whether a process has become `sleep`. In the middle of an exec its environment, and so its mark, cannot be read.
+    pub(in super::super) fn sleeps(pid: u32) -> bool {
+        let is_sleep = std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"sleep\n");
+        is_sleep && super::super::orphans::environment_of(pid).is_some_and(|variables| !variables.is_empty())
+    }
+
+    pub(in super::super) fn until(condition: impl Fn() -> bool) {
         let deadline = Instant::now() + DEADLINE;
         while !condition() {
             assert!(Instant::now() < deadline, "waited in vain");
@@ -292,7 +302,7 @@ pub(super) mod tests {
         }
     }
 
-    fn children() -> Vec<u32> {
+    pub(in super::super) fn children() -> Vec<u32> {
         strangers(&no_thread).0.into_iter().collect()
     }
 
@@ -419,6 +429,7 @@ pub(super) mod tests {
             [1, 1, 2].into_iter().for_each(helper);
             start("setsid -f sleep 600").wait().unwrap();
             assert_eq!(children().len(), 4);
+            until(|| children().into_iter().all(sleeps));
             let mut sweeper = Sweeper::new();
             let of_the_first = |mark| mark == marks.of_worker(1);
             assert_eq!(sweep_all(&mut sweeper, &no_thread, &SweepTarget::LeftBehind(&of_the_first)), 2);
@@ -445,7 +456,7 @@ pub(super) mod tests {
             };
             [dead, living].into_iter().for_each(helper);
             let is_limited = |pid| Mark::in_limits_of(pid).is_some_and(|mark| mark.number() == living);
-            until(|| children().into_iter().all(is_limited));
+            until(|| children().into_iter().all(|pid| sleeps(pid) && is_limited(pid)));
             let of_the_dead = |mark: Mark| mark.number() == dead;
             let swept = sweep_all(&mut Sweeper::new(), &no_thread, &SweepTarget::LeftBehind(&of_the_dead));
             let rest = sweep_all(&mut Sweeper::new(), &no_thread, &SweepTarget::All);

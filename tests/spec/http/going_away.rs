@@ -1,24 +1,27 @@
 //! Clients that go away while they wait.
 
-use tests::harness::until;
+use tests::harness::{Gate, until};
 use tests::http::HttpDaemon;
 
 const ROUTES: [&str; 4] = [
     "--http-route",
-    "POST /kept sleep cancel_on_disconnect=false",
+    "POST /kept gate cancel_on_disconnect=false",
     "--http-route",
-    "POST /dropped sleep cancel_on_disconnect=true",
+    "POST /dropped gate cancel_on_disconnect=true",
 ];
 
-fn start(arguments: &[&str]) -> HttpDaemon {
-    HttpDaemon::start(&[&["--workers", "1"], arguments, &ROUTES[..]].concat())
+fn start(gate: &Gate, arguments: &[&str]) -> HttpDaemon {
+    let tasks = ["--workers", "2", "--exec-task", &gate.task()];
+    HttpDaemon::start(&[&tasks, arguments, &ROUTES[..]].concat())
 }
 
-/// Asks for a job at this path and goes away when it runs.
-fn go_away(http: &HttpDaemon, path: &str, ms: &str) {
+/// Asks for a job at this path and goes away when it runs, as the supervisor knows at the end.
+fn go_away(http: &HttpDaemon, path: &str) {
     let mut client = http.connect();
-    client.send("POST", path, &[], ms.as_bytes());
-    http.daemon.worker_running("sleep");
+    client.send("POST", path, &[], b"x");
+    http.daemon.worker_running("gate");
+    drop(client);
+    until("it is known to be gone", || (http.connections() == 1).then_some(()));
 }
 
 fn ended(http: &HttpDaemon, outcome: &str) -> bool {
@@ -28,14 +31,17 @@ fn ended(http: &HttpDaemon, outcome: &str) -> bool {
 #[test]
 fn who_goes_away_cancels_its_job_or_not_as_the_server_and_the_route_say() {
     for (flags, path, goes_on) in [
-        (&[][..], "/v1/tasks/sleep", false),
+        (&[][..], "/v1/tasks/gate", false),
         (&[], "/kept", true),
-        (&["--http-cancel-on-disconnect=false"], "/v1/tasks/sleep", true),
+        (&["--http-cancel-on-disconnect=false"], "/v1/tasks/gate", true),
         (&["--http-cancel-on-disconnect=false"], "/dropped", false),
     ] {
-        let http = start(flags);
-        // Long enough to be cancelled, short enough to be waited for.
-        go_away(&http, path, if goes_on { "300" } else { "600000" });
+        let gate = Gate::closed();
+        let http = start(&gate, flags);
+        go_away(&http, path);
+        if goes_on {
+            gate.open();
+        }
         let outcome = if goes_on { "ok" } else { "cancelled" };
         until(outcome, || ended(&http, outcome).then_some(()));
         assert_eq!(http.daemon.status()["ledger"]["balanced"], true, "{path}");
@@ -44,7 +50,7 @@ fn who_goes_away_cancels_its_job_or_not_as_the_server_and_the_route_say() {
 
 #[test]
 fn a_job_that_would_go_on_is_answered_like_any_other_and_leaves_nothing_behind() {
-    let http = start(&["--http-cancel-on-disconnect=false"]);
+    let http = start(&Gate::closed(), &["--http-cancel-on-disconnect=false"]);
     for _ in 0..3 {
         let answer = http.call("echo", &[], "hello");
         assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
@@ -77,7 +83,7 @@ fn an_output_that_nobody_asked_to_keep_takes_no_room_from_others_while_its_clien
 
 #[test]
 fn an_output_whose_client_left_while_it_was_sent_is_there_for_whoever_asks_again() {
-    let http = start(&["--http-cancel-on-disconnect=false"]);
+    let http = start(&Gate::closed(), &["--http-cancel-on-disconnect=false"]);
     let body = vec![b'x'; 30 << 20];
     let whole = http.call("echo", &[], &body);
     assert!(whole.status == 200 && whole.body == body);

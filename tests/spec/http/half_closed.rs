@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use tests::harness::{PATIENCE, until};
+use tests::harness::{Gate, PATIENCE, until};
 use tests::http::{HttpConnection, HttpDaemon};
 
 fn send_no_more(connection: &HttpConnection) {
@@ -13,11 +13,11 @@ fn send_no_more(connection: &HttpConnection) {
 }
 
 /// A client that has sent this request and sends no more. Its job runs.
-fn waiting(http: &HttpDaemon, fields: &[(&str, &str)], ms: &str) -> HttpConnection {
+fn waiting(http: &HttpDaemon, task: &str, input: &str) -> HttpConnection {
     let mut connection = http.connect();
-    connection.send("POST", "/v1/tasks/sleep", fields, ms.as_bytes());
+    connection.send("POST", &format!("/v1/tasks/{task}"), &[], input.as_bytes());
     send_no_more(&connection);
-    http.daemon.worker_running("sleep");
+    http.daemon.worker_running(task);
     connection
 }
 
@@ -27,7 +27,8 @@ fn is_cancelled(http: &HttpDaemon, count: u64) {
 
 #[test]
 fn who_shuts_down_its_writing_side_gets_its_answer() {
-    let http = HttpDaemon::start(&["--workers", "1"]);
+    let gate = Gate::closed();
+    let http = HttpDaemon::start(&["--workers", "2", "--exec-task", &gate.task()]);
     for path in ["/healthz", "/v1/status"] {
         let mut quick = http.connect();
         quick.send("GET", path, &[], b"");
@@ -35,8 +36,9 @@ fn who_shuts_down_its_writing_side_gets_its_answer() {
         assert_eq!(quick.answer().expect("an answer").status, 200);
         assert_eq!(quick.ends(), b"");
     }
-    let mut slow = waiting(&http, &[], "700");
-    assert_eq!(slow.answer().expect("an answer").text(), "null");
+    let mut slow = waiting(&http, "gate", "x");
+    gate.open();
+    assert_eq!(slow.answer().expect("an answer").text(), "x");
     assert_eq!(slow.ends(), b"", "nothing more can come");
 
     let mut large = http.connect();
@@ -85,7 +87,7 @@ fn a_stream_whose_client_sends_no_more_comes_to_its_end_or_breaks_off() {
 #[test]
 fn who_is_gone_after_that_cancels_its_job() {
     let http = HttpDaemon::start(&["--workers", "1"]);
-    let aborted = waiting(&http, &[], "600000");
+    let aborted = waiting(&http, "sleep", "600000");
     set_socket_linger(aborted.socket(), Some(Duration::ZERO)).expect("a socket");
     drop(aborted);
     is_cancelled(&http, 1);
@@ -135,19 +137,14 @@ fn who_is_gone_is_noticed_behind_a_body_that_nobody_reads() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let job = http.call("sleep", &[("prefer", "respond-async")], "3600000").json();
     let path = format!("/v1/jobs/{}?wait=3600", job["job"].as_str().expect("its id"));
-    let open = || {
-        let metrics = http.ask("GET", "/metrics", &[], b"").text();
-        let line = metrics.lines().find(|line| line.starts_with("offload_http_connections "));
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).expect("a number")
-    };
-    let before = open();
+    until("the earlier ones are gone", || (http.connections() == 1).then_some(()));
     for (length, sent) in [(100, 3), (10_000_000, 3), (10_000_000, 300_000)] {
         let mut connection = http.connect();
         connection
             .write(connection.head("GET", &path, &[("content-length", &length.to_string())]).as_bytes());
-        until("it waits", || (open() > before).then_some(()));
+        until("it waits", || (http.connections() > 1).then_some(()));
         connection.write(&vec![b'x'; sent]);
         drop(connection);
-        until("it is gone", || (open() == before).then_some(()));
+        until("it is gone", || (http.connections() == 1).then_some(()));
     }
 }

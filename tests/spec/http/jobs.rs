@@ -140,22 +140,25 @@ fn a_job_that_nobody_knows_is_not_found() {
 
 #[test]
 fn an_output_that_was_given_up_is_gone_and_one_that_was_collected_stays_no_longer_than_was_promised() {
-    let http = HttpDaemon::start(&["--workers", "1", "--keep-results", "1s"]);
+    let output = |http: &HttpDaemon, place: &str| http.ask("GET", &format!("{place}/output"), &[], b"");
+    let http = HttpDaemon::start(&["--workers", "1"]);
     let fields = [("Prefer", "respond-async"), ("Content-Type", "text/plain")];
     let given_up = accepted(&http.call("echo", &fields, "secret"));
     assert_eq!(http.ask("GET", &format!("{given_up}?wait=60"), &[], b"").json()["output"], "secret");
     assert_eq!(http.ask("DELETE", &given_up, &[], b"").status, 200);
-    let output = |place: &str| http.ask("GET", &format!("{place}/output"), &[], b"");
-    let gone = output(&given_up);
+    let gone = output(&http, &given_up);
     assert!(gone.status == 404 && gone.text().contains("given it up"), "{gone:?}");
     let told = http.ask("GET", &given_up, &[], b"").json();
     assert!(told["outcome"] == "ok" && told["output"].is_null(), "{told}");
+    let http = HttpDaemon::start(&["--workers", "1", "--keep-results", "1s"]);
     let collected = http.call("echo", &[("Prefer", "wait=60")], "secret");
     assert_eq!(collected.status, 200, "{collected:?}");
     let job = collected.field("offload-job").expect("its id");
     let place = format!("/v1/jobs/{job}");
-    until("it is as old as it may be", || (output(&place).status == 404).then_some(()));
-    assert!(output(&place).text().contains("as long as results are kept"), "{:?}", output(&place));
+    let too_old = until("it is as old as it may be", || {
+        Some(output(&http, &place)).filter(|answer| answer.status == 404)
+    });
+    assert!(too_old.text().contains("as long as results are kept"), "{too_old:?}");
 }
 
 #[test]

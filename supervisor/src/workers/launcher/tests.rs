@@ -1,7 +1,7 @@
 //! Real launches, some of them of a file that cannot be loaded. Each test waits for what it expects, with a deadline.
 
 use super::super::orphans::new_generation;
-use super::super::sweep::tests::alone_as;
+use super::super::sweep::tests::{self as sweeping, alone_as, sleeps, until};
 use super::super::wait::wait_for;
 use super::*;
 use offload_core::exit::Exit;
@@ -249,10 +249,13 @@ fn worker_with_a_helper(launcher: &mut Launcher, key: u64, then: &str) -> (Box<P
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let script = format!("exec >{0}; setsid -f sh -c 'echo ready; exec sleep 600'; {then}", pipe.display());
+    let script = format!("exec >{0}; setsid -f sh -c 'echo $$; exec sleep 600'; {then}", pipe.display());
     let _guard = launcher.launch(key, PROGRAM, shell(&script), PAYLOAD_MAX).unwrap();
-    let mut reader = std::fs::File::open(&pipe).unwrap();
-    std::io::Read::read_exact(&mut reader, &mut [0; 6]).unwrap();
+    let reader = std::fs::File::open(&pipe).unwrap();
+    let mut helper = String::new();
+    BufReader::new(&reader).read_line(&mut helper).unwrap();
+    let helper = helper.trim_end().parse().unwrap();
+    until(|| sleeps(helper) && sweeping::children().contains(&helper));
     match next_event(launcher) {
         LauncherEvent::Launched { process, .. } => (process.unwrap(), reader),
         other => panic!("{other:?}"),

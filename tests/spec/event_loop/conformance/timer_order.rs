@@ -53,12 +53,12 @@ fn overdue_timers_run_by_due_time_not_by_start() {
     let _beside = beside_others();
     let mut event_loop = real_loop();
     let order = Order::new();
-    for delay in [3, 1, 2] {
+    for delay in [300, 100, 200] {
         event_loop.set_timeout(milliseconds(delay), order.add(delay));
     }
-    compute_for(milliseconds(5));
+    compute_for(milliseconds(400));
     event_loop.run().unwrap();
-    assert_eq!(order.so_far(), [1, 2, 3]);
+    assert_eq!(order.so_far(), [100, 200, 300]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_task_may_have_a_deadline_of_its_own() {
     blocked.begun.recv().unwrap();
     pool.submit(|| 1, collect(&answers));
     let mut blocked = Some(blocked);
-    for (name, milliseconds) in [("last", 60), ("first", 20), ("second", 40)] {
+    for (name, milliseconds) in [("last", 600), ("first", 200), ("second", 400)] {
         let noted = note(&order, name);
         let let_go = (name == "last").then(|| blocked.take());
         pool.within(Duration::from_millis(milliseconds)).submit(
