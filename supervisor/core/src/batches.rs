@@ -228,7 +228,9 @@ impl Core {
     fn together_most(&self, id: JobId, slot: SlotIndex) -> usize {
         let Some(job) = self.jobs.get(id).filter(|job| job.class == Class::Together) else { return 1 };
         let must_prove_itself = self.is_unproven(slot) || self.slots[slot].role == Role::Trial;
-        let worker = self.slots[slot].worker().filter(|_| !must_prove_itself);
+        // What a worker with several jobs says is left unread while memory is full.
+        let is_full = self.ledger.is_over(self.config.max_bytes);
+        let worker = self.slots[slot].worker().filter(|_| !must_prove_itself && !is_full);
         let name = self.task_name(job);
         let offered = worker.and_then(|worker| self.offers.get(&worker)?.batching_of(name));
         let most = offered.map_or(1, |offered| self.within_limits(name, offered).max as usize);

@@ -144,11 +144,7 @@ impl Core {
     /// When it may be worth asking again, for a client that is refused for lack of room.
     pub(super) fn retry_after(&self, now: Mono, program: Option<ProgramIndex>) -> Duration {
         // Room is there when a tenth of the queue is done, or one job of a short queue.
-        let (waiting, running) = self.waiting_and_running();
-        if running == 0 && waiting > 0 && waiting == self.promises.held_count() + self.pauses.waiting_count()
-        {
-            return RETRY_AFTER_OTHERS;
-        }
+        let (waiting, _) = self.waiting_and_running();
         let steps = u32::try_from(waiting.clamp(1, 10)).unwrap_or(10);
         let of_one = |program| {
             let (wait, evidence) = self.wait_behind_all(now, program);
@@ -158,6 +154,15 @@ impl Core {
         };
         let of_all = || (0..self.programs.len()).map(of_one).max().unwrap_or_default();
         program.map_or_else(of_all, of_one).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
+    }
+
+    /// The same for a client that is refused because too many jobs wait.
+    pub(super) fn retry_for_a_place(&self, now: Mono, program: Option<ProgramIndex>) -> Duration {
+        let (waiting, _) = self.waiting_and_running();
+        match waiting == self.promises.held_count() + self.pauses.waiting_count() {
+            true => RETRY_AFTER_OTHERS,
+            false => self.retry_after(now, program),
+        }
     }
 
     /// Estimates how long the job will wait, so that the estimate can be checked later. No estimate if nothing like

@@ -30,9 +30,9 @@
 //! - If almost nothing else is held (one sixteenth of the limit at most, and nothing for the same client), one payload or one output
 //!   of any size passes. Otherwise a client alone could never use a payload of more than half the limit.
 //! - If almost nothing is held for a client ([`little`]), its input is never turned away. And if it has no output
-//!   at all, a job of it may start whose output is expected to be as short, so that a client which reads nothing, or whose
-//!   outputs are longer than was expected, holds up only those that need much. For outputs that are longer than was expected
-//!   each worker may exceed the limit once, as at any other time ([`Ledger::may_start_one`]).
+//!   at all, a job of it may start that is known to have a little one. So a client that does not read holds up only those
+//!   that need much. For outputs that are longer than was expected, each worker may exceed the limit by one, as at any other
+//!   time ([`Ledger::may_exceed`]); while memory is full, no worker gets a second job.
 //! - The client without a name is the program that embeds the pool. It has no share: only the total is limited.
 //!
 //! Kept results and dead letters are not counted here. They have limits of their own.
@@ -130,8 +130,8 @@ pub struct Exceeding {
     pub longest: u64,
     /// How many workers may exceed the limit by one such output.
     pub workers: u64,
-    /// How many jobs workers have.
-    pub given: u64,
+    /// How many workers have a job.
+    pub busy: u64,
 }
 
 /// All accounts and their total.
@@ -248,15 +248,17 @@ impl Ledger {
         is_idle || own.saturating_add(expected.saturating_mul(2)) < free
     }
 
-    /// Whether a job may start although its client's share is used up by others: the client has no output, and expects a
-    /// little one. Any output may be longer than was expected, `longest` at most, and each of `workers` workers may exceed the
-    /// limit by one such output; `given` jobs are with workers, and may yet do so.
-    pub fn may_start_one(&self, limit: u64, level: Level, expected: u64, exceeding: &Exceeding) -> bool {
-        let Exceeding { longest, workers, given } = *exceeding;
+    /// Whether a client has no output, and the job has a little one, as far as is known.
+    pub fn is_little(&self, limit: u64, level: Level, known: Option<u64>) -> bool {
+        level == Level::of(0) && known.is_some_and(|expected| expected <= little(limit))
+    }
+
+    /// Whether one more worker may be given a job although memory is full. Any output may be longer than was expected, and each
+    /// worker may exceed the limit by one output.
+    pub fn may_exceed(&self, limit: u64, exceeding: &Exceeding) -> bool {
+        let Exceeding { longest, workers, busy } = *exceeding;
         let exceeded = self.all.in_memory().saturating_sub(limit);
-        let is_harmless = level == Level::of(0) && expected <= little(limit);
-        is_harmless
-            && exceeded.saturating_add(longest.saturating_mul(given + 1)) <= longest.saturating_mul(workers)
+        exceeded.saturating_add(longest.saturating_mul(busy + 1)) <= longest.saturating_mul(workers)
     }
 }
 
@@ -339,16 +341,20 @@ mod tests {
     {
         let (mut ledger, limit, longest) = (Ledger::default(), 16 << 20, 4 << 20);
         ledger.hold("unread", Holding::Outgoing, limit + 2 * longest);
-        let may_start = |ledger: &Ledger, client: &str, expected, given| {
-            let exceeding = Exceeding { longest, workers: 4, given };
-            ledger.may_start_one(limit, ledger.level_of(client), expected, &exceeding)
+        let may_start = |ledger: &Ledger, client: &str, expected, busy| {
+            ledger.is_little(limit, ledger.level_of(client), expected)
+                && ledger.may_exceed(limit, &Exceeding { longest, workers: 4, busy })
         };
-        assert!(may_start(&ledger, "other", little(limit), 1));
-        assert!(!may_start(&ledger, "other", little(limit), 2), "as much may yet come of those that run");
-        assert!(!may_start(&ledger, "other", little(limit) + 1, 0));
-        assert!(!may_start(&ledger, "unread", 0, 0));
+        assert!(may_start(&ledger, "other", Some(little(limit)), 1));
+        assert!(
+            !may_start(&ledger, "other", Some(little(limit)), 2),
+            "as much may yet come of those that run"
+        );
+        assert!(!may_start(&ledger, "other", Some(little(limit) + 1), 0));
+        assert!(!may_start(&ledger, "other", None, 0), "nothing is known of it");
+        assert!(!may_start(&ledger, "unread", Some(0), 0));
         ledger.hold("other", Holding::Expected, 1);
-        assert!(!may_start(&ledger, "other", 0, 0), "one at a time");
+        assert!(!may_start(&ledger, "other", Some(0), 0), "one at a time");
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub const QUEUED_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 pub const IDLE_SHARE: u64 = 16;
 
 /// So many bytes of inputs may be held for a client, however much others hold (4 KiB, and at most one part in 4,096
-/// of the limit), and an output of as many bytes may be expected for it. So a client that asks for little is neither turned away
-/// nor kept waiting because others do not read. This is part of what a connection or a job costs.
+/// of the limit), and a job with as short an output may run for it. So a client that asks for little is not turned away because
+/// others do not read. This is part of what a connection or a job costs.
 pub const LITTLE: u64 = 4 << 10;
 
 /// How many bytes count as little when `limit` bytes may be held in total.
@@ -127,7 +127,7 @@ pub const RUN_UNKNOWN: Duration = Duration::from_millis(1);
 /// The shortest time after which a client that is refused for lack of room is told to ask again: sooner is of no use.
 pub const RETRY_AFTER_MIN: Duration = Duration::from_millis(100);
 
-/// The same where all jobs that take up the room are paused, or held back until somebody collects outputs: nobody knows when that is.
+/// The same where all jobs that wait are paused, or held back until somebody collects outputs: nobody knows when that is.
 pub const RETRY_AFTER_OTHERS: Duration = Duration::from_secs(10);
 
 /// The longest such time, however long the queue is.

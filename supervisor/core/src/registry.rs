@@ -168,6 +168,11 @@ impl Task {
         self.outputs.get(&size).copied().unwrap_or(0)
     }
 
+    /// The same; `None` if nothing is known.
+    pub fn known_output_of(&self, size: u32) -> Option<u64> {
+        self.outputs.get(&size).copied()
+    }
+
     /// Learns from the length of an output.
     pub fn returned(&mut self, input_bytes: u64, output_bytes: u64) {
         let size = size_of(input_bytes);

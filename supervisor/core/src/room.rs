@@ -102,18 +102,18 @@ impl Core {
     }
 
     fn has_room_to_start(&self, kind: Kind) -> bool {
-        let expected = self.registry.task(kind.task).likely_output_of(kind.size);
+        let task = self.registry.task(kind.task);
         let limit = self.config.max_bytes;
-        self.ledger.may_start(limit, kind.level, expected)
-            || self.ledger.may_start_one(limit, kind.level, expected, &self.exceeding())
+        self.ledger.may_start(limit, kind.level, task.likely_output_of(kind.size))
+            || (self.ledger.is_little(limit, kind.level, task.known_output_of(kind.size))
+                && self.ledger.may_exceed(limit, &self.exceeding()))
     }
 
     fn exceeding(&self) -> Exceeding {
-        let loads = self.slots.iter().filter_map(|slot| slot.load());
         Exceeding {
             longest: self.config.max_payload,
             workers: self.config.workers as u64,
-            given: loads.map(|load| load.len() as u64).sum(),
+            busy: self.slots.iter().filter(|slot| slot.load().is_some()).count() as u64,
         }
     }
 

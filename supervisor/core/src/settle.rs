@@ -114,7 +114,7 @@ impl Core {
         }
         // What a worker with several jobs says is left unread while memory is full.
         let is_full = self.ledger.is_over(self.config.max_bytes);
-        let mut company = if is_full { Company::Steps } else { Company::Tiny };
+        let mut company = Company::Tiny;
         for (next, line) in self.heads_to_start(program) {
             if !self.is_line_open(program, line) {
                 continue;
@@ -122,7 +122,7 @@ impl Core {
             let is_suspect = line.standing != Standing::Good;
             let job = next.job();
             let is_crowded_out = !self.fits_beside_others(job);
-            let company_of_this = match (is_suspect, is_crowded_out) {
+            let company_of_this = match (is_suspect || is_full, is_crowded_out) {
                 (true, _) => Company::None,
                 (false, true) => Company::Steps,
                 (false, false) => company,

@@ -161,7 +161,7 @@ impl Core {
         request: &JobRequest,
         task: Option<TaskIndex>,
     ) -> Result<(), ErrorDetail> {
-        let wait = || self.retry_after(now, task.map(|task| self.program_of(task)));
+        let wait = || self.retry_for_a_place(now, task.map(|task| self.program_of(task)));
         let (waiting, _) = self.waiting_and_running();
         let limit = self.config.max_jobs;
         if waiting >= limit {

@@ -55,9 +55,8 @@ impl Core {
         job: Option<JobId>,
         (what, words): (&str, &str),
     ) {
-        // It has proved itself and waits for other programs. Without them it would have been taken over by now, and a program may
-        // well end because of a job that it has just answered.
-        if matches!(self.renewal.programs[program], Trust::Passed(_)) {
+        // It has proved itself and waits for other programs. Without them it would have been taken over by now.
+        if job.is_some() && matches!(self.renewal.programs[program], Trust::Passed(_)) {
             return;
         }
         let asked = job.and_then(|job| Some((job, self.jobs.get(job)?)));

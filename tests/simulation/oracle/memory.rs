@@ -127,7 +127,7 @@ impl Oracle {
     pub(super) fn judge_start(&self, id: JobId) -> Result<(), Failure> {
         self.judge_pause(id)?;
         let client = &self.jobs[&id].client;
-        // One job of a client without outputs may start as long as the workers may exceed the limit.
+        // One job of a client without outputs may start as long as a worker is left that may exceed the limit.
         let longest = self.config.max_payload;
         let exceeded = self.in_memory().saturating_sub(self.config.max_bytes);
         let may_exceed = exceeded + longest <= longest * self.config.workers as u64;

@@ -401,26 +401,21 @@ fn jobs_that_fail_on_the_old_workers_too_show_nothing_of_a_version() {
 
 /// It would have been taken over already if there were no other program.
 #[test]
-fn a_version_that_has_passed_and_waits_for_other_programs_is_not_judged_any_more() {
-    for has_answered in [false, true] {
-        let config = CoreConfig { workers: 2, programs: 2, spares: 0, ..CoreConfig::default() };
-        let mut pool = PoolUnderTest::with(config, Start::Hello);
-        pool.event(Event::Reload { version: 1 });
-        for _ in 0..3 {
-            let job = pool.submit("sum");
-            pool.run(job);
-        }
-        let guilty = pool.submit("charge");
-        let tried = pool.start(guilty);
-        assert_eq!(pool.workers[&tried].version, 1);
-        if has_answered {
-            pool.finish(guilty);
-        }
-        pool.exit(tried, Exit::Code(3));
-        assert_eq!((pool.outcome(guilty).is_some(), pool.reloads.len()), (true, 0));
-        pool.wait(Duration::from_secs(60));
-        assert_eq!(pool.reloads, [ReloadEnd::Done]);
+fn a_version_that_has_passed_and_waits_for_other_programs_is_not_judged_by_jobs_any_more() {
+    let config = CoreConfig { workers: 2, programs: 2, spares: 0, ..CoreConfig::default() };
+    let mut pool = PoolUnderTest::with(config, Start::Hello);
+    pool.event(Event::Reload { version: 1 });
+    for _ in 0..3 {
+        let job = pool.submit("sum");
+        pool.run(job);
     }
+    let guilty = pool.submit("charge");
+    let tried = pool.start(guilty);
+    assert_eq!(pool.workers[&tried].version, 1);
+    pool.exit(tried, Exit::Code(3));
+    assert_eq!((pool.outcome(guilty), pool.reloads.len()), (Some(WorkerCrashed), 0));
+    pool.wait(Duration::from_secs(60));
+    assert_eq!(pool.reloads, [ReloadEnd::Done]);
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of the clients' places in virtual time, and of who is remembered.
+
 use super::*;
 
 #[test]
