@@ -17,6 +17,9 @@
 //!      LAG_MAX      |
 //! ```
 //!
+//! Virtual time is the place of who is served. When a client leaves, it goes on by the share that each of the others has of the
+//! last run, as in J. Bennett, H. Zhang, "Hierarchical packet fair queueing algorithms" (1997): nobody else will pay for it.
+//!
 //! A client that begins to wait starts where the program is: a pause earns nothing, and neither does a job that runs or is
 //! paused or held back meanwhile. A client that waits and is passed over for a long time, because memory keeps its jobs from
 //! being started, is not more than [`LAG_MAX`] before the others afterwards.
@@ -319,6 +322,27 @@ impl Clients {
         times.advance(Track::Idle, served.first_kept_out.map_or(turn, |first| first.min(turn)));
         if served.is_short {
             times.advance(Track::Short, turn);
+        }
+    }
+
+    /// A job of the client has run for so long, and `weights` is what those weigh who wait. If it was the client's last one,
+    /// virtual time advances by the share that each of them has of the run, but not beyond the client. Otherwise it would
+    /// stand still while clients come that have one job each, and these would all go before those that wait.
+    pub fn ran(
+        &mut self,
+        id: ClientId,
+        program: ProgramIndex,
+        (nanos, weights): (i64, u64),
+        tracks: &[Track],
+    ) {
+        let Some(account) = self.accounts.get(&id).filter(|account| account.jobs == 1) else { return };
+        let Some(mut place) = account.places.get(&program).copied() else { return };
+        let weights = VirtualTime::try_from(weights.saturating_add(u64::from(account.weight)));
+        let share = nanos / weights.unwrap_or(VirtualTime::MAX).max(1);
+        let times = self.times.get_or_add(program);
+        for track in tracks {
+            let passed = times.start(*track).saturating_add(share);
+            times.advance(*track, passed.min(*place.at.of(*track)));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::Core;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
-use super::jobs::{Job, JobState};
+use super::jobs::{GivenTo, Job, JobState};
 use super::load::Load;
 use super::registry::{Overdue, Task, size_of};
 use super::run_times::RunTimes;
@@ -194,15 +194,14 @@ impl Core {
         let Some(planned) = self.jobs.get(id).map(|job| self.planned(job)) else { return };
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.expected_run = planned.into();
-        // There are no more programs than workers (`CoreConfig::validate`).
-        job.given_to = u16::try_from(program).unwrap_or(u16::MAX);
+        job.given_to = GivenTo::new(program, false);
         self.programs[program].in_flight += planned / 2;
     }
 
     /// No worker has the job any more, if one had it: what it is expected to run is not in flight.
     pub(super) fn leave_worker(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id).filter(|job| job.state.is_dispatched()) else { return };
-        let (program, planned) = (usize::from(job.given_to), job.expected_run.duration());
+        let (program, planned) = (job.given_to.program(), job.expected_run.duration());
         if let (Some(program), Some(planned)) = (self.programs.get_mut(program), planned) {
             program.in_flight = program.in_flight.saturating_sub(planned / 2);
         }

@@ -23,7 +23,7 @@
 //! job. So each job has exactly one outcome.
 
 use super::clients::ClientId;
-use super::ids::{JobId, Mono, TaskIndex, WorkerId};
+use super::ids::{JobId, Mono, ProgramIndex, TaskIndex, WorkerId};
 use super::job_table::JobTable;
 use super::nanos::MaybeNanos;
 pub use super::past::{Past, Progress, Trouble};
@@ -68,7 +68,7 @@ pub struct Job {
     /// How long it was assumed to run when it was last given to a worker.
     pub expected_run: MaybeNanos,
     /// The program that it was last given to. Its task may be another program's by now.
-    pub(super) given_to: u16,
+    pub(super) given_to: GivenTo,
     /// The class of work, as known when it began to wait or was given to a worker: the queue that it waits in. What is known now
     /// is in `short.rs`.
     pub class: Class,
@@ -88,6 +88,29 @@ pub struct Job {
     pub past: Past,
     /// Where it is in its life.
     pub state: JobState,
+}
+
+/// The program that a job was last given to, and how. Two bytes, since there are many jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GivenTo(u16);
+
+impl GivenTo {
+    const ASIDE: u16 = 1 << 15;
+
+    /// There are no more programs than workers (`CoreConfig::validate`), and one for what is done here.
+    pub(super) fn new(program: ProgramIndex, is_aside: bool) -> GivenTo {
+        let program = u16::try_from(program).unwrap_or(u16::MAX) & !GivenTo::ASIDE;
+        GivenTo(program | if is_aside { GivenTo::ASIDE } else { 0 })
+    }
+
+    pub(super) fn program(self) -> ProgramIndex {
+        usize::from(self.0 & !GivenTo::ASIDE)
+    }
+
+    /// Whether no long job could have run in its place, although one waited.
+    pub(super) fn is_aside(self) -> bool {
+        self.0 & GivenTo::ASIDE != 0
+    }
 }
 
 /// Under which promises a job was started. The promise that counts is that of the process which started it, whatever
@@ -132,7 +155,7 @@ impl Job {
             accepted_at: now,
             expected_wait: MaybeNanos::default(),
             expected_run: MaybeNanos::default(),
-            given_to: 0,
+            given_to: GivenTo::default(),
             class: Class::Long,
             charged: 0,
             attempts: 0,

@@ -310,6 +310,7 @@ impl Core {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(turn.now, id, job);
         self.charge(id, ending.charged(ran));
+        self.note_run(id);
         self.dequeue(id);
         self.leave_worker(id);
         self.release_held(id);

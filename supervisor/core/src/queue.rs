@@ -120,6 +120,8 @@ pub struct FairQueue {
     /// Each client once, under the kind of its first job. Empty orders are removed.
     by_kind: SmallMap<Kind, Order>,
     len: usize,
+    /// The weights of all clients.
+    weights: u64,
 }
 
 /// The position of a client: its kind, and the entry in the order of this kind.
@@ -143,9 +145,11 @@ impl FairQueue {
         let level = kind.level;
         if self.by_client.get(&client).is_none() {
             self.by_client.insert(client, Waiting { jobs: Ranked::default(), share, level, listed: None });
+            self.weights += u64::from(share.weight);
         }
         let Some(waiting) = self.by_client.get_mut(&client) else { return };
         self.len += usize::from(waiting.jobs.insert(rank, (kind.task, kind.size)));
+        self.weights = self.weights - u64::from(waiting.share.weight) + u64::from(share.weight);
         (waiting.share, waiting.level) = (share, level);
         self.list(client);
     }
@@ -186,6 +190,7 @@ impl FairQueue {
         let Some(waiting) = self.by_client.get_mut(&client) else { return };
         let old = waiting.listed;
         let Some((first, (task, size))) = waiting.jobs.first() else {
+            self.weights -= u64::from(waiting.share.weight);
             self.by_client.remove(&client);
             return self.unlist(client, old);
         };
@@ -230,6 +235,11 @@ impl FairQueue {
     /// How many jobs wait here.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The weights of all clients whose jobs wait here, added up.
+    pub fn weights(&self) -> u64 {
+        self.weights
     }
 
     /// Whether no job waits here.
@@ -348,7 +358,7 @@ mod tests {
         queue.insert(A, used(0), rank(0, 0, 1), Kind::default());
         assert!(!queue.remove(A, rank(0, 0, 2)) && !queue.remove(B, rank(0, 0, 1)));
         assert!(queue.remove(A, rank(0, 0, 1)) && queue.is_empty() && queue.first().is_none());
-        assert!(queue.by_client.is_empty() && queue.by_kind.is_empty());
+        assert!(queue.by_client.is_empty() && queue.by_kind.is_empty() && queue.weights == 0);
     }
 
     #[test]

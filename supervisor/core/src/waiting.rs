@@ -4,7 +4,7 @@ use super::Core;
 use super::batches::patient_until;
 use super::clients::{ClientId, Served, Track, VirtualTime};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
-use super::jobs::{Job, JobState};
+use super::jobs::{GivenTo, Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
 use super::registry::{Class, size_of};
 use super::slots::{Opening, SlotState};
@@ -114,7 +114,7 @@ impl Core {
     /// of this class.
     pub(super) fn charge_expected(&mut self, id: JobId, slot: Option<SlotIndex>, waited_as: Class) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (client, program) = (job.client, usize::from(job.given_to));
+        let (client, program) = (job.client, job.given_to.program());
         let is_short = self.class_of(job) == Class::Short;
         let takes_only_short = |slot: SlotIndex| {
             self.slots[slot].is_reserved || !matches!(self.slots[slot].state, SlotState::Idle { .. })
@@ -122,9 +122,27 @@ impl Core {
         let is_only_for_short = is_short && slot.is_some_and(takes_only_short);
         let first_kept_out = if is_only_for_short { self.first_for_idle(program) } else { None };
         let (track, planned) = (Track::of(waited_as), self.planned(job));
+        let is_aside = first_kept_out.is_some();
         let served = Served { track, priority: job.priority, is_short, first_kept_out };
         self.clients.served(client, program, served);
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.given_to = GivenTo::new(program, is_aside);
+        }
         self.charge(id, planned);
+    }
+
+    /// A job that a worker had, or that was done here, ends: its client has been charged for that.
+    pub(super) fn note_run(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id).filter(|job| job.state.is_dispatched()) else { return };
+        let program = job.given_to.program();
+        let Some(queues) = self.programs.get(program) else { return };
+        let weights = queues.queues().map(FairQueue::weights).sum();
+        let tracks: &[Track] = match (job.given_to.is_aside(), self.class_of(job)) {
+            (true, _) => &[Track::Short],
+            (false, Class::Short) => &[Track::Idle, Track::Short],
+            (false, Class::Long | Class::Together) => &[Track::Idle],
+        };
+        self.clients.ran(job.client, program, (job.charged, weights), tracks);
     }
 
     /// The turn of the first job that could be given to an idle worker and is not short.
@@ -142,7 +160,7 @@ impl Core {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let nanos = nanos(ran);
         let (client, more) = (job.client, nanos.saturating_sub(job.charged));
-        let program = usize::from(job.given_to);
+        let program = job.given_to.program();
         job.charged = nanos;
         self.charge_client(client, program, more);
     }
@@ -150,7 +168,7 @@ impl Core {
     /// A job costs its worker: its client is charged for another one.
     pub(super) fn charge_worker(&mut self, id: JobId) -> Option<PaidWorker> {
         let job = self.jobs.get(id)?;
-        let (client, program) = (job.client, usize::from(job.given_to));
+        let (client, program) = (job.client, job.given_to.program());
         let cost = self.programs.get(program)?.worker_cost.max(WORKER_COST_MIN);
         self.charge_client(client, program, nanos(cost));
         Some(PaidWorker { client, program, cost })

@@ -27,6 +27,8 @@ struct Client {
     run: Duration,
     priority: i8,
     used: Duration,
+    /// As in a loop of a shell, each job has a process of its own, and each process is a client.
+    is_a_loop: bool,
 }
 
 impl Crowd {
@@ -36,15 +38,19 @@ impl Crowd {
 
     /// A client that always has [`JOBS_EACH`] jobs.
     fn add(&mut self, task: &'static str, run: Duration, priority: i8) -> usize {
-        self.clients.push(Client { task, run, priority, used: Duration::ZERO });
+        self.clients.push(Client { task, run, priority, used: Duration::ZERO, is_a_loop: false });
         let client = self.clients.len() - 1;
         (0..JOBS_EACH).for_each(|_| self.submit(client));
         client
     }
 
     fn submit(&mut self, client: usize) {
-        let Client { task, priority, .. } = self.clients[client];
-        let job = self.submit_as(&format!("client {client}"), task, priority);
+        let Client { task, priority, is_a_loop, .. } = self.clients[client];
+        let name = match is_a_loop {
+            true => format!("process {}", self.owners.len() + self.pool.ended.len()),
+            false => format!("client {client}"),
+        };
+        let job = self.submit_as(&name, task, priority);
         self.owners.insert(job, client);
     }
 
@@ -206,7 +212,13 @@ fn a_client_gets_no_more_of_a_program_by_being_served_in_another_first() {
     crowd.clients[elsewhere].run = MS;
     crowd.run_for(2_000 * MS);
     let new = crowd.clients.len();
-    crowd.clients.push(Client { task: "charge", run: 100 * MS, priority: 0, used: Duration::ZERO });
+    crowd.clients.push(Client {
+        task: "charge",
+        run: 100 * MS,
+        priority: 0,
+        used: Duration::ZERO,
+        is_a_loop: false,
+    });
     crowd.submit_as(&format!("client {new}"), "other", 0);
     (0..JOBS_EACH).for_each(|_| crowd.submit(new));
     assert_equal_shares(crowd.given_in(5_000 * MS, [busy, new]));
@@ -227,11 +239,38 @@ fn a_client_of_two_programs_waits_in_neither_because_of_what_it_uses_in_the_othe
 }
 
 #[test]
+fn clients_that_come_with_one_job_each_do_not_keep_one_that_waits_from_its_turns() {
+    for priority in [0, 10] {
+        let mut crowd = Crowd::of(PoolUnderTest::slots(1));
+        run_for(&mut crowd.pool, "charge", 1000 * MS);
+        let waiting = crowd.add("charge", 1000 * MS, 0);
+        crowd.run_for(1000 * MS);
+        let processes = crowd.clients.len();
+        crowd.clients.push(Client {
+            task: "charge",
+            run: 1000 * MS,
+            priority,
+            used: Duration::ZERO,
+            is_a_loop: true,
+        });
+        (0..2).for_each(|_| crowd.submit(processes));
+        let [used, others] = crowd.given_in(60_000 * MS, [waiting, processes]);
+        assert!(used >= 15_000 * MS, "it had {used:?} and they {others:?}, with priority {priority}");
+    }
+}
+
+#[test]
 fn a_job_that_runs_meanwhile_earns_its_client_nothing() {
     let mut crowd = Crowd::of(PoolUnderTest::slots(2));
     run_for(&mut crowd.pool, "charge", 100 * MS);
     let sleeper = crowd.clients.len();
-    crowd.clients.push(Client { task: "charge", run: 10_000 * MS, priority: 0, used: Duration::ZERO });
+    crowd.clients.push(Client {
+        task: "charge",
+        run: 10_000 * MS,
+        priority: 0,
+        used: Duration::ZERO,
+        is_a_loop: false,
+    });
     crowd.submit(sleeper);
     crowd.step();
     let busy = crowd.add("charge", 100 * MS, 0);

@@ -160,6 +160,18 @@ fn of_one_client_alone_short_and_long_jobs_are_in_the_same_place() {
 }
 
 #[test]
+fn virtual_time_goes_on_while_a_job_runs_and_not_beyond_its_client() {
+    let mut clients = Clients::new(10);
+    let waiting = clients.enter("waiting", 2);
+    clients.joins(waiting, 0, Track::Idle);
+    let once = serve(&mut clients, "once", IDLE, 3_000);
+    clients.ran(once, 0, (3_000, 2), &[Track::Idle]);
+    assert_eq!(place_of_a_newcomer(&mut clients, 0, Track::Idle), 1_000);
+    clients.ran(once, 0, (30_000, 2), &[Track::Idle]);
+    assert_eq!(place_of_a_newcomer(&mut clients, 0, Track::Idle), 3_000);
+}
+
+#[test]
 fn a_weight_of_two_pays_half() {
     let mut clients = Clients::new(10);
     let heavy = clients.enter("heavy", 2);
