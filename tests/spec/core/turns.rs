@@ -240,7 +240,8 @@ fn a_client_of_two_programs_waits_in_neither_because_of_what_it_uses_in_the_othe
 
 #[test]
 fn clients_that_come_with_one_job_each_do_not_keep_one_that_waits_from_its_turns() {
-    for priority in [0, 10] {
+    // Its share is 20 s of 60. A priority gives each process its head start anew.
+    for (priority, least) in [(0, 15_000 * MS), (10, 8_000 * MS)] {
         let mut crowd = Crowd::of(PoolUnderTest::slots(1));
         run_for(&mut crowd.pool, "charge", 1000 * MS);
         let waiting = crowd.add("charge", 1000 * MS, 0);
@@ -255,7 +256,7 @@ fn clients_that_come_with_one_job_each_do_not_keep_one_that_waits_from_its_turns
         });
         (0..2).for_each(|_| crowd.submit(processes));
         let [used, others] = crowd.given_in(60_000 * MS, [waiting, processes]);
-        assert!(used >= 15_000 * MS, "it had {used:?} and they {others:?}, with priority {priority}");
+        assert!(used >= least, "it had {used:?} and they {others:?}, with priority {priority}");
     }
 }
 
