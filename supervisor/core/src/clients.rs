@@ -146,8 +146,7 @@ pub struct Served {
     pub priority: i8,
     /// It is short, by what is known now.
     pub is_short: bool,
-    /// If no long job could have had its place: the turn of the first of those that could be started. None if there is
-    /// none, or if it could have had the place.
+    /// Set if only a short job could have its place: the turn of the first long job that waits.
     pub first_kept_out: Option<VirtualTime>,
 }
 

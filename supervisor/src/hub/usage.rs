@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A short job costs a look whether the timer is set. What a job uses before the reading is not counted, and each time is rounded
-//! down. So a receipt may say less than was used, and never more.
+//! down. So a receipt may say less CPU time than was used, and never more. The peak of memory is that of the worker's whole life.
 
 use super::Hub;
 use super::live_jobs::micros;
