@@ -30,7 +30,7 @@
 //! - If almost nothing else is held (one sixteenth of the limit at most, and nothing for the same client), one payload or one output
 //!   of any size passes. Otherwise a client alone could never use a payload of more than half the limit.
 //! - If almost nothing is held for a client ([`little`]), its input is never turned away. And if it has no output
-//!   at all, a job of it may start that is known to have a little one. So a client that does not read holds up only those
+//!   at all, a job of it may start that has a little one, as far as is known. So a client that does not read holds up only those
 //!   that need much. For outputs that are longer than was expected, each worker may exceed the limit by one, as at any other
 //!   time ([`Ledger::may_exceed`]); while memory is full, no worker gets a second job.
 //! - The client without a name is the program that embeds the pool. It has no share: only the total is limited.
@@ -248,17 +248,16 @@ impl Ledger {
         is_idle || own.saturating_add(expected.saturating_mul(2)) < free
     }
 
-    /// Whether a client has no output, and the job has a little one, as far as is known.
-    pub fn is_little(&self, limit: u64, level: Level, known: Option<u64>) -> bool {
-        level == Level::of(0) && known.is_some_and(|expected| expected <= little(limit))
-    }
-
-    /// Whether one more worker may be given a job although memory is full. Any output may be longer than was expected, and each
-    /// worker may exceed the limit by one output.
-    pub fn may_exceed(&self, limit: u64, exceeding: &Exceeding) -> bool {
+    /// Whether a job may start although memory is full: its client has no output, and the job has a little one, as far as is
+    /// known. Any output may be longer than was expected, and each worker may exceed the limit by one output. The last
+    /// worker that may do so is left to jobs of which something is known.
+    pub fn may_exceed(&self, limit: u64, level: Level, known: Option<u64>, exceeding: &Exceeding) -> bool {
         let Exceeding { longest, workers, busy } = *exceeding;
+        let is_little = level == Level::of(0) && known.unwrap_or(0) <= little(limit);
+        let wanted = busy + if known.is_some() { 1 } else { 2 };
         let exceeded = self.all.in_memory().saturating_sub(limit);
-        exceeded.saturating_add(longest.saturating_mul(busy + 1)) <= longest.saturating_mul(workers)
+        is_little
+            && exceeded.saturating_add(longest.saturating_mul(wanted)) <= longest.saturating_mul(workers)
     }
 }
 
@@ -342,8 +341,8 @@ mod tests {
         let (mut ledger, limit, longest) = (Ledger::default(), 16 << 20, 4 << 20);
         ledger.hold("unread", Holding::Outgoing, limit + 2 * longest);
         let may_start = |ledger: &Ledger, client: &str, expected, busy| {
-            ledger.is_little(limit, ledger.level_of(client), expected)
-                && ledger.may_exceed(limit, &Exceeding { longest, workers: 4, busy })
+            let exceeding = Exceeding { longest, workers: 4, busy };
+            ledger.may_exceed(limit, ledger.level_of(client), expected, &exceeding)
         };
         assert!(may_start(&ledger, "other", Some(little(limit)), 1));
         assert!(
@@ -351,7 +350,10 @@ mod tests {
             "as much may yet come of those that run"
         );
         assert!(!may_start(&ledger, "other", Some(little(limit) + 1), 0));
-        assert!(!may_start(&ledger, "other", None, 0), "nothing is known of it");
+        assert!(
+            may_start(&ledger, "other", None, 0) && !may_start(&ledger, "other", None, 1),
+            "nothing is known of it"
+        );
         assert!(!may_start(&ledger, "unread", Some(0), 0));
         ledger.hold("other", Holding::Expected, 1);
         assert!(!may_start(&ledger, "other", Some(0), 0), "one at a time");

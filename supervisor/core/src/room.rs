@@ -4,7 +4,7 @@
 use super::Core;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::Job;
-use super::ledger::{Exceeding, Holding, Holdings, Short};
+use super::ledger::{Exceeding, Holding, Holdings, Level, Short};
 use super::queue::{Kind, Next};
 use super::registry::size_of;
 use super::submit::full;
@@ -105,8 +105,10 @@ impl Core {
         let task = self.registry.task(kind.task);
         let limit = self.config.max_bytes;
         self.ledger.may_start(limit, kind.level, task.likely_output_of(kind.size))
-            || (self.ledger.is_little(limit, kind.level, task.known_output_of(kind.size))
-                && self.ledger.may_exceed(limit, &self.exceeding()))
+            || (kind.level == Level::of(0) && {
+                let known = task.known_output_of(kind.size);
+                self.ledger.may_exceed(limit, kind.level, known, &self.exceeding())
+            })
     }
 
     fn exceeding(&self) -> Exceeding {
