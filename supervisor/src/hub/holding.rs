@@ -218,9 +218,11 @@ impl Hub {
     /// disconnected. They are also read when a time limit is about to be applied.
     pub(super) fn leave_unread(&mut self, worker: WorkerId) -> bool {
         let load = self.core.slot_of(worker).and_then(|slot| self.core.slots()[slot].load());
-        // What lies in its tray, the worker does not have yet.
-        let has_more = load
-            .is_some_and(|load| load.waiting.len() + load.together.len() > usize::from(load.tray.is_some()));
+        // What lies in its tray, the worker does not have yet. What it has not begun may be all that it has.
+        let has_more = load.is_some_and(|load| {
+            let begun = usize::from(load.running.is_some()) + load.together.len();
+            begun + load.waiting.len() > 1 + usize::from(load.tray.is_some())
+        });
         if !has_more || !self.core.ledger().is_over(self.core.config().max_bytes) {
             return false;
         }
