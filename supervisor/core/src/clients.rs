@@ -71,13 +71,20 @@ impl Track {
 }
 
 /// One value for each track.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct ByTrack<T> {
     idle: T,
     short: T,
 }
 
-impl<T> ByTrack<T> {
+impl<T: Copy> ByTrack<T> {
+    fn get(&self, track: Track) -> T {
+        match track {
+            Track::Idle => self.idle,
+            Track::Short => self.short,
+        }
+    }
+
     fn of(&mut self, track: Track) -> &mut T {
         match track {
             Track::Idle => &mut self.idle,
@@ -88,14 +95,8 @@ impl<T> ByTrack<T> {
 
 /// The virtual times of a program: for each track the place of who was served last, less the head start that its
 /// priority gave it. They never go back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Times(ByTrack<VirtualTime>);
-
-impl Default for Times {
-    fn default() -> Times {
-        Times(ByTrack { idle: 0, short: 0 })
-    }
-}
 
 impl Times {
     /// Where a client starts that begins to wait. Short jobs compete for idle workers, too.
@@ -124,7 +125,7 @@ impl Place {
     /// Of a client that comes.
     fn start(times: Times) -> Place {
         let at = ByTrack { idle: times.start(Track::Idle), short: times.start(Track::Short) };
-        Place { at, waiting: ByTrack { idle: 0, short: 0 } }
+        Place { at, waiting: ByTrack::default() }
     }
 
     /// The client has used so much more. If it is less, because the job took less time than expected, that does not bring the
@@ -335,13 +336,13 @@ impl Clients {
         tracks: &[Track],
     ) {
         let Some(account) = self.accounts.get(&id).filter(|account| account.jobs == 1) else { return };
-        let Some(mut place) = account.places.get(&program).copied() else { return };
+        let Some(place) = account.places.get(&program) else { return };
         let weights = VirtualTime::try_from(weights.saturating_add(u64::from(account.weight)));
         let share = nanos / weights.unwrap_or(VirtualTime::MAX).max(1);
         let times = self.times.get_or_add(program);
         for track in tracks {
             let passed = times.start(*track).saturating_add(share);
-            times.advance(*track, passed.min(*place.at.of(*track)));
+            times.advance(*track, passed.min(place.at.get(*track)));
         }
     }
 
@@ -407,15 +408,21 @@ impl Clients {
     /// wait.
     pub fn share(&self, id: ClientId, program: ProgramIndex, track: Track) -> Share {
         let account = self.accounts.get(&id);
-        let place = account.and_then(|account| account.places.get(&program).copied());
-        let used = place.map_or_else(|| self.times(program).start(track), |mut place| *place.at.of(track));
+        let place = account.and_then(|account| account.places.get(&program));
+        let used = place.map_or_else(|| self.times(program).start(track), |place| place.at.get(track));
         Share { used, weight: account.map_or(1, |account| account.weight) }
     }
 
     /// How many of the client's jobs are in the queues of this program.
     pub(super) fn queued(&self, id: ClientId, program: ProgramIndex, track: Track) -> usize {
-        let place = self.accounts.get(&id).and_then(|account| account.places.get(&program).copied());
-        place.map_or(0, |mut place| *place.waiting.of(track))
+        let place = self.accounts.get(&id).and_then(|account| account.places.get(&program));
+        place.map_or(0, |place| place.waiting.get(track))
+    }
+
+    /// How many jobs are in all queues, by the clients' places.
+    pub(super) fn all_queued(&self) -> usize {
+        let places = self.accounts.values().flat_map(|account| account.places.iter());
+        places.map(|(_, place)| place.waiting.idle + place.waiting.short).sum()
     }
 
     /// The clients that have jobs.

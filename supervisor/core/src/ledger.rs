@@ -251,13 +251,20 @@ impl Ledger {
     /// Whether a job may start although memory is full: its client has no output, and the job has a little one, as far as is
     /// known. Any output may be longer than was expected, and each worker may exceed the limit by one output. The last
     /// worker that may do so is left to jobs of which something is known.
-    pub fn may_exceed(&self, limit: u64, level: Level, known: Option<u64>, exceeding: &Exceeding) -> bool {
-        let Exceeding { longest, workers, busy } = *exceeding;
-        let is_little = level == Level::of(0) && known.unwrap_or(0) <= little(limit);
+    pub fn may_exceed(
+        &self,
+        limit: u64,
+        level: Level,
+        known: Option<u64>,
+        exceeding: impl FnOnce() -> Exceeding,
+    ) -> bool {
+        if level != Level::of(0) || known.unwrap_or(0) > little(limit) {
+            return false;
+        }
+        let Exceeding { longest, workers, busy } = exceeding();
         let wanted = busy + if known.is_some() { 1 } else { 2 };
         let exceeded = self.all.in_memory().saturating_sub(limit);
-        is_little
-            && exceeded.saturating_add(longest.saturating_mul(wanted)) <= longest.saturating_mul(workers)
+        exceeded.saturating_add(longest.saturating_mul(wanted)) <= longest.saturating_mul(workers)
     }
 }
 
@@ -342,7 +349,7 @@ mod tests {
         ledger.hold("unread", Holding::Outgoing, limit + 2 * longest);
         let may_start = |ledger: &Ledger, client: &str, expected, busy| {
             let exceeding = Exceeding { longest, workers: 4, busy };
-            ledger.may_exceed(limit, ledger.level_of(client), expected, &exceeding)
+            ledger.may_exceed(limit, ledger.level_of(client), expected, || exceeding)
         };
         assert!(may_start(&ledger, "other", Some(little(limit)), 1));
         assert!(

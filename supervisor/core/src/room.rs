@@ -4,7 +4,7 @@
 use super::Core;
 use super::ids::{JobId, Mono, ProgramIndex, TaskIndex};
 use super::jobs::Job;
-use super::ledger::{Exceeding, Holding, Holdings, Level, Short};
+use super::ledger::{Exceeding, Holding, Holdings, Short};
 use super::queue::{Kind, Next};
 use super::registry::size_of;
 use super::submit::full;
@@ -105,10 +105,7 @@ impl Core {
         let task = self.registry.task(kind.task);
         let limit = self.config.max_bytes;
         self.ledger.may_start(limit, kind.level, task.likely_output_of(kind.size))
-            || (kind.level == Level::of(0) && {
-                let known = task.known_output_of(kind.size);
-                self.ledger.may_exceed(limit, kind.level, known, &self.exceeding())
-            })
+            || self.ledger.may_exceed(limit, kind.level, task.known_output_of(kind.size), || self.exceeding())
     }
 
     fn exceeding(&self) -> Exceeding {

@@ -200,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Checks what is known of the clients' jobs in the queues.
+    /// Checks that the clients' places count the jobs in the queues, and no others.
     pub(super) fn check_tracks(&self) -> Result<(), String> {
         let mut queued: BTreeMap<(ClientId, ProgramIndex, bool), usize> = BTreeMap::new();
         for (_, job) in self.jobs.iter().filter(|(_, job)| job.state == JobState::Queued) {
@@ -208,6 +208,10 @@ impl Core {
                 let is_short = Track::of(job.line().class) == Track::Short;
                 *queued.entry((job.client, self.program_of(task), is_short)).or_default() += 1;
             }
+        }
+        let (all, counted) = (queued.values().sum::<usize>(), self.clients.all_queued());
+        if all != counted {
+            return Err(format!("{all} jobs are in queues, and {counted} by the clients' places"));
         }
         let wrong = queued.into_iter().find(|((client, program, is_short), count)| {
             let track = if *is_short { Track::Short } else { Track::Idle };

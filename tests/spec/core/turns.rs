@@ -36,10 +36,15 @@ impl Crowd {
         Crowd { pool, owners: BTreeMap::new(), clients: Vec::new(), ends: BTreeMap::new() }
     }
 
+    /// A client that has no jobs yet.
+    fn introduce(&mut self, task: &'static str, run: Duration, priority: i8) -> usize {
+        self.clients.push(Client { task, run, priority, used: Duration::ZERO, is_a_loop: false });
+        self.clients.len() - 1
+    }
+
     /// A client that always has [`JOBS_EACH`] jobs.
     fn add(&mut self, task: &'static str, run: Duration, priority: i8) -> usize {
-        self.clients.push(Client { task, run, priority, used: Duration::ZERO, is_a_loop: false });
-        let client = self.clients.len() - 1;
+        let client = self.introduce(task, run, priority);
         (0..JOBS_EACH).for_each(|_| self.submit(client));
         client
     }
@@ -211,14 +216,7 @@ fn a_client_gets_no_more_of_a_program_by_being_served_in_another_first() {
     // The one in the other program has used much less, because it comes with a few jobs.
     crowd.clients[elsewhere].run = MS;
     crowd.run_for(2_000 * MS);
-    let new = crowd.clients.len();
-    crowd.clients.push(Client {
-        task: "charge",
-        run: 100 * MS,
-        priority: 0,
-        used: Duration::ZERO,
-        is_a_loop: false,
-    });
+    let new = crowd.introduce("charge", 100 * MS, 0);
     crowd.submit_as(&format!("client {new}"), "other", 0);
     (0..JOBS_EACH).for_each(|_| crowd.submit(new));
     assert_equal_shares(crowd.given_in(5_000 * MS, [busy, new]));
@@ -246,14 +244,8 @@ fn clients_that_come_with_one_job_each_do_not_keep_one_that_waits_from_its_turns
         run_for(&mut crowd.pool, "charge", 1000 * MS);
         let waiting = crowd.add("charge", 1000 * MS, 0);
         crowd.run_for(1000 * MS);
-        let processes = crowd.clients.len();
-        crowd.clients.push(Client {
-            task: "charge",
-            run: 1000 * MS,
-            priority,
-            used: Duration::ZERO,
-            is_a_loop: true,
-        });
+        let processes = crowd.introduce("charge", 1000 * MS, priority);
+        crowd.clients[processes].is_a_loop = true;
         (0..2).for_each(|_| crowd.submit(processes));
         let [used, others] = crowd.given_in(60_000 * MS, [waiting, processes]);
         assert!(used >= least, "it had {used:?} and they {others:?}, with priority {priority}");
@@ -264,14 +256,7 @@ fn clients_that_come_with_one_job_each_do_not_keep_one_that_waits_from_its_turns
 fn a_job_that_runs_meanwhile_earns_its_client_nothing() {
     let mut crowd = Crowd::of(PoolUnderTest::slots(2));
     run_for(&mut crowd.pool, "charge", 100 * MS);
-    let sleeper = crowd.clients.len();
-    crowd.clients.push(Client {
-        task: "charge",
-        run: 10_000 * MS,
-        priority: 0,
-        used: Duration::ZERO,
-        is_a_loop: false,
-    });
+    let sleeper = crowd.introduce("charge", 10_000 * MS, 0);
     crowd.submit(sleeper);
     crowd.step();
     let busy = crowd.add("charge", 100 * MS, 0);
