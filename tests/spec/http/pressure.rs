@@ -229,3 +229,24 @@ fn who_has_shown_no_token_and_reads_no_answers_gives_way_to_those_who_have() {
     }
     assert_eq!(ask(&mut kept), Some(200), "it is not the one that gives way");
 }
+
+/// All of its jobs start before anybody knows how long their outputs are, so that it holds more than all clients together may.
+#[test]
+fn small_jobs_are_done_while_a_client_does_not_read_outputs_that_fill_the_memory() {
+    let http = HttpDaemon::start(&["--workers", "6", "--max-bytes", "32MiB", "--max-payload", "8MiB"]);
+    let mut plain: Vec<u8> =
+        (0..40_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    plain.resize(8_000_000, 0);
+    let packed = http.call("gzip", &[("offload-client", "rude")], plain).body;
+    let mut rude: Vec<HttpConnection> = (0..8).map(|_| http.connect()).collect();
+    for connection in &mut rude {
+        connection.send("POST", "/v1/tasks/gunzip", &[("offload-client", "rude")], &packed);
+    }
+    let is_full = || http.daemon.status()["queue"]["bytes"].as_u64() > Some(32 << 20);
+    until("memory is full", || is_full().then_some(()));
+    for _ in 0..3 {
+        let answer = http.call("wordcount", &[("offload-client", "innocent")], "three small words");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(is_full(), "it was done because there was room again");
+    }
+}
