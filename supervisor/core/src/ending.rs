@@ -29,10 +29,11 @@ pub(super) enum Charge {
 }
 
 impl Ending {
-    /// The time that is charged, if the last attempt ran for `ran` as far as it was heard of.
-    pub(super) fn charged(&self, ran: Duration) -> Duration {
+    /// The time that is charged, if the last attempt ran for `ran` as far as it was heard of; at least so much for one that was
+    /// answered.
+    pub(super) fn charged(&self, ran: Duration, least: Duration) -> Duration {
         match self.charge {
-            Charge::ForTheRun => self.run.unwrap_or(ran),
+            Charge::ForTheRun => self.run.map_or(ran, |run| run.max(least)),
             Charge::Nothing => Duration::ZERO,
         }
     }

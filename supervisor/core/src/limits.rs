@@ -58,6 +58,9 @@ pub const WINDOW_MAX: usize = 32;
 /// time.
 pub const TINY_RUN: Duration = Duration::from_micros(50);
 
+/// The average of what tiny jobs cost is that of about so many: twice as many as are given to one worker at a time.
+pub(crate) const TINY_COSTS: u32 = 2 * WINDOW_MAX as u32;
+
 /// Work of which at least nine runs in ten, and three of the newest four, take at most this long counts as short, all other work as long.
 pub const LONG_RUN: Duration = Duration::from_millis(10);
 

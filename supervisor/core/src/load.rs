@@ -50,6 +50,8 @@ pub struct Load {
     pub doubtful: usize,
     /// The worker cannot have begun its next job before this.
     pub free_since: Mono,
+    /// When the last answer was heard.
+    pub(super) answered_at: Mono,
     /// The job because of which the worker has to end. It is not among these any more, and its answer may be on the way.
     pub ended: Option<JobId>,
     /// The number of `Core::tiny_changes` at which all of these jobs were found to be tiny; 0 if they were not.
@@ -219,6 +221,13 @@ impl Load {
         if let Some(suspended) = &mut self.suspended {
             suspended.earliest_start = suspended.earliest_start + counted;
         }
+    }
+
+    /// The running attempt was answered. Returns for how long it kept the worker, since it was given or the last answer was heard.
+    pub(super) fn note_answer(&mut self, now: Mono) -> Option<Duration> {
+        let since = self.running?.earliest_start.max(self.answered_at);
+        self.answered_at = now;
+        Some(now - since)
     }
 
     /// Takes the running attempt out. The suspended one, if there is one, goes on.

@@ -149,7 +149,7 @@ impl Core {
     }
 
     /// Whether a job could be dispatched to this slot if it were idle.
-    fn could_take(&self, now: Mono, slot: SlotIndex, (next, line): (Next, Line)) -> bool {
+    pub(super) fn could_take(&self, now: Mono, slot: SlotIndex, (next, line): (Next, Line)) -> bool {
         let (place, job) = (&self.slots[slot], next.job());
         let is_short = || self.jobs.get(job).is_some_and(|job| self.class_of(job) == Class::Short);
         let may_be_here =

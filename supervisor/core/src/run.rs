@@ -160,6 +160,7 @@ impl Core {
         let (output, outcome) = (result.as_ref().ok().copied(), result.as_ref().err());
         let outcome = outcome.map_or(OutcomeCode::Ok, |error| error.code);
         self.refund_worker(running.paid);
+        self.learn_tiny_cost(turn.now, slot);
         let run = self.count_run(turn.now, slot, running, run);
         self.learn(slot, id, run, output);
         self.note_short_service(turn.now, id, false);

@@ -3,6 +3,7 @@
 
 use super::clients::{Account, ClientId};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
+use super::queue::Next;
 use super::registry::{Class, Promise};
 use super::slots::{Listed, Load, Opening, Role, Slot, SlotState};
 use super::small_map::SmallSet;
@@ -114,29 +115,21 @@ impl Core {
         }
         // What a worker with several jobs says is left unread while memory is full.
         let is_full = self.ledger.is_over(self.config.max_bytes);
-        let mut company = Company::Tiny;
-        for (next, line) in self.heads_to_start(program) {
-            if !self.is_line_open(program, line) {
-                continue;
-            }
-            let is_suspect = line.standing != Standing::Good;
+        let heads: Vec<(Next, Line)> = self.heads_to_start(program).collect();
+        let slot_for_head = |index: usize| {
+            let (next, line) = heads[index];
             let job = next.job();
-            let is_crowded_out = !self.fits_beside_others(job);
-            let company_of_this = match (is_suspect || is_full, is_crowded_out) {
+            let is_alone = line.standing != Standing::Good || is_full;
+            let company = match (is_alone, self.fits_beside_others(job)) {
                 (true, _) => Company::None,
-                (false, true) => Company::Steps,
-                (false, false) => company,
+                (false, false) => Company::Steps,
+                (false, true) => Company::Tiny { after: &heads[..index] },
             };
-            if let Some(slot) = self.slot_for(now, program, (job, line), company_of_this) {
-                return Some((job, slot));
-            }
-            if is_suspect || is_crowded_out {
-                // It waits until a worker is idle. If tiny jobs were still added to busy workers, none might ever become
-                // idle.
-                company = Company::Steps;
-            }
-        }
-        None
+            let is_open = self.is_line_open(program, line);
+            let slot = is_open.then(|| self.slot_for(now, program, (job, line), company)).flatten();
+            slot.map(|slot| (job, slot))
+        };
+        (0..heads.len()).find_map(slot_for_head)
     }
 
     pub(super) fn slot_for(
@@ -144,11 +137,11 @@ impl Core {
         now: Mono,
         program: ProgramIndex,
         (job, line): (JobId, Line),
-        company: Company,
+        company: Company<'_>,
     ) -> Option<SlotIndex> {
         let class = self.jobs.get(job).map_or(line.class, |job| self.class_of(job));
         let usual = || match class {
-            Class::Short => self.slot_for_short(program, job, company),
+            Class::Short => self.slot_for_short(now, program, job, company),
             Class::Long | Class::Together => {
                 let slot = self.slot_for_long(now, program, job, company);
                 slot.or_else(|| self.slot_to_learn(program, job, company))
@@ -160,7 +153,7 @@ impl Core {
 
     /// A slot for a job of a task that has never run, when no worker is idle: one between the steps of a long job, for one job of
     /// the task at a time. Otherwise a short task would wait for the end of a long job before it can be known as short.
-    fn slot_to_learn(&self, program: ProgramIndex, id: JobId, company: Company) -> Option<SlotIndex> {
+    fn slot_to_learn(&self, program: ProgramIndex, id: JobId, company: Company<'_>) -> Option<SlotIndex> {
         let between = &self.programs[program].between_steps;
         if company == Company::None || between.is_empty() {
             return None;
@@ -175,16 +168,20 @@ impl Core {
 
     /// A slot for a short job: an idle one, reserved ones first; or, if the job is tiny, one with other tiny jobs; or
     /// one between the steps of a long job.
-    fn slot_for_short(&self, program: ProgramIndex, job: JobId, company: Company) -> Option<SlotIndex> {
+    fn slot_for_short(
+        &self,
+        now: Mono,
+        program: ProgramIndex,
+        job: JobId,
+        company: Company<'_>,
+    ) -> Option<SlotIndex> {
         let slots = &self.programs[program];
         let offers = |slot: &SlotIndex| self.promise_to(*slot, job).is_some();
         let first = |open: &SmallSet<(usize, SlotIndex)>| open.iter().find(|(_, slot)| offers(slot)).copied();
         let open = [first(&slots.open_reserved), first(&slots.open)].into_iter().flatten();
         let idle = open.clone().find(|(load, _)| *load == 0);
-        let least = || {
-            let least = open.min_by_key(|(load, _)| *load).filter(|_| company == Company::Tiny);
-            least.filter(|(_, slot)| self.may_join(*slot, job))
-        };
+        let least =
+            || open.filter(|(_, slot)| self.may_join(now, *slot, job, company)).min_by_key(|(load, _)| *load);
         let between = || {
             let mut between = slots.between_steps.iter().filter(|_| company != Company::None);
             between.find(|slot| self.may_run_between_steps(**slot, job)).map(|&slot| (0, slot))
@@ -199,7 +196,7 @@ impl Core {
         now: Mono,
         program: ProgramIndex,
         job: JobId,
-        company: Company,
+        company: Company<'_>,
     ) -> Option<SlotIndex> {
         let slots = &self.programs[program];
         let offers = |(_, slot): &&(usize, SlotIndex)| self.promise_to(*slot, job).is_some();
@@ -207,7 +204,7 @@ impl Core {
             .open
             .iter()
             .find(offers)
-            .filter(|(load, slot)| *load == 0 || (company == Company::Tiny && self.may_join(*slot, job)));
+            .filter(|(load, slot)| *load == 0 || self.may_join(now, *slot, job, company));
         let borrowed = || {
             let reserved = slots.open_reserved.iter().find(offers).filter(|(load, _)| *load == 0);
             reserved.filter(|(_, slot)| self.may_borrow(now, program, *slot, job))
@@ -280,9 +277,12 @@ impl Core {
         load.jobs().all(|job| self.takes_company(job))
     }
 
-    /// Whether a job may be given to a worker that has other tiny jobs.
-    fn may_join(&self, slot: SlotIndex, id: JobId) -> bool {
-        self.promise_to(slot, id).is_some_and(|promise| self.is_tiny(id, promise))
+    /// Whether a job may be given to a worker that has other tiny jobs. If tiny jobs joined a worker for which an earlier job
+    /// waits, it might never become idle.
+    fn may_join(&self, now: Mono, slot: SlotIndex, id: JobId, company: Company<'_>) -> bool {
+        let Company::Tiny { after } = company else { return false };
+        let is_tiny = || self.promise_to(slot, id).is_some_and(|promise| self.is_tiny(id, promise));
+        is_tiny() && !after.iter().any(|earlier| self.could_take(now, slot, *earlier))
     }
 
     /// Whether a short job may run between the steps of another. If one of the two ends the worker, both are lost. So
@@ -433,11 +433,14 @@ impl Core {
 
 /// Which jobs may share a worker with a job that is about to be dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Company {
+pub(super) enum Company<'a> {
     /// None: the job gets a worker of its own.
     None,
     /// A job with steps, between which the new job can run.
     Steps,
-    /// A job with steps, or other tiny jobs.
-    Tiny,
+    /// A job with steps, or other tiny jobs, but for a worker that one of the earlier jobs could have if it were idle.
+    Tiny {
+        /// The earlier jobs, none of which has found a slot.
+        after: &'a [(Next, Line)],
+    },
 }

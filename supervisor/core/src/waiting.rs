@@ -9,7 +9,7 @@ use super::queue::{FairQueue, Kind, Next};
 use super::registry::{Class, size_of};
 use super::slots::{Opening, SlotState};
 use super::small_map::SmallSet;
-use crate::limits::WORKER_COST_MIN;
+use crate::limits::{LONG_RUN, TINY_COSTS, WORKER_COST_MIN};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,7 +121,7 @@ impl Core {
         };
         let is_only_for_short = is_short && slot.is_some_and(takes_only_short);
         let first_kept_out = if is_only_for_short { self.first_for_idle(program) } else { None };
-        let (track, planned) = (Track::of(waited_as), self.planned(job));
+        let (track, planned) = (Track::of(waited_as), self.planned(job).max(self.least_charge(job)));
         let is_aside = first_kept_out.is_some();
         let served = Served { track, priority: job.priority, is_short, first_kept_out };
         self.clients.served(client, program, served);
@@ -153,6 +153,28 @@ impl Core {
         let is_one =
             |(_, line): &(Next, Line)| line.class != Class::Short && self.is_line_open(program, *line);
         self.heads_to_start(program).find(is_one).map(|(next, _)| next.turn())
+    }
+
+    /// A tiny job keeps its worker for longer than it runs. If its client were charged only the run, it could keep workers for
+    /// several times as long as others.
+    pub(super) fn least_charge(&self, job: &Job) -> Duration {
+        let is_tiny = job.task.is_some_and(|task| self.registry.task(task).is_tiny());
+        let program = self.programs.get(job.given_to.program()).filter(|_| is_tiny);
+        program.map_or(Duration::ZERO, |program| program.tiny_cost)
+    }
+
+    /// Learns for how long a worker is kept by a tiny job: the job that runs in this slot was answered. Answers are often heard
+    /// together, so only the average says something.
+    pub(super) fn learn_tiny_cost(&mut self, now: Mono, slot: SlotIndex) {
+        let place = &mut self.slots[slot];
+        // No list of slots depends on this.
+        let kept = place.load_mut().and_then(|load| Some((load.running_job()?, load.note_answer(now)?)));
+        let Some((id, kept)) = kept else { return };
+        let task = self.jobs.get(id).and_then(|job| job.task);
+        if task.is_some_and(|task| self.registry.task(task).is_tiny()) {
+            let average = &mut self.programs[self.slots[slot].program].tiny_cost;
+            *average = (*average * (TINY_COSTS - 1) + kept.min(LONG_RUN)) / TINY_COSTS;
+        }
     }
 
     /// The run time of a job is known: in total, its client is charged exactly that, where the job was given to a worker.

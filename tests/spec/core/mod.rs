@@ -27,6 +27,7 @@ mod silence;
 mod steps;
 mod supervision;
 mod time_limits;
+mod tiny_jobs;
 mod trials;
 mod turns;
 mod whose_fault;
