@@ -51,6 +51,16 @@ impl Flood {
         self.pool.workers[&worker].given.iter().map(|(job, _)| *job).collect()
     }
 
+    /// Takes steps until the job is with a worker, or has been. False if it is not after 200.
+    fn give(&mut self, job: JobId) -> bool {
+        let is_given =
+            |flood: &Flood| flood.pool.worker_with(job).is_some() || flood.pool.outcome(job).is_some();
+        (0..200).any(|_| {
+            self.step();
+            is_given(self)
+        })
+    }
+
     /// Each worker does the job that is its next one, whose client submits another one.
     fn step(&mut self) {
         let workers: Vec<WorkerId> = self.pool.workers.keys().copied().collect();
@@ -77,11 +87,7 @@ fn a_job_that_is_not_tiny_has_its_turn_although_tiny_ones_could_join_each_worker
         let mut flood = Flood::of(workers, run);
         (0..1000).for_each(|_| flood.step());
         let job = flood.submit_other();
-        let steps = (1..200).find(|_| {
-            flood.step();
-            flood.pool.worker_with(job).is_some() || flood.pool.outcome(job).is_some()
-        });
-        assert!(steps.is_some(), "with {workers} workers, tiny jobs are always before one of {run:?}");
+        assert!(flood.give(job), "with {workers} workers, tiny jobs are always before one of {run:?}");
     }
 }
 
@@ -91,9 +97,7 @@ fn tiny_jobs_still_join_each_other_where_the_job_that_waits_may_not_be() {
     (0..100).for_each(|_| flood.step());
     // The slot that is not reserved is taken, and another one waits for it.
     let running = flood.submit_other();
-    while flood.pool.worker_with(running).is_none() {
-        flood.step();
-    }
+    assert!(flood.give(running));
     flood.submit_other();
     let worker = flood.pool.worker_with(running).expect("it was given to one");
     let reserved = *flood.pool.workers.keys().find(|other| **other != worker).expect("there are two");
