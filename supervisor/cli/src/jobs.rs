@@ -40,7 +40,7 @@ pub(crate) struct Jobs {
     #[arg(long, value_name = "LABEL", value_parser = parse_label)]
     label: Option<String>,
 
-    /// Show only the jobs that ended with this outcome, or that are `queued`, `paused` or `running`
+    /// Show only the jobs that ended with this outcome, or that are `queued`, `paused`, `held` or `running`
     #[arg(long, value_name = "OUTCOME", value_parser = parse_state)]
     outcome: Option<String>,
 
@@ -129,7 +129,7 @@ fn has_changed(before: &List<JobView>, now: &List<JobView>) -> bool {
 /// For clap: a state in which a job can be.
 fn parse_state(text: &str) -> Result<String, String> {
     let outcomes = || OutcomeCode::ALL.iter().map(|code| code.as_str());
-    let words = || ["queued", "paused", "running"].into_iter().chain(outcomes());
+    let words = || ["queued", "paused", "held", "running"].into_iter().chain(outcomes());
     match words().any(|word| word == text) {
         true => Ok(text.to_owned()),
         false => {

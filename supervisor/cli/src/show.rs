@@ -104,7 +104,7 @@ pub(crate) fn no_such_label(label: &str) -> Failure {
 
 /// Whether a job waits or runs.
 pub(crate) fn is_open(job: &JobView) -> bool {
-    matches!(job.state.as_str(), "queued" | "paused" | "running")
+    matches!(job.state.as_str(), "queued" | "paused" | "held" | "running")
 }
 
 /// The rows of a list.

@@ -273,6 +273,7 @@ impl Hub {
         match job.state.is_dispatched() {
             true => "running",
             false if job.task.is_some_and(|task| self.core.pauses().holds(task)) => "paused",
+            false if job.state == JobState::Held => "held",
             false => "queued",
         }
     }
