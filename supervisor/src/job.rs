@@ -31,6 +31,7 @@ pub struct Job {
     pub(crate) peer: Option<Peer>,
     /// The input was counted in memory as it arrived.
     pub(crate) has_room: bool,
+    pub(crate) standing: Standing,
     /// It belongs to a request that was let in before a drain.
     pub(crate) of_request: bool,
 }
@@ -69,6 +70,19 @@ impl Default for Input {
     fn default() -> Input {
         Input::Bytes(Bytes::new())
     }
+}
+
+/// What is known of who a client is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has stated its name, or is a process or a connection here.
+    #[default]
+    Known,
+    /// It may have a name, and is named by the address that it came from. It may come from another one the next time, so its keys are
+    /// those of all who have stated no name.
+    ByAddress,
+    /// It has shown nothing but its address.
+    Stranger,
 }
 
 impl Job {
@@ -219,7 +233,11 @@ impl Job {
             task: std::mem::take(&mut self.task),
             client: account_name(client, self.peer),
             priority: self.options.priority,
-            owner: key.map_or(Owner::Nameless, |_| Owner::of(cut(client, NAME_MAX))),
+            owner: match key {
+                Some(_) if self.standing != Standing::ByAddress => Owner::of(cut(client, NAME_MAX)),
+                _ => Owner::Nameless,
+            },
+            is_of_stranger: self.standing == Standing::Stranger,
             stream: self.options.stream,
             keeps_output,
             key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),

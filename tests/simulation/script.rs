@@ -462,10 +462,12 @@ fn request(choices: &mut Choices, tape: &mut Tape, config: &CoreConfig) -> JobRe
     let is_nameless = client.starts_with("connection");
     let owner = if is_nameless { Owner::Nameless } else { Owner::of(&client) };
     let keeps_output = choices.chance(tape, 400);
+    let is_of_stranger = &*client == "bob";
     JobRequest {
         task,
         client,
         owner,
+        is_of_stranger,
         keeps_output,
         priority,
         key,

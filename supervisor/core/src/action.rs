@@ -415,3 +415,21 @@ pub enum Notice {
         program: ProgramIndex,
     },
 }
+
+impl Ended {
+    /// How many bytes the texts in the job's report take: its error, metadata and labels, and what is kept of lost attempts.
+    pub fn text_bytes(&self) -> u64 {
+        let error = self.error.as_ref().map_or(0, |error| error.message.len());
+        let of_one = |lost: &LostAttempt| {
+            let lines: usize = lost.last_lines.iter().map(|line| LINE_BYTES + line.len()).sum();
+            LOST_BYTES + lost.what.len() + lines
+        };
+        (error + self.lost.iter().map(of_one).sum::<usize>()) as u64 + self.tag_bytes
+    }
+}
+
+/// Bytes that one lost attempt takes beside its texts.
+const LOST_BYTES: usize = 256;
+
+/// Bytes that one line takes beside its text.
+const LINE_BYTES: usize = 24;

@@ -156,6 +156,15 @@ impl Default for CoreConfig {
     }
 }
 
+/// Limits of what is kept of ended jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptLimits {
+    /// Of what clients have within their shares.
+    pub shares: u64,
+    /// Of all: beyond their shares, clients have no more than one output of each worker, of any length.
+    pub all: u64,
+}
+
 impl CoreConfig {
     /// Most processes at a time: the workers, the spares, during a reload one more for each program, and those that
     /// hang in the kernel.
@@ -186,6 +195,13 @@ impl CoreConfig {
     /// Most bytes of results and keys that are kept for one client, if no other client has any.
     pub fn kept_bytes_of_one(&self) -> u64 {
         self.max_kept_bytes / 2
+    }
+
+    /// What is kept of ended jobs when no other starts whose output is to be kept.
+    pub fn kept_limits(&self) -> KeptLimits {
+        let in_flight = self.max_payload.saturating_mul(self.workers as u64);
+        let shares = self.max_kept_bytes;
+        KeptLimits { shares, all: shares.saturating_add(in_flight) }
     }
 
     /// The weight of the client of this name.

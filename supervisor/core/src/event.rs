@@ -378,6 +378,8 @@ pub struct JobRequest {
     pub client: Arc<str>,
     /// The owner of its key. What is kept after its end is charged to `client`.
     pub owner: Owner,
+    /// The client has shown nothing but its address: an output beyond its share is not kept.
+    pub is_of_stranger: bool,
     /// The submitter reads the output in parts, as they come. Such a job has no key, and its output is not kept.
     pub stream: bool,
     /// The job is detached: nobody is there to take the output, so it is kept until somebody collects it.

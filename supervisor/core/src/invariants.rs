@@ -89,7 +89,7 @@ impl Core {
         )?;
         if self.phase == super::Phase::Running {
             let is_moving = self.has_more_to_move || !self.is_settled;
-            self.promises.check_held(self.config.max_kept_bytes, is_moving)?;
+            self.promises.check_held(self.config.kept_limits(), is_moving)?;
         }
         self.promises.check(|job| self.jobs.get(job).is_some())
     }

@@ -7,9 +7,13 @@
 //!
 //! Shares follow the rule of the ledger: a client may keep as much as it leaves free for the others; a client alone
 //! may keep half. So a new client finds room, however much the others keep.
+//!
+//! How long an output is, is known only at its end. So a client may come to have more than its share, by the jobs that it had
+//! in flight. That takes no room from the others: of what it has, no more counts than it may have ([`Kept::counted`]).
 
 use super::ledger::Short;
-use std::collections::BTreeMap;
+use crate::limits::LARGEST;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The owner of a key. [`Owner::Nameless`] is a variant of its own, so no name can be mistaken for "no name".
@@ -63,6 +67,8 @@ pub struct Sum {
 #[derive(Debug, Default)]
 pub struct Kept {
     by_account: BTreeMap<Arc<str>, Sum>,
+    /// The same accounts by their bytes.
+    by_size: BTreeSet<(u64, Arc<str>)>,
     all: Sum,
 }
 
@@ -70,21 +76,34 @@ impl Kept {
     /// One more thing is kept on this account.
     pub(super) fn hold(&mut self, account: &Arc<str>, bytes: u64) {
         let own = self.by_account.entry(account.clone()).or_default();
+        let before = own.bytes;
         for sum in [own, &mut self.all] {
             sum.count += 1;
             sum.bytes += bytes;
         }
+        self.resize(account, before);
     }
 
     /// One thing on this account is no longer kept.
     pub(super) fn release(&mut self, account: &str, bytes: u64) {
-        let Some(own) = self.by_account.get_mut(account) else { return };
-        for sum in [&mut *own, &mut self.all] {
+        let Some((account, own)) = self.by_account.get_key_value(account) else { return };
+        let (account, before) = (account.clone(), own.bytes);
+        let is_last = own.count == 1;
+        for sum in self.by_account.get_mut(&account).into_iter().chain([&mut self.all]) {
             sum.count -= 1;
             sum.bytes -= bytes;
         }
-        if own.count == 0 {
-            self.by_account.remove(account);
+        if is_last {
+            self.by_account.remove(&account);
+        }
+        self.resize(&account, before);
+    }
+
+    /// An account had so many bytes before.
+    fn resize(&mut self, account: &Arc<str>, before: u64) {
+        self.by_size.remove(&(before, account.clone()));
+        if let Some(own) = self.by_account.get(account) {
+            self.by_size.insert((own.bytes, account.clone()));
         }
     }
 
@@ -101,6 +120,18 @@ impl Kept {
     /// What is kept on all accounts together.
     pub fn all(&self) -> Sum {
         self.all
+    }
+
+    /// How many bytes of all that count, when room for more is looked for: of each of the [`LARGEST`] accounts, from the largest
+    /// on, no more than it leaves free beside those before it.
+    pub fn counted(&self, limit: u64) -> u64 {
+        let largest = self.by_size.iter().rev().take(LARGEST).map(|(bytes, _)| *bytes);
+        let count = |(counted, rest): (u64, u64), bytes: u64| {
+            let may_have = limit.saturating_sub(counted) / 2;
+            (counted + bytes.min(may_have), rest - bytes)
+        };
+        let (counted, rest) = largest.fold((0, self.all.bytes), count);
+        counted + rest
     }
 }
 
@@ -120,6 +151,37 @@ mod tests {
         kept.release("team", 10);
         assert_eq!(kept.all(), Sum { count: 2, bytes: 3 });
         assert_eq!(kept.by_account.len(), 2);
+    }
+
+    #[test]
+    fn what_an_account_has_beyond_its_share_takes_no_room_from_the_others() {
+        let mut kept = Kept::default();
+        let [large, larger, small] = ["large", "larger", "small"].map(Arc::from);
+        kept.hold(&large, 600);
+        assert_eq!(kept.counted(1024), 512);
+        kept.hold(&larger, 900);
+        assert_eq!(kept.counted(1024), 512 + 256);
+        kept.hold(&small, 20);
+        assert_eq!(kept.counted(1024), 512 + 256 + 20);
+        kept.release("larger", 900);
+        assert_eq!((kept.counted(1024), kept.all().bytes), (512 + 20, 620));
+        kept.release("large", 600);
+        kept.release("small", 20);
+        assert_eq!((kept.counted(1024), kept.by_size.len()), (0, 0));
+    }
+
+    #[test]
+    fn so_many_accounts_may_have_much_more_and_the_next_one_finds_room() {
+        let mut kept = Kept::default();
+        let accounts = (0..LARGEST + 1).map(|number| Arc::from(number.to_string()));
+        accounts.for_each(|account| kept.hold(&account, 1 << 30));
+        assert_eq!(
+            kept.counted(1 << 20),
+            (1 << 20) - (1 << 12) + (1 << 30),
+            "only the last one counts in full"
+        );
+        kept.release("0", 1 << 30);
+        assert_eq!(kept.counted(1 << 20), (1 << 20) - (1 << 12));
     }
 
     #[test]

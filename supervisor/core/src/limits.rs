@@ -147,6 +147,9 @@ pub const PROMISE_BYTES: u64 = 1 << 10;
 /// Jobs that are held back because too much is kept go on when one part in this many of the limit is free again.
 pub const ROOM_AGAIN: u64 = 8;
 
+/// Of so many accounts, those with most, no more is counted than their share when room for what is kept of others is looked for.
+pub const LARGEST: usize = 8;
+
 /// What a thread has read goes beyond its client's share of what is kept only while one part in this many of the limit stays free.
 pub const LEFT_FOR_OTHERS: u64 = 32;
 

@@ -15,10 +15,11 @@
 //! kept as it leaves free for the others (`kept.rs`).
 //!
 //! The length of an output is known only at the end of its job. So a job whose output is to be kept does not *start*
-//! while its client's share or the total is full: it is held back. What is kept can exceed its limit only by the
-//! outputs of the jobs that were in flight when the limit was reached, one of each worker: a job joins others at a busy worker,
-//! or goes into its tray, only if there is room for what all of these are expected to return. Otherwise it waits until a
-//! worker is idle. A worker may have thirty tiny jobs at a time, and all of them would start into the last bit of room.
+//! while its client's share or the total is full: it is held back. An account can exceed its share only by the outputs
+//! of the jobs that were in flight when the share was used up, one of each worker. What it has beyond its share takes no room from
+//! others (`kept.rs`). Only when all that is kept exceeds the limit by the longest output of each worker, the jobs of all accounts
+//! are held back. A job joins others at a busy worker, or goes into its tray, only if there is room for what all of these are
+//! expected to return. Otherwise it waits until a worker is idle. A worker may have thirty tiny jobs at a time, and all of them would start into the last bit of room.
 //!
 //! While a client has jobs that are held back, its younger jobs do not overtake them: for all of them a slightly lower
 //! mark applies, and below it they go on, the oldest first.
@@ -41,6 +42,7 @@
 mod held;
 
 use super::action::{Action, Ended, Keep, Notice, Released};
+use super::config::KeptLimits;
 use super::event::JobRequest;
 use super::ids::{JobId, Mono};
 use super::kept::{Kept, share, whose};
@@ -109,6 +111,8 @@ pub struct Promise {
     account: Arc<str>,
     key: Option<KeyName>,
     bytes: u64,
+    /// Its client has shown nothing but its address, and may never have more than its share.
+    is_of_stranger: bool,
     /// Somebody waits for the end of the job, and it has no key: nothing will have to be kept for long.
     is_awaited: bool,
     /// Somebody was given all of the output. It is still kept, for the key.
@@ -272,12 +276,13 @@ impl Promises {
     /// its time is over. Reservations for jobs that have not ended do not count: no job could wait for those.
     fn is_over_its_share(&self, account: &str, mark: Mark, limit: u64) -> bool {
         let ended = &self.kept_of_ended;
-        ended.of(account).bytes > mark.of(limit.saturating_sub(ended.all().bytes))
+        ended.of(account).bytes > mark.of(limit.saturating_sub(ended.counted(limit)))
     }
 
-    /// Whether what is kept of all ended jobs is over the limit.
-    fn is_over(&self, mark: Mark, limit: u64) -> bool {
-        self.kept_of_ended.all().bytes > mark.of(limit)
+    /// Whether what is kept of all ended jobs is over a limit: what counts of it, or all of it.
+    fn is_over(&self, mark: Mark, limits: KeptLimits) -> bool {
+        let ended = &self.kept_of_ended;
+        ended.counted(limits.shares) > mark.of(limits.shares) || ended.all().bytes > mark.of(limits.all)
     }
 
     /// Checks the sums. `is_live` tells whether a job has not ended.
@@ -347,8 +352,8 @@ impl Core {
             return Ok(());
         }
         let account = &*request.client;
-        let (own, all) = (self.promises.kept.of(account).bytes, self.promises.kept.all().bytes);
         let limit = self.config.max_kept_bytes;
+        let (own, all) = (self.promises.kept.of(account).bytes, self.promises.kept.counted(limit));
         let more = PROMISE_BYTES + request.tag_bytes;
         let Err(short) = share(own, all, more, limit) else { return Ok(()) };
         let lacking = (own + all + 2 * more).saturating_sub(limit);
@@ -391,8 +396,15 @@ impl Core {
         let (key, before) = used.map_or((None, None), |(key, before)| (Some(key), before));
         let bytes = PROMISE_BYTES + request.tag_bytes;
         self.promises.kept.hold(&account, bytes);
-        let promise =
-            Promise { account, key, bytes, is_awaited: false, was_collected: false, stage: Stage::Open };
+        let promise = Promise {
+            account,
+            key,
+            bytes,
+            is_of_stranger: request.is_of_stranger,
+            is_awaited: false,
+            was_collected: false,
+            stage: Stage::Open,
+        };
         self.promises.by_job.insert(id, promise);
         before
     }
@@ -408,13 +420,13 @@ impl Core {
         let id = ended.job;
         let Some(promise) = self.promises.by_job.get(&id) else { return Keep::AsCourtesy };
         let bytes = PROMISE_BYTES + ended.text_bytes() + output_bytes;
-        // While the supervisor runs, no job of a worker starts whose output has no room, so that is kept. While it ends,
-        // the output is kept only if there is room. Whether a client waits at this moment does not matter: it may go
+        // While the supervisor runs, no job of a worker starts whose output has no room, so that is kept. While it ends, and for a
+        // stranger, the output is kept only if there is room. Whether a client waits at this moment does not matter: it may go
         // away before it has been given the output.
         let more = bytes - promise.bytes;
         let is_kept = match self.phase {
             Phase::Running if was_here => self.keeps_what_was_read(&promise.account, output_bytes, more),
-            Phase::Running => true,
+            Phase::Running if !promise.is_of_stranger => true,
             _ => self.has_room_for(&promise.account, more),
         };
         let time = self.time_to_keep(self.promises.is_keyed(id));
@@ -432,16 +444,17 @@ impl Core {
     }
 
     pub(super) fn has_room_for(&self, account: &str, more: u64) -> bool {
-        let kept = &self.promises.kept;
-        share(kept.of(account).bytes, kept.all().bytes, more, self.config.max_kept_bytes).is_ok()
+        let (kept, limit) = (&self.promises.kept, self.config.max_kept_bytes);
+        share(kept.of(account).bytes, kept.counted(limit), more, limit).is_ok()
     }
 
     /// Whether what is kept of this job would be let in now: with it its account has no more than is left free for the others.
     pub fn is_within_its_share(&self, job: JobId) -> bool {
         let Some(promise) = self.promises.by_job.get(&job) else { return true };
-        let (kept, bytes) = (&self.promises.kept, promise.bytes);
-        let (own, all) = (kept.of(&promise.account).bytes, kept.all().bytes);
-        share(own.saturating_sub(bytes), all.saturating_sub(bytes), bytes, self.config.max_kept_bytes).is_ok()
+        let (kept, bytes, limit) = (&self.promises.kept, promise.bytes, self.config.max_kept_bytes);
+        let own = kept.of(&promise.account).bytes;
+        let is_all = kept.all().bytes == bytes;
+        if is_all { bytes <= limit } else { own <= limit.saturating_sub(kept.counted(limit)) }
     }
 
     /// Ends the promises whose time is over.
@@ -480,21 +493,3 @@ impl Core {
         turn.extend(before.map(|before| Action::Log(Notice::KeyUsedAgain { job, before })));
     }
 }
-
-impl Ended {
-    /// How many bytes the texts in the job's report take: its error, metadata and labels, and what is kept of lost attempts.
-    pub fn text_bytes(&self) -> u64 {
-        let error = self.error.as_ref().map_or(0, |error| error.message.len());
-        let of_one = |lost: &super::action::LostAttempt| {
-            let lines: usize = lost.last_lines.iter().map(|line| LINE_BYTES + line.len()).sum();
-            LOST_BYTES + lost.what.len() + lines
-        };
-        (error + self.lost.iter().map(of_one).sum::<usize>()) as u64 + self.tag_bytes
-    }
-}
-
-/// Bytes that one lost attempt takes beside its texts.
-const LOST_BYTES: usize = 256;
-
-/// Bytes that one line takes beside its text.
-const LINE_BYTES: usize = 24;

@@ -12,9 +12,9 @@ use offload_protocol::limits::PAYLOAD_MAX_DEFAULT;
 ///   next outputs;
 /// - `max_kept_bytes`: results and keys that are kept;
 /// - `max_dead_bytes`: dead letters with their inputs;
-/// - 3 x `workers` x `max_payload`: for each worker, one output that arrives when `max_bytes` has been reached, one output
-///   that is kept when `max_kept_bytes` has been reached, and one input of a job that was cancelled on its way to the
-///   worker (`max_dead_bytes` is never exceeded);
+/// - 4 x `workers` x `max_payload`: for each worker, one output that arrives when `max_bytes` has been reached, one output
+///   that is kept beyond its client's share, one more that is kept when there are as many of those as may be, and one input of a job
+///   that was cancelled on its way to the worker (`max_dead_bytes` is never exceeded);
 /// - [`MEMORY_OF_A_WORKER`] for each worker, [`MEMORY_OF_A_CONNECTION`] for each connection, [`MEMORY_OF_A_JOB`] for
 ///   each job that is queued, in flight or a dead letter;
 /// - [`MEMORY_OF_A_WAIT`] for each wait for a job of another client: [`WAITS_MAX`] of them, and [`WAITS_IN_ANY_CASE`]
@@ -61,7 +61,7 @@ impl Memory {
             + self.max_bytes / BUFFERS_SHARE
             + self.max_kept_bytes
             + self.max_dead_bytes
-            + self.workers * (3 * self.max_payload + MEMORY_OF_A_WORKER)
+            + self.workers * (4 * self.max_payload + MEMORY_OF_A_WORKER)
             + self.connections * MEMORY_OF_A_CONNECTION
             + self.jobs * MEMORY_OF_A_JOB
             + (WAITS_MAX as u64 + self.connections * WAITS_IN_ANY_CASE as u64) * MEMORY_OF_A_WAIT

@@ -9,7 +9,7 @@ use offload_core::event::{Event, JobRequest, Key};
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::jobs::JobState;
 use offload_core::kept::{Owner, Sum};
-use offload_core::limits::{LEFT_FOR_OTHERS, PROMISE_BYTES};
+use offload_core::limits::{LARGEST, LEFT_FOR_OTHERS, PROMISE_BYTES};
 use offload_protocol::nouns::OutcomeCode;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +39,7 @@ struct PromiseBook {
     key: Option<Key>,
     task: String,
     bytes: u64,
+    is_of_stranger: bool,
     /// Once the job has ended.
     until: Option<Mono>,
     /// Somebody waits for it, and there is no key.
@@ -88,6 +89,21 @@ impl PromiseBooks {
         sum_of(self.promises.values().map(|book| book.bytes))
     }
 
+    /// How much of all that takes room from others, or only of jobs that have ended: of the clients that have most, one after
+    /// the other, no more than they leave free.
+    fn counted(&self, only_of_ended: bool, limit: u64) -> u64 {
+        let mut by_client: BTreeMap<&str, u64> = BTreeMap::new();
+        for book in self.promises.values().filter(|book| book.until.is_some() || !only_of_ended) {
+            *by_client.entry(&book.client).or_default() += book.bytes;
+        }
+        let mut sizes: Vec<u64> = by_client.into_values().collect();
+        sizes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+        sizes.into_iter().enumerate().fold(0, |counted, (place, bytes)| {
+            let share = limit.saturating_sub(counted) / 2;
+            counted + if place < LARGEST { bytes.min(share) } else { bytes }
+        })
+    }
+
     /// When the next promise or letter is over.
     pub(super) fn next_end(&self) -> Option<Mono> {
         let promises = self.promises.values().filter_map(|book| book.until);
@@ -132,8 +148,8 @@ impl Oracle {
         if request.key.is_none() && !request.keeps_output {
             return (false, false);
         }
-        let (own, all) = (self.promises.kept_for(&request.client).bytes, self.promises.kept().bytes);
         let limit = self.config.max_kept_bytes;
+        let (own, all) = (self.promises.kept_for(&request.client).bytes, self.promises.counted(false, limit));
         let more = PROMISE_BYTES + request.tag_bytes;
         let has_room_for_others = fits((0, all), more, limit);
         let is_full = !fits((own, all), more, limit);
@@ -150,6 +166,7 @@ impl Oracle {
             key: request.key.clone(),
             task: request.task.clone(),
             bytes: PROMISE_BYTES + request.tag_bytes,
+            is_of_stranger: request.is_of_stranger,
             until: None,
             is_awaited: false,
             has_left_much: false,
@@ -252,6 +269,7 @@ impl Oracle {
         let id = ended.job;
         let is_ending = self.is_ending();
         let kept = self.promises.kept().bytes;
+        let counted = self.promises.counted(false, self.config.max_kept_bytes);
         let client = self.promises.promises.get(&id).map(|book| book.client.clone()).unwrap_or_default();
         let own = self.promises.kept_for(&client).bytes;
         let output = match event {
@@ -278,9 +296,10 @@ impl Oracle {
         let text = if was_done { 0 } else { ended.text_bytes() - ended.tag_bytes };
         let more = text + output;
         let limit = config.max_kept_bytes;
-        let lacks_room = !fits((own, kept), more, limit);
+        let lacks_room = !fits((own, counted), more, limit);
         let leaves_too_little = output > PROMISE_BYTES && kept + more > limit - limit / LEFT_FOR_OTHERS;
-        let may_lack = if is_ending { lacks_room } else { was_read && lacks_room && leaves_too_little };
+        let may_lack =
+            lacks_room && (is_ending || if was_read { leaves_too_little } else { book.is_of_stranger });
         let is_well = ended.outcome == OutcomeCode::Ok;
         if was_done && !is_ending {
             // It must not end well if its output must be kept, and is not.
@@ -358,7 +377,7 @@ impl Oracle {
             && !self.is_ending()
         {
             let books = &self.promises;
-            let all = books.kept_of_ended(None) + books.coming(None) + of_this;
+            let all = books.counted(true, self.config.max_kept_bytes) + books.coming(None) + of_this;
             let own = books.kept_of_ended(Some(&book.client)) + books.coming(Some(&book.client)) + of_this;
             let free = self.config.max_kept_bytes.checked_sub(all);
             let fits = free.is_some_and(|free| own <= free);

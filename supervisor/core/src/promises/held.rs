@@ -1,6 +1,7 @@
 //! Jobs that are held back until there is room for the outputs that were promised to be kept.
 
 use super::{Mark, Promises, Stage};
+use crate::config::KeptLimits;
 use crate::ids::JobId;
 use crate::jobs::JobState;
 use crate::limits::MOVED_MAX;
@@ -54,10 +55,11 @@ impl Promises {
         }
     }
 
-    /// Checks that each job that is held back has a reason under this limit. `is_moving`: jobs are being released a
+    /// Checks that each job that is held back has a reason under these limits. `is_moving`: jobs are being released a
     /// few at a time, so some may still be held without a reason.
-    pub(crate) fn check_held(&self, limit: u64, is_moving: bool) -> Result<(), String> {
-        let is_over = is_moving || self.is_over(Mark::Low, limit);
+    pub(crate) fn check_held(&self, limits: KeptLimits, is_moving: bool) -> Result<(), String> {
+        let limit = limits.shares;
+        let is_over = is_moving || self.is_over(Mark::Low, limits);
         let has_room = |account: &str| !is_over && !self.is_over_its_share(account, Mark::Low, limit);
         let without = self.held.keys().find(|account| has_room(account));
         let may_have_one =
@@ -115,13 +117,13 @@ impl Core {
         }
         let Some(promise) = self.promises.by_job.get(&id) else { return false };
         let (account, is_awaited) = (promise.account.clone(), promise.is_awaited);
-        let limit = self.config.max_kept_bytes;
+        let (limits, limit) = (self.config.kept_limits(), self.config.max_kept_bytes);
         let own = self.promises.own_mark(&account);
         let all = if self.promises.waits_for_all { Mark::Low } else { Mark::High };
         let is_beyond = self.promises.is_over_its_share(&account, own, limit);
         let may_be_beyond = is_awaited && !self.promises.has_one_beyond(&account, limit);
         let is_over_its_share = is_beyond && !may_be_beyond;
-        if !is_over_its_share && !self.promises.is_over(all, limit) {
+        if !is_over_its_share && !self.promises.is_over(all, limits) {
             if is_beyond {
                 self.promises.beyond.insert(account, id);
             }
@@ -145,11 +147,12 @@ impl Core {
         let Some(promise) = self.promises.by_job.get(&id).filter(|_| !self.is_never_held_back()) else {
             return true;
         };
-        let sums = [&self.promises.kept_of_ended, &self.promises.coming];
+        let (ended, coming, limit) =
+            (&self.promises.kept_of_ended, &self.promises.coming, self.config.max_kept_bytes);
         let of_this = promise.bytes + self.jobs.get(id).map_or(0, |job| self.likely_output(job));
-        let all = of_this + sums.iter().map(|sum| sum.all().bytes).sum::<u64>();
-        let own = of_this + sums.iter().map(|sum| sum.of(&promise.account).bytes).sum::<u64>();
-        self.config.max_kept_bytes.checked_sub(all).is_some_and(|free| own <= free)
+        let all = of_this + ended.counted(limit) + coming.all().bytes;
+        let own = of_this + [ended, coming].map(|sum| sum.of(&promise.account).bytes).iter().sum::<u64>();
+        limit.checked_sub(all).is_some_and(|free| own <= free)
     }
 
     fn is_never_held_back(&self) -> bool {
@@ -177,7 +180,8 @@ impl Core {
         let free: Vec<JobId> = free.take(MOVED_MAX + 1).collect();
         // These jobs lack only room among all. While the total is over the lower mark they stay held back, and no
         // other job may take the room.
-        self.promises.waits_for_all = !is_free && !free.is_empty() && promises.is_over(Mark::Low, limit);
+        self.promises.waits_for_all =
+            !is_free && !free.is_empty() && promises.is_over(Mark::Low, self.config.kept_limits());
         if self.promises.waits_for_all {
             return;
         }

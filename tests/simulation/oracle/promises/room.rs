@@ -51,13 +51,17 @@ impl Oracle {
 
     pub(super) fn is_beyond_its_share(&self, id: JobId, less: u64) -> bool {
         let Some(book) = self.promises.promises.get(&id) else { return false };
-        let all = self.promises.kept_of_ended(None);
+        let all = self.promises.counted(true, self.config.max_kept_bytes);
         let free = self.config.max_kept_bytes.saturating_sub(all);
         self.promises.kept_of_ended(Some(&book.client)) > part(free, less)
     }
 
     fn is_over_all(&self, id: JobId, less: u64) -> bool {
         let is_kept = self.promises.promises.contains_key(&id);
-        is_kept && self.promises.kept_of_ended(None) > part(self.config.max_kept_bytes, less)
+        let limit = self.config.max_kept_bytes;
+        let most = limit + self.config.max_payload * self.config.workers as u64;
+        is_kept
+            && (self.promises.counted(true, limit) > part(limit, less)
+                || self.promises.kept_of_ended(None) > part(most, less))
     }
 }
