@@ -220,6 +220,20 @@ fn a_key_gives_the_same_job_and_another_input_is_a_conflict() {
 }
 
 #[test]
+fn a_key_is_the_same_from_every_address_and_clients_with_a_name_have_their_own() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let key = ("Idempotency-Key", "\"bill-17\"");
+    let here = http.call("echo", &[key], "one");
+    let mut connection = http.connect_from([127, 0, 0, 2]);
+    connection.send("POST", "/v1/tasks/echo", &[key], b"one");
+    let elsewhere = connection.answer().expect("an answer");
+    assert_eq!((elsewhere.status, elsewhere.field("offload-job")), (200, here.field("offload-job")));
+    let named = ["one", "two"].map(|name| http.call("echo", &[key, ("Offload-Client", name)], "one"));
+    let jobs = [&here, &named[0], &named[1]].map(|answer| answer.field("offload-job"));
+    assert!(jobs[0] != jobs[1] && jobs[0] != jobs[2] && jobs[1] != jobs[2], "{jobs:?}");
+}
+
+#[test]
 fn a_worker_is_given_the_metadata_and_the_trace() {
     let (folder, header) = (private_folder(), "output = header");
     let example = std::fs::read_to_string(workspace().join("examples/worker.py")).expect("it is there");

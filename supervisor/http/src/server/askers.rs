@@ -69,7 +69,7 @@ impl LastAsker {
         let Sign { address, is_anonymous } = sign;
         let asker = Rc::new(match is_anonymous {
             true => service.anonymous(address),
-            false => service.asker(None, &address.to_string()),
+            false => service.from_address(address),
         });
         *last = Some((sign, Rc::clone(&asker)));
         asker
