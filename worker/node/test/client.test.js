@@ -219,6 +219,20 @@ test('no more calls are in flight than the client allows, and no more wait', asy
   });
 });
 
+test('large inputs go out one behind another while the jobs before them run, and a small call behind them, too', async () => {
+  await withSupervisor({ workers: 3 }, async (supervisor) => {
+    const watcher = supervisor.client();
+    const client = supervisor.client(); // an answer to anything else that it asks would send what waits
+    const controller = new AbortController();
+    const { signal } = controller;
+    const large = [1, 2].map(() => errorOf(client.call('untilAborted', Buffer.alloc(4 << 20), { signal })));
+    assert.equal(await wait(client.call('echo', 'small')), 'small');
+    await until('that both large jobs run', async () => (await jobsRunning(watcher)) === 2);
+    controller.abort();
+    for (const error of large) assert.equal((await error).name, 'AbortError');
+  });
+});
+
 test('a supervisor that is full rejects with its reason', async () => {
   await withSupervisor({ workers: 1, flags: ['--max-jobs', '2'] }, async (supervisor) => {
     const client = supervisor.client();

@@ -320,7 +320,7 @@ export class Client {
     if (this.#isClosed) throw closed();
     try {
       await this.#before();
-      const connection = new Connection(this.#socket);
+      const connection = new Connection(this.#socket, () => this.#sendWaiting());
       await this.#greet(connection);
       if (!this.#isClosed) return connection;
       connection.close();

@@ -50,8 +50,11 @@ export class Connection {
   /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
   #greeting;
 
-  /** Connects to the socket at `path`, for `greet`. Throws a `ConnectionError` if there is none. @param {string} path */
-  constructor(path) {
+  /**
+   * Connects to the socket at `path`, for `greet`. Throws a `ConnectionError` if there is none.
+   * @param {string} path @param {() => void} [onDrain] told when nothing waits to be written any more
+   */
+  constructor(path, onDrain = () => {}) {
     checkOwner(path);
     this.path = path;
     const decoder = new FrameDecoder(PAYLOAD_MAX_CEILING, (bytes, start, end, payload) => this.#onFrame(bytes, start, end, payload));
@@ -60,6 +63,7 @@ export class Connection {
     this.#socket = net.connect({ path, onread });
     this.#socket.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
     this.#socket.on('close', () => this.#lose(this.#goodbye ?? goneAway()));
+    this.#socket.on('drain', onDrain);
   }
 
   /** Introduces the client as `name`. Rejected with a `ConnectionError`. @param {string} name */
