@@ -132,7 +132,7 @@ function streamOf() {
   const hold = (isHeld) => seen.changed(seen.holds.push(isHeld));
   const connection = { payloadMax: 100, request: (name) => seen.requests.push(name), hold, closeWhenWritten: () => {} };
   const controller = new AbortController();
-  const stream = new OutputStream(new Submission('echo', 1, {}, true), controller.signal, () => seen.ends++);
+  const stream = new OutputStream(new Submission('echo', 1, { signal: controller.signal }, true), () => seen.ends++);
   stream.begin(connection);
   stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
   return { stream, controller, seen };
@@ -244,12 +244,10 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
   await withSupervisor({}, async (supervisor) => {
     const client = supervisor.client();
     assert.equal((await errorOf(client.cancel(undefined))).name, 'TypeError');
-    assert.equal((await errorOf(client.call(5))).name, 'TypeError');
     for (const error of [client.call('\ud800'), client.stream('\ud800').next(), client.cancel('\ud800')].map(errorOf)) {
       const { name, message } = await error;
       assert.deepEqual([name, message], ['TypeError', '"\\ud800" has half of a surrogate pair, and cannot be sent']);
     }
-    assert.equal((await errorOf(client.stream(5).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1n).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1, { priority: 11 }).next())).name, 'TypeError');
     const keyed = await errorOf(client.stream('echo', 1, { idempotencyKey: 'k' }).next());

@@ -42,7 +42,7 @@ export class Call {
   constructor(task, input, options, owner) {
     this.#submission = new Submission(task, input, options, false);
     this.#owner = owner;
-    this.#signal = options.signal;
+    this.#signal = this.#submission.signal;
     this.#signal?.throwIfAborted();
     this.#signal?.addEventListener('abort', this.#onAbort, { once: true });
   }

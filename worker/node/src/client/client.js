@@ -6,6 +6,7 @@
  * Only while something that was asked for has not ended, its connections keep the program from ending.
  */
 
+import { checkAsked } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
 import { Connection } from './connection.js';
@@ -90,7 +91,6 @@ export class Client {
    */
   run(task, input, options = {}) {
     return new Promise((resolve, reject) => {
-      options.signal?.throwIfAborted();
       const left = (call) => this.#left(call);
       const unsent = (call) => this.#unsent(call);
       const ended = () => this.#callEnded();
@@ -106,7 +106,8 @@ export class Client {
   stream(task, input, options = {}) {
     /** @type {OutputStream | undefined} */
     let stream;
-    const begin = () => (stream = this.#beginStream(task, input, options));
+    const submission = this.#prepare(task, input, options);
+    const begin = () => (stream = this.#beginStream(submission()));
     const parts = (async function* () {
       yield* begin().read();
     })();
@@ -121,11 +122,22 @@ export class Client {
     return parts;
   }
 
-  #beginStream(task, input, options) {
-    options.signal?.throwIfAborted();
-    const submission = new Submission(task, input, options, true);
+  /** What is wrong with a stream is thrown to who reads it, like everything else that becomes of it. */
+  #prepare(task, input, options) {
+    try {
+      const submission = new Submission(task, input, options, true);
+      return () => submission;
+    } catch (error) {
+      return () => {
+        throw error;
+      };
+    }
+  }
+
+  /** @param {Submission} submission */
+  #beginStream(submission) {
     if (this.#isClosing) throw closed();
-    const stream = new OutputStream(submission, options.signal, () => this.#streamEnded(stream));
+    const stream = new OutputStream(submission, () => this.#streamEnded(stream));
     this.#streams.add(stream);
     this.#begun();
     this.#open().then((connection) => stream.begin(connection), (error) => stream.fail(error));
@@ -133,8 +145,8 @@ export class Client {
   }
 
   /** Cancels a job by its ID. @param {string} job @returns {Promise<any>} what became of it */
-  cancel(job) {
-    return this.#ask('Cancel', { job });
+  async cancel(job) {
+    return this.#ask('Cancel', { job: checkAsked('the ID of a job', job) });
   }
 
   /** The supervisor as a whole, as `offload status --json` shows it. @returns {Promise<any>} */

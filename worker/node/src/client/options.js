@@ -4,6 +4,7 @@
 
 import { createHash } from 'node:crypto';
 import { NAME_MAX } from '../limits.js';
+import { checkLabels, metadataOf } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 
 const STREAM_KEYS = ['timeout', 'deadline', 'priority', 'attempts', 'metadata', 'labels', 'contentType', 'signal'];
@@ -23,7 +24,7 @@ const KEYS = [...STREAM_KEYS, 'idempotencyKey'];
  */
 
 /**
- * Throws a TypeError for an option that there is not, or a value that it cannot have.
+ * A copy of the options, so that the caller may change them. Throws a TypeError for one that there is not, or a value that it cannot have.
  * @param {CallOptions} options @param {{ bytes: Uint8Array, contentType: string }} input @param {boolean} stream
  */
 export function submitOptions(options, input, stream) {
@@ -39,10 +40,16 @@ export function submitOptions(options, input, stream) {
     lane: null,
     priority: whole('priority', priority, -10, 10),
     idempotency: key === undefined ? null : { key: checkKey(key), digest: digestOf(input) },
-    metadata,
-    labels,
+    metadata: metadataOf(metadata),
+    labels: checkLabels(labels),
     stream,
   };
+}
+
+/** Throws a TypeError if it is none. @param {AbortSignal | null | undefined} signal */
+export function checkSignal(signal) {
+  if (signal === undefined || signal === null || typeof signal.throwIfAborted === 'function') return signal;
+  throw new TypeError('`signal` is an AbortSignal');
 }
 
 function milliseconds(name, value) {

@@ -56,15 +56,14 @@ export class OutputStream {
 
   /**
    * Throws the reason of the signal if that is aborted.
-   * @param {import('./submission.js').Submission} submission @param {AbortSignal | undefined} signal
-   * @param {() => void} ended called once: the job is over here
+   * @param {import('./submission.js').Submission} submission @param {() => void} ended called once: the job is over here
    */
-  constructor(submission, signal, ended) {
+  constructor(submission, ended) {
     this.#submission = submission;
-    this.#signal = signal;
+    this.#signal = submission.signal;
     this.#ended = ended;
-    signal?.throwIfAborted();
-    signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.#signal?.throwIfAborted();
+    this.#signal?.addEventListener('abort', this.#onAbort, { once: true });
   }
 
   /** Submits the job, if it is still wanted, on a connection that nobody else has. @param {import('./connection.js').Connection} connection */

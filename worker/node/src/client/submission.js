@@ -1,10 +1,11 @@
 /**
- * What a job is submitted as, from the moment of the call: its input, and its options.
+ * What a job is submitted as: its input, and its options. All of it is checked and copied at the call, but for the bytes of the input.
  */
 
+import { checkAsked, checkMediaType } from '../nouns.js';
 import { encodePayload } from '../payload.js';
 import { tooLarge } from './errors.js';
-import { submitOptions } from './options.js';
+import { checkSignal, submitOptions } from './options.js';
 
 /** What a job that was accepted still holds here of its input. */
 const NOTHING = { bytes: Buffer.alloc(0), contentType: '' };
@@ -19,8 +20,10 @@ export class Submission {
    * @param {string} task @param {unknown} input @param {import('./options.js').CallOptions} options @param {boolean} stream
    */
   constructor(task, input, options, stream) {
-    this.task = task;
+    this.task = checkAsked('the name of a task', task);
+    this.signal = checkSignal(options.signal);
     this.#input = encodePayload(input, options.contentType);
+    checkMediaType(this.#input.contentType);
     this.#options = submitOptions(options, this.#input, stream);
     this.#deadline = this.#options.deadline_ms === null ? Infinity : performance.now() + this.#options.deadline_ms;
   }
