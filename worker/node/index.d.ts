@@ -74,7 +74,7 @@ export function serve<State = any>(options: {
 export interface CallOptions {
   /** Milliseconds that one attempt may run. */
   timeout?: number;
-  /** Milliseconds from now until nobody wants the output any more, waiting included. */
+  /** Milliseconds from the call until nobody wants the output any more, waiting included. A job that has not been sent by then is not sent. */
   deadline?: number;
   /** -10 to 10. */
   priority?: number;
@@ -165,7 +165,7 @@ export class Pool extends Client {
   end(): Promise<void>;
 }
 
-/** The job was accepted and did not end well, or nobody knows how it ended. */
+/** The job did not end well, or nobody knows how it ended, or it was not sent before its deadline (`timeout`, without a job's ID). */
 export class JobError extends Error {
   readonly outcome: string;
   readonly code: string;

@@ -262,13 +262,3 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     assert.throws(() => connection.request('Show', { view: 'status' }, asker), { name: 'ConnectionError', code: 'closed' });
   });
 });
-
-test('the time until there is a connection counts for the deadline of a stream, too', () => {
-  const submission = new Submission('echo', 1, { deadline: 60_000 }, true);
-  const began = performance.now();
-  while (performance.now() - began < 2);
-  let sent;
-  submission.send({ payloadMax: 100, request: (name, fields) => (sent = { name, ...fields }) }, {});
-  assert.deepEqual([sent.name, sent.options.stream], ['Submit', true]);
-  assert.ok(sent.options.deadline_ms < 60_000, `${sent.options.deadline_ms}`);
-});

@@ -3,7 +3,8 @@
  *
  *   waiting --- there is room, and a connection ---> sent --- Accepted ---> accepted --- Finished ---> settled
  *    ^ |                                              | '--- Rejected, the connection is lost ----------^
- *    | '--- the signal is aborted: it leaves ---> settled
+ *    | |--- the signal is aborted: it leaves ---> settled
+ *    | '--- its deadline has passed: it leaves ---> settled
  *    '--- once: it is known that it did not get out --'
  *
  *   The signal of a job that was sent is aborted: settled at once; Cancel is sent once its ID is known (not with a key), and its place
@@ -45,6 +46,7 @@ export class Call {
     this.#signal = this.#submission.signal;
     this.#signal?.throwIfAborted();
     this.#signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.#submission.deadline.watch(() => this.#expire());
   }
 
   /** Submits the job. Its place is taken until `ended` is called. @param {import('./connection.js').Connection} connection */
@@ -80,6 +82,7 @@ export class Call {
   onLost(error, isUnsent) {
     if (!isUnsent) return this.#end(JobError.indeterminate(this.#submission.task, this.job, error.message));
     if (this.#isSettled || this.#isAgain) return this.#end(error);
+    if (this.#submission.deadline.left === 0) return this.#end(this.#submission.tooLate());
     this.#isAgain = true;
     this.#connection = undefined;
     this.#owner.unsent(this);
@@ -112,6 +115,7 @@ export class Call {
     if (this.#isSettled) return;
     this.#isSettled = true;
     this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#submission.deadline.stop();
     if (error !== undefined) this.#owner.reject(error);
     else this.#owner.resolve(result);
   }
@@ -120,6 +124,13 @@ export class Call {
     this.#settle(this.#signal?.reason);
     if (this.#connection === undefined) this.#owner.left(this);
     else if (this.job !== '') this.#cancel();
+  }
+
+  /** A job that was sent is ended by the supervisor. */
+  #expire() {
+    if (this.#connection !== undefined) return;
+    this.#settle(this.#submission.tooLate());
+    this.#owner.left(this);
   }
 
   #cancel() {

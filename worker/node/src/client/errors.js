@@ -3,7 +3,7 @@
  * lists, and a `message` for people.
  */
 
-/** The job was accepted and did not end well, or nobody knows how it ended (`indeterminate`). */
+/** The job did not end well, or nobody knows how it ended (`indeterminate`), or it was not submitted before its deadline (`timeout`). */
 export class JobError extends Error {
   /** @param {import('../messages.js').Message} report */
   constructor(report) {
@@ -26,9 +26,18 @@ export class JobError extends Error {
 
   /** Nobody will know how the job ends. @param {string} task @param {string} job @param {string} why */
   static indeterminate(task, job, why) {
-    const message = `${why}; the job may or may not have run`;
-    const error = { code: 'indeterminate', message, signal: null, exit_code: null };
-    return new JobError({ type: '', outcome: 'indeterminate', error, attempts: 0, job, task });
+    return JobError.#of('indeterminate', task, job, `${why}; the job may or may not have run`);
+  }
+
+  /** The job was not submitted before its deadline, and is not any more. @param {string} task */
+  static tooLate(task) {
+    return JobError.#of('timeout', task, '', 'the deadline passed before it was sent');
+  }
+
+  /** What no report says. */
+  static #of(outcome, task, job, message) {
+    const error = { code: outcome, message, signal: null, exit_code: null };
+    return new JobError({ type: '', outcome, error, attempts: 0, job, task });
   }
 }
 

@@ -13,7 +13,7 @@ const KEYS = [...STREAM_KEYS, 'idempotencyKey'];
 /**
  * @typedef {object} CallOptions
  * @property {number} [timeout] milliseconds that one attempt may run
- * @property {number} [deadline] milliseconds from now until nobody wants the output any more, waiting included
+ * @property {number} [deadline] milliseconds from the call until nobody wants the output any more, waiting included
  * @property {number} [priority] -10 to 10; jobs of a higher priority start sooner
  * @property {number} [attempts] 1 to 100
  * @property {string} [idempotencyKey] 1 to 64 bytes; calling again with the same key gives the same job. Not of a stream

@@ -4,7 +4,7 @@
  *
  *   opening --- a connection ---> submitted --- Accepted ---> accepted --- Finished ---> over
  *      |                              '--- Rejected, the connection is lost -------------^
- *      '--- no connection, the signal is aborted, nobody reads on ---> over
+ *      '--- no connection, the deadline has passed, the signal is aborted, nobody reads on ---> over
  *
  *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
  *   as soon as its ID is known. Then it is over.
@@ -64,6 +64,7 @@ export class OutputStream {
     this.#ended = ended;
     this.#signal?.throwIfAborted();
     this.#signal?.addEventListener('abort', this.#onAbort, { once: true });
+    submission.deadline.watch(() => this.#expire());
   }
 
   /** Submits the job, if it is still wanted, on a connection that nobody else has. @param {import('./connection.js').Connection} connection */
@@ -165,6 +166,7 @@ export class OutputStream {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#submission.deadline.stop();
     this.#regulate();
     if (error !== undefined) this.#failure ??= { error };
     this.#connection?.closeWhenWritten();
@@ -185,6 +187,11 @@ export class OutputStream {
     this.#held -= part.length;
     this.#regulate();
     return part;
+  }
+
+  /** A job that was submitted is ended by the supervisor. */
+  #expire() {
+    if (this.#connection === undefined) this.#end(this.#submission.tooLate());
   }
 
   #abort() {
