@@ -90,6 +90,36 @@ test('calls that are aborted make room for others, and those that wait for a con
   });
 });
 
+test('a signal that many calls and streams share has one listener, and none when they are over', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client();
+    const { signal } = new AbortController();
+    const listeners = () => getEventListeners(signal, 'abort').length;
+    const calls = Array.from({ length: 20 }, (_, i) => client.call('echo', i, { signal }));
+    const streams = Array.from({ length: 20 }, () => client.stream('count', 1, { signal }).next());
+    assert.equal(listeners(), 1);
+    await wait(Promise.all([...calls, ...streams]));
+    await within('idleness', client.idle());
+    assert.equal(listeners(), 0);
+    assert.equal(await wait(client.call('echo', 'again', { signal })), 'again');
+  });
+});
+
+test('all calls and streams that share a signal are told when it is aborted, whatever the first of them does then', async () => {
+  await withSupervisor({ workers: 1 }, async (supervisor) => {
+    const client = supervisor.client({ maxInFlight: 2 });
+    const controller = new AbortController();
+    const { signal } = controller;
+    const errors = Array.from({ length: 20 }, () => errorOf(client.call('untilAborted', null, { signal })));
+    errors.push(...Array.from({ length: 20 }, () => errorOf(client.stream('untilAborted', null, { signal }).next())));
+    await until('a job that runs', async () => (await client.status()).jobs.running === 1);
+    controller.abort();
+    for (const error of errors) assert.equal((await error).name, 'AbortError');
+    await within('idleness', client.idle());
+    assert.equal(await wait(client.call('echo', 'next')), 'next');
+  });
+});
+
 test('a stream that is aborted while nobody reads is cancelled at once', async () => {
   await withSupervisor({}, async (supervisor) => {
     const client = supervisor.client();

@@ -13,6 +13,7 @@
 
 import { decodePayload } from '../payload.js';
 import { JobError, OutputError, Rejected } from './errors.js';
+import { forget, listen } from './signals.js';
 import { cancel, Submission } from './submission.js';
 
 export class Call {
@@ -45,7 +46,7 @@ export class Call {
     this.#owner = owner;
     this.#signal = this.#submission.signal;
     this.#signal?.throwIfAborted();
-    this.#signal?.addEventListener('abort', this.#onAbort, { once: true });
+    if (this.#signal) listen(this.#signal, this.#onAbort);
     this.#submission.deadline.watch(() => this.#expire());
   }
 
@@ -114,7 +115,7 @@ export class Call {
   #settle(error, result) {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.#signal?.removeEventListener('abort', this.#onAbort);
+    if (this.#signal) forget(this.#signal, this.#onAbort);
     this.#submission.deadline.stop();
     if (error !== undefined) this.#owner.reject(error);
     else this.#owner.resolve(result);

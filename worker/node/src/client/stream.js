@@ -13,6 +13,7 @@
  */
 
 import { JobError, Rejected } from './errors.js';
+import { forget, listen } from './signals.js';
 import { cancel } from './submission.js';
 
 /** Nothing more is read while so many bytes of parts wait here. */
@@ -63,7 +64,7 @@ export class OutputStream {
     this.#signal = submission.signal;
     this.#ended = ended;
     this.#signal?.throwIfAborted();
-    this.#signal?.addEventListener('abort', this.#onAbort, { once: true });
+    if (this.#signal) listen(this.#signal, this.#onAbort);
     submission.deadline.watch(() => this.#expire());
   }
 
@@ -165,7 +166,7 @@ export class OutputStream {
   #end(error) {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#signal?.removeEventListener('abort', this.#onAbort);
+    if (this.#signal) forget(this.#signal, this.#onAbort);
     this.#submission.deadline.stop();
     this.#regulate();
     if (error !== undefined) this.#failure ??= { error };
