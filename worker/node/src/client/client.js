@@ -179,6 +179,7 @@ export class Client {
     this._stopTaking();
     this.#isClosed = true;
     this.#connection?.close();
+    for (const connection of [...this.#greeting]) connection.close();
     this.#failWaiting(closed());
     for (const stream of [...this.#streams]) stream.close(closed());
   }
