@@ -118,9 +118,9 @@ export interface Result<Output = any> {
 export interface ClientOptions {
   socket?: string;
   name?: string;
-  /** 256 unless set. */
+  /** Jobs that the supervisor has at a time, and as many streams: 256 unless set. */
   maxInFlight?: number;
-  /** 100,000 unless set. */
+  /** Calls that wait, and as many streams: 100,000 unless set. Any more are rejected as `overloaded`. */
   maxWaiting?: number;
 }
 

@@ -2,8 +2,8 @@
  * The output of a job as its task sends it. Each stream has a connection of its own, which is read only as fast as the program
  * takes the parts: whoever reads slowly makes the task wait, and nobody else.
  *
- *   opening --- a connection ---> submitted --- Accepted ---> accepted --- Finished ---> over
- *      |                              '--- Rejected, the connection is lost -------------^
+ *   waiting --- its turn, and a connection ---> submitted --- Accepted ---> accepted --- Finished ---> over
+ *      |                                           '--- Rejected, the connection is lost -------------^
  *      '--- no connection, the deadline has passed, the signal is aborted, nobody reads on ---> over
  *
  *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
@@ -28,6 +28,8 @@ const REST_MAX = 1 << 20;
 
 /** The parts that have arrived, and how it goes on. */
 export class OutputStream {
+  /** Its place among the streams that wait. */
+  place = 0;
   /** @type {Buffer[]} */
   #parts = [];
   #held = 0;
