@@ -84,7 +84,7 @@ export interface CallOptions {
   idempotencyKey?: string;
   metadata?: Record<string, string> | Map<string, string>;
   labels?: string[];
-  /** The media type of an input that is bytes or a string. */
+  /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own. */
   contentType?: string;
   /** Cancels the job, but for one with a key, which may be that of others. */
   signal?: AbortSignal;

@@ -66,6 +66,20 @@ export function encodePayload(value, contentType) {
 }
 
 /**
+ * An input as it is sent. A media type that is given beside it is that of the input, or a TypeError: it is never ignored.
+ * @param {unknown} value @param {string} [contentType]
+ */
+export function encodeInput(value, contentType) {
+  if (contentType !== undefined) checkMediaType(contentType);
+  const input = encodePayload(value, contentType);
+  checkMediaType(input.contentType); // that of a Payload may have been changed
+  if (contentType === undefined) return input;
+  if (value instanceof Payload) throw new TypeError('a Payload has a media type of its own: `contentType` is for bytes and strings');
+  if (input.contentType !== contentType) throw new TypeError(`${nameOf(value)} is sent as JSON, which is not ${JSON.stringify(contentType)}`);
+  return input;
+}
+
+/**
  * One of several values that make an output together: bytes and strings as they are, everything else as a line of JSON.
  * @param {unknown} value @param {string} [contentType] what all of them are
  * @returns {{ bytes: Uint8Array, contentType: string }}

@@ -6,6 +6,7 @@
  * Only while something that was asked for has not ended, its connections keep the program from ending.
  */
 
+import { checkKeys } from '../keys.js';
 import { checkAsked } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
@@ -64,8 +65,8 @@ export class Client {
    * @param {(isNeeded: boolean) => void} [onNeed] told when something is asked for, and when all of it has ended
    */
   constructor(options = {}, before = async () => {}, onNeed = () => {}) {
-    const { name, maxInFlight, maxWaiting } = checkOptions(options);
-    this.#socket = options.socket ?? defaultSocket();
+    const { socket, name, maxInFlight, maxWaiting } = checkOptions(options);
+    this.#socket = socket;
     this.#name = name;
     this.#maxInFlight = maxInFlight;
     this.#maxWaiting = maxWaiting;
@@ -347,10 +348,16 @@ export class Client {
   }
 }
 
-/** The options with what they are unless set. Throws a TypeError for a value that one cannot have. @param {ClientOptions} options */
-export function checkOptions({ name = '', maxInFlight = 256, maxWaiting = 100_000 }) {
+/**
+ * The options with what they are unless set. Throws a TypeError for one that there is not, or a value that it cannot have.
+ * @param {ClientOptions} options
+ */
+export function checkOptions(options) {
+  checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxWaiting']);
+  const { socket = defaultSocket(), name = '', maxInFlight = 256, maxWaiting = 100_000 } = options;
+  if (typeof socket !== 'string' || socket === '') throw new TypeError('`socket` is a path');
   if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
-  return { name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
+  return { socket, name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
 }
 
 const closed = () => new ConnectionError('closed', 'this client was closed');

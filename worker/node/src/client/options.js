@@ -3,6 +3,7 @@
  */
 
 import { createHash } from 'node:crypto';
+import { checkKeys } from '../keys.js';
 import { NAME_MAX } from '../limits.js';
 import { checkLabels, metadataOf } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
@@ -19,7 +20,7 @@ const KEYS = [...STREAM_KEYS, 'idempotencyKey'];
  * @property {string} [idempotencyKey] 1 to 64 bytes; calling again with the same key gives the same job. Not of a stream
  * @property {Record<string, string> | Map<string, string>} [metadata] what goes with the job to its task
  * @property {string[]} [labels] words by which the job can be found
- * @property {string} [contentType] the media type of an input that is bytes or a string
+ * @property {string} [contentType] the media type of an input that is bytes or a string; of any other value one of JSON or text
  * @property {AbortSignal} [signal] cancels the job, but for one with a key, which may be that of others
  */
 
@@ -29,9 +30,8 @@ const KEYS = [...STREAM_KEYS, 'idempotencyKey'];
  */
 export function submitOptions(options, input, stream) {
   // Nothing of a stream is kept, so there is nothing that a key could give again.
-  const [what, keys] = stream ? ['stream', STREAM_KEYS] : ['call', KEYS];
-  const unknown = Object.keys(options).find((key) => !keys.includes(key));
-  if (unknown !== undefined) throw new TypeError(`a ${what} has no option ${JSON.stringify(unknown)}; there are ${keys.join(', ')}`);
+  if (stream) checkKeys('a stream', options, STREAM_KEYS);
+  else checkKeys('a call', options, KEYS);
   const { timeout, deadline, priority = 0, attempts, idempotencyKey: key, metadata, labels } = options;
   return {
     timeout_ms: milliseconds('timeout', timeout),

@@ -2,8 +2,8 @@
  * What a job is submitted as: its input, and its options. All of it is checked and copied at the call, but for the bytes of the input.
  */
 
-import { checkAsked, checkMediaType } from '../nouns.js';
-import { encodePayload } from '../payload.js';
+import { checkAsked } from '../nouns.js';
+import { encodeInput } from '../payload.js';
 import { Deadline } from './deadline.js';
 import { JobError, tooLarge } from './errors.js';
 import { checkSignal, submitOptions } from './options.js';
@@ -22,8 +22,7 @@ export class Submission {
   constructor(task, input, options, stream) {
     this.task = checkAsked('the name of a task', task);
     this.signal = checkSignal(options.signal);
-    this.#input = encodePayload(input, options.contentType);
-    checkMediaType(this.#input.contentType);
+    this.#input = encodeInput(input, options.contentType);
     this.#options = submitOptions(options, this.#input, stream);
     this.deadline = new Deadline(this.#options.deadline_ms);
   }
