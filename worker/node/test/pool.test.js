@@ -148,6 +148,22 @@ test('a pool that cannot start says why', async () => {
   await wait(Promise.all([missing.end(), silent.end(), other.end(), wrong.end()]));
 });
 
+test('a pool that cannot be started because no descriptors are left says so, and leaves no folder', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const program = fileURLToPath(new URL('workers/no_descriptors.mjs', import.meta.url));
+  const child = spawn('/bin/sh', ['-c', 'ulimit -n 64; exec "$0" "$1"', process.execPath, program], {
+    stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, TMPDIR: folder },
+  });
+  try {
+    const [, ...lines] = (await within('the end of the program', child.stdout.setEncoding('utf8').toArray())).join('').trim().split('\n');
+    const error = ['ConnectionError', 'no_supervisor', 'the supervisor of this pool did not start: spawn /bin/sh EMFILE'];
+    const later = ['ConnectionError', 'no_supervisor', 'the supervisor of this pool has ended (spawn /bin/sh EMFILE)'];
+    assert.deepEqual(lines.map((line) => JSON.parse(line)), [error, later, later, []]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
 test('the built-in tasks need no worker program', async () => {
   const pool = new Pool({ workers: 1, log: 'ignore' });
   assert.deepEqual(await wait(pool.call('primes', 1000)), { count: 168, largest: 997 });
