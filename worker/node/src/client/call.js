@@ -72,7 +72,7 @@ export class Call {
         this.#finish(message.report, payload);
         return true;
       case 'Rejected':
-        this.#end(new Rejected(message.code, message.message, message.retry_after_ms));
+        this.#end(Rejected.by(message));
         return true;
       default:
         return false;

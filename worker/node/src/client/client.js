@@ -11,7 +11,7 @@ import { checkAsked } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
 import { Connection } from './connection.js';
-import { ConnectionError, Rejected } from './errors.js';
+import { ConnectionError, tooManyWait } from './errors.js';
 import { Question } from './question.js';
 import { defaultSocket } from './socket.js';
 import { Streams } from './streams.js';
@@ -193,7 +193,7 @@ export class Client {
     if (this.#isClosing) return call.fail(closed());
     // Those for which there is room do not wait for others, also while there is no connection yet.
     const isFull = this.#waiting.length >= this.#maxWaiting + Math.max(0, this.#maxInFlight - this.#inFlight);
-    if (isFull) return call.fail(new Rejected('overloaded', `${this.#maxWaiting} calls wait in this client already`));
+    if (isFull) return call.fail(tooManyWait(this.#maxWaiting, 'calls'));
     this.#begun();
     this.#waiting.push(call);
     this.#sendWaiting();

@@ -10,7 +10,7 @@
 import fs from 'node:fs';
 import net from 'node:net';
 import { NAME_MAX, PAYLOAD_MAX_CEILING, READ_CHUNK } from '../limits.js';
-import { CLIENT_MAGIC, hasCapability, PARTS, TO_CLIENT, TO_SUPERVISOR, VERSION_MAJOR, VERSION_MINOR, versionOf } from '../messages.js';
+import { CLIENT_MAGIC, PARTS, TO_CLIENT, TO_SUPERVISOR, VERSION_MAJOR, VERSION_MINOR, versionOf } from '../messages.js';
 import { FrameDecoder } from '../frame.js';
 import { cut, OUTCOMES } from '../nouns.js';
 import { ConnectionError } from './errors.js';
@@ -29,8 +29,6 @@ const GREETING_TIMEOUT = 5000;
 export class Connection {
   /** The longest payload that the supervisor takes, in bytes. */
   payloadMax = 0;
-  /** Whether outputs can be read in parts. */
-  takesParts = false;
   /** Why there is no connection any more. @type {ConnectionError | undefined} */
   lost;
   /** @type {Map<number | bigint, Asker>} */
@@ -80,18 +78,13 @@ export class Connection {
     }
   }
 
-  /** How many requests wait for an answer. */
-  get waiting() {
-    return this.#askers.size;
-  }
-
   /** How many bytes wait to be written. */
   get unsent() {
     return this.#socket.writableLength;
   }
 
   /**
-   * Sends a request and returns its ticket. Throws a RangeError or a TypeError if a field cannot be sent, and why there is no connection
+   * Sends a request. Throws a RangeError or a TypeError if a field cannot be sent, and why there is no connection
    * any more if there is none; then nothing is sent. If the connection turns out to be lost now, `onLost` is called.
    * @param {string} name @param {Record<string, any>} fields without the ticket @param {Asker} asker @param {Uint8Array} [payload]
    */
@@ -103,7 +96,6 @@ export class Connection {
     this.#askers.set(ticket, asker);
     this.#unwritten.add(ticket);
     this.#write(frame);
-    return ticket;
   }
 
   /** While it is held back, nothing is read, so whoever sends has to wait. @param {boolean} isHeld */
@@ -121,12 +113,12 @@ export class Connection {
 
   /** Ends the connection. Requests without an answer are told. */
   close() {
-    this.#lose(new ConnectionError('closed', 'the connection was closed here'));
+    this.#lose(closedHere());
   }
 
   /** Ends the connection when all that was sent is written. Nobody is told. */
   closeWhenWritten() {
-    this.lost ??= new ConnectionError('closed', 'the connection was closed here');
+    this.lost ??= closedHere();
     this.#askers.clear();
     this.#socket.destroySoon();
   }
@@ -197,9 +189,8 @@ export class Connection {
     }
   }
 
-  #onWelcome({ magic, capabilities, payload_max: payloadMax }) {
+  #onWelcome({ magic, payload_max: payloadMax }) {
     if (magic !== CLIENT_MAGIC) return this.#lose(new ConnectionError('unsupported', `at ${this.path} is no supervisor`));
-    this.takesParts = hasCapability(capabilities, PARTS);
     this.payloadMax = Number(payloadMax);
     this.#greeting?.resolve(this);
     this.#greeting = undefined;
@@ -241,6 +232,8 @@ function connectionError(path, error) {
     default: return new ConnectionError('closed', `cannot connect to ${path}: ${error.message}`);
   }
 }
+
+const closedHere = () => new ConnectionError('closed', 'the connection was closed here');
 
 const goneAway = () => new ConnectionError('closed', 'the supervisor closed the connection');
 

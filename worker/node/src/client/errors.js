@@ -52,6 +52,11 @@ export class Rejected extends Error {
     /** Milliseconds after which it may be worth trying again; null if the supervisor says none. */
     this.retryAfter = retryAfter;
   }
+
+  /** What the supervisor says. @param {import('../messages.js').Message} message */
+  static by({ code, message, retry_after_ms: retryAfter }) {
+    return new Rejected(code, message, retryAfter);
+  }
 }
 
 /** The job ended well, but its output is not what its media type says. Nothing of it is lost: the error has it. */
@@ -77,6 +82,9 @@ export class ConnectionError extends Error {
     this.code = code;
   }
 }
+
+/** One more than may wait in a client. @param {number} max @param {string} what */
+export const tooManyWait = (max, what) => new Rejected('overloaded', `${max} ${what} wait in this client already`);
 
 /** A payload that the supervisor would not take. @param {number} length @param {number} max */
 export const tooLarge = (length, max) => new Rejected('too_large', `payload of ${length} bytes, the supervisor takes ${max} (its max_payload)`);

@@ -28,7 +28,7 @@ export class Question {
   }
 
   onMessage(message, payload) {
-    if (message.type === 'Rejected') this.#reject(new Rejected(message.code, message.message, message.retry_after_ms));
+    if (message.type === 'Rejected') this.#reject(Rejected.by(message));
     else this.#answer(payload);
     this.#ended();
     return true;

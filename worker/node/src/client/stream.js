@@ -113,7 +113,7 @@ export class OutputStream {
     if (message.type === 'Accepted') this.#accepted(message.job);
     if (payload.length > 0 && !this.#isAbandoned) this.#add(payload);
     if (message.type === 'Finished') this.#end(message.report.outcome === 'ok' ? undefined : new JobError(message.report));
-    if (message.type === 'Rejected') this.#end(new Rejected(message.code, message.message, message.retry_after_ms));
+    if (message.type === 'Rejected') this.#end(Rejected.by(message));
     return this.#isOver;
   }
 

@@ -4,7 +4,7 @@
  *   begin ---> waiting (bounded) --- fewer than `max` are open ---> open ---> over
  */
 
-import { Rejected } from './errors.js';
+import { tooManyWait } from './errors.js';
 import { OutputStream } from './stream.js';
 import { Waiting } from './waiting.js';
 
@@ -33,7 +33,7 @@ export class Streams {
   /** Throws if too many wait, or if its signal is aborted. @param {import('./submission.js').Submission} submission */
   begin(submission) {
     const isFull = this.#waiting.length >= this.#maxWaiting + this.#max - this.#open.size;
-    if (isFull) throw new Rejected('overloaded', `${this.#maxWaiting} streams wait in this client already`);
+    if (isFull) throw tooManyWait(this.#maxWaiting, 'streams');
     const stream = new OutputStream(submission, () => this.#ended(stream));
     this.#owner.begun();
     this.#waiting.push(stream);

@@ -4,12 +4,13 @@
 
 import { checkAsked } from '../nouns.js';
 import { encodeInput } from '../payload.js';
+import { NOTHING } from '../wire.js';
 import { Deadline } from './deadline.js';
 import { JobError, tooLarge } from './errors.js';
 import { checkSignal, submitOptions } from './options.js';
 
 /** What a job that was accepted still holds here of its input. */
-const NOTHING = { bytes: Buffer.alloc(0), contentType: '' };
+const NO_INPUT = { bytes: NOTHING, contentType: '' };
 
 export class Submission {
   #input;
@@ -53,7 +54,7 @@ export class Submission {
 
   /** The supervisor has the job. */
   accepted() {
-    this.#input = NOTHING;
+    this.#input = NO_INPUT;
   }
 }
 

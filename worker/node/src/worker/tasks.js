@@ -7,7 +7,7 @@ import { toJson } from '../json.js';
 import { checkKeys } from '../keys.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
 import { decodePayload, encodePayload } from '../payload.js';
-import { isWellFormed } from '../wire.js';
+import { isWellFormed, NOTHING } from '../wire.js';
 
 /**
  * @typedef {object} Task
@@ -57,7 +57,8 @@ function withOffer(name, told) {
   const accepts = [told.accepts ?? []].flat().map(checkMediaType);
   const produces = told.produces === undefined ? undefined : checkMediaType(told.produces);
   const { description = '', progressEvery = 0 } = told;
-  const { example, schema } = textsOf(told, accepts);
+  const reads = readAs(accepts);
+  const { example, schema } = textsOf(told, reads);
   bound('its description', Buffer.byteLength(description), DESCRIPTION_MAX);
   bound('its list of media types', accepts.length, ACCEPTED_TYPES_MAX);
   bound('its example and schema', example.length + schema.length, OFFER_TEXTS_MAX);
@@ -77,7 +78,7 @@ function withOffer(name, told) {
   const texts = Buffer.concat([example, schema]);
   // A pattern, such as `image/*`, does not say what an output is.
   const outputs = produces?.includes('*') ? undefined : produces;
-  return { name, run, runBatch, batching: batchingOf(told), reads: readAs(accepts), produces: outputs, progressEvery, offer, texts, isLong: false };
+  return { name, run, runBatch, batching: batchingOf(told), reads, produces: outputs, progressEvery, offer, texts, isLong: false };
 }
 
 function checkShape(told) {
@@ -113,11 +114,10 @@ function bound(what, length, max) {
 }
 
 /** The example as an input of this task, and the schema as JSON; each may be empty. */
-function textsOf({ example, schema }, accepts) {
-  const reads = readAs(accepts);
+function textsOf({ example, schema }, reads) {
   return {
-    example: example === undefined ? Buffer.alloc(0) : Buffer.from(encodePayload(example, reads).bytes),
-    schema: schema === undefined ? Buffer.alloc(0) : Buffer.from(toJson(schema)),
+    example: example === undefined ? NOTHING : Buffer.from(encodePayload(example, reads).bytes),
+    schema: schema === undefined ? NOTHING : Buffer.from(toJson(schema)),
   };
 }
 
