@@ -50,7 +50,7 @@ export interface TaskDefinition<State = any> {
   /** Most jobs (2 to 32), and for how many milliseconds the first one waits for others (0 to 1,000). */
   batch?: { max?: number; wait?: number };
   idempotent?: boolean;
-  accepts?: string | string[];
+  accepts?: string | readonly string[];
   produces?: string;
   /** At most 256 bytes. */
   description?: string;
@@ -82,12 +82,12 @@ export interface CallOptions {
   attempts?: number;
   /** 1 to 64 bytes. */
   idempotencyKey?: string;
-  metadata?: Record<string, string> | Map<string, string>;
-  labels?: string[];
+  metadata?: Readonly<Record<string, string>> | ReadonlyMap<string, string>;
+  labels?: readonly string[];
   /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own. */
   contentType?: string;
   /** Cancels the job, but for one with a key, which may be that of others. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | null;
 }
 
 /** Nothing of a stream is kept, so it has no `idempotencyKey`. */
@@ -144,14 +144,14 @@ export class Client {
 
 export interface PoolOptions extends Omit<ClientOptions, 'socket'> {
   /** A module, which this same Node runs; a command line; or its words. The built-in tasks unless set. */
-  worker?: URL | string | string[];
+  worker?: URL | string | readonly string[];
   workers?: number;
   /** The path of `offload`. */
   program?: string;
   /** Further flags of `offload serve`. */
-  flags?: string[];
-  /** Where the supervisor's log goes: standard error unless set. */
-  log?: 'inherit' | 'ignore';
+  flags?: readonly string[];
+  /** Where the supervisor's log goes: to standard error unless set, nowhere, or to a descriptor. */
+  log?: 'inherit' | 'ignore' | number;
 }
 
 /** A client with a supervisor of its own, which ends with the program. */
@@ -167,6 +167,13 @@ export class Pool extends Client {
 
 /** The job did not end well, or nobody knows how it ended, or it was not sent before its deadline (`timeout`, without a job's ID). */
 export class JobError extends Error {
+  /** Without an `error`, the outcome is the code. */
+  constructor(report: {
+    outcome: string;
+    error?: { code: string; message: string; signal: number | null; exit_code: number | null } | null;
+    attempts: number;
+    job: string;
+  });
   readonly outcome: string;
   readonly code: string;
   readonly signal: number | null;
@@ -178,6 +185,7 @@ export class JobError extends Error {
 
 /** The request had no effect. */
 export class Rejected extends Error {
+  constructor(code: string, message: string, retryAfter?: number | null);
   readonly code: string;
   /** Milliseconds, or null if trying again is of no use now. */
   readonly retryAfter: number | null;
@@ -185,6 +193,7 @@ export class Rejected extends Error {
 
 /** The job ended well, but its output is not what its media type says. */
 export class OutputError extends SyntaxError {
+  constructor(cause: Error, result: { bytes: Buffer; contentType: string; job: string; attempts: number; receipt: Receipt });
   /** The output. */
   readonly bytes: Buffer;
   readonly contentType: string;
@@ -195,5 +204,7 @@ export class OutputError extends SyntaxError {
 
 /** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
+  constructor(code: string, message: string);
+  /** `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `protocol`, `closed`, or why the supervisor says good-bye. */
   readonly code: string;
 }

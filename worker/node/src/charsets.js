@@ -19,7 +19,10 @@ const CONTROLS = /[\x80-\x9f]/;
 /** Whether a text that has only ASCII is the same bytes in UTF-8. @param {string} charset in small letters */
 export const isAscii = (charset) => ASCII.has(charset);
 
-/** Throws a TypeError if it is no text in this charset, or if the charset is not read here. @param {Buffer} bytes @param {string} charset in small letters */
+/**
+ * The text. Throws a TypeError if it is none in this charset, or if the charset is not read here.
+ * @param {Buffer} bytes @param {string} charset in small letters
+ */
 export function decodeAs(bytes, charset) {
   const decode = decoderOf(charset);
   if (decode === undefined) throw new TypeError(`it is in the charset ${charset}, which is not read here`);
@@ -53,7 +56,7 @@ function attempt(make) {
 /** @param {Buffer} bytes */
 const decodeAscii = (bytes) => (bytes.every((byte) => byte < 0x80) ? bytes.toString('latin1') : undefined);
 
-/** The mark at its beginning says the order of the bytes, and is no part of the text. Without one, readers disagree. @param {Buffer} bytes */
+/** The mark at the beginning says the order of the bytes, and is no part of the text. Without it, readers disagree. @param {Buffer} bytes */
 function decodeUtf16(bytes) {
   if (bytes.length === 0) return '';
   const mark = bytes.toString('hex', 0, 2);

@@ -1,6 +1,6 @@
 /**
- * JavaScript values as JSON documents. What JSON cannot say is refused, where `JSON.stringify` would write something else in its place. Only
- * what is `undefined` is as for that: a field is left out, and in a list it is `null`.
+ * JavaScript values as JSON documents. What JSON cannot express is refused; `JSON.stringify` would leave it out or write something else.
+ * Only `undefined` is as there: a field is left out, and in a list it is `null`.
  */
 
 import { types } from 'node:util';
@@ -65,9 +65,9 @@ function isPlainObject(object) {
   return true;
 }
 
-/** A replacer of `JSON.stringify` that replaces nothing. What has a `toJSON` has said itself what it is. */
+/** Looks at each value that `JSON.stringify` writes, and changes none. Of what has a `toJSON`, it sees what that has returned. */
 function checked(key, value) {
-  if (!isWellFormed(key)) throw new TypeError(`the key ${JSON.stringify(key)} has half of a surrogate pair, and cannot be sent`);
+  if (!isWellFormed(key)) throw new TypeError(`${JSON.stringify(key)} has half of a surrogate pair, and cannot be sent`);
   if (isHalf(value)) throw new TypeError(`a text with half of a surrogate pair${at(key)} cannot be sent`);
   if (value === null && isInvalid(this[key])) throw cannot(this[key], key);
   if (isHidden(value) && key !== 'toJSON') throw cannot(value, key);

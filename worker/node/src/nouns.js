@@ -63,7 +63,7 @@ export function checkTaskName(name) {
   throw new TypeError(`${JSON.stringify(name)} is no name of a task: ${rule}`);
 }
 
-/** Returns what is asked for by its name, if the name can be sent, and throws a TypeError otherwise. @param {string} what @param {string} name */
+/** Returns the name of what is asked for, if it can be sent, and throws a TypeError otherwise. @param {string} what @param {string} name */
 export function checkAsked(what, name) {
   if (typeof name !== 'string') throw new TypeError(`${what} is a text, and not of the type ${typeof name}`);
   if (!isWellFormed(name)) throw new TypeError(`${JSON.stringify(name)} has half of a surrogate pair, and cannot be sent`);
@@ -73,14 +73,20 @@ export function checkAsked(what, name) {
 
 /** Pairs of metadata, from an object or a map. Throws a TypeError if they exceed a bound. */
 function metadataToWire(metadata) {
-  if (metadata === undefined || metadata === NO_METADATA) return NONE;
+  if (metadata === undefined || (metadata instanceof Map && metadata.size === 0)) return NONE;
   if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) throw new TypeError('`metadata` is an object or a Map');
   const pairs = metadata instanceof Map ? [...metadata] : Object.entries(metadata);
   return checkPairs(pairs.map(([key, value]) => ({ key, value })));
 }
 
-/** A copy of what a client attaches to a job. Throws a TypeError if it exceeds a bound. @param {Record<string, string> | Map<string, string> | undefined} metadata */
-export const metadataOf = (metadata) => (metadata === undefined ? NO_METADATA : new Map(metadataToWire(metadata).map(({ key, value }) => [key, value])));
+/**
+ * A copy of what a client attaches to a job. Throws a TypeError if it exceeds a bound.
+ * @param {Record<string, string> | Map<string, string> | undefined} metadata
+ */
+export const metadataOf = (metadata) => mapOf(metadataToWire(metadata));
+
+/** @param {{ key: string, value: string }[]} pairs */
+const mapOf = (pairs) => (pairs.length === 0 ? NO_METADATA : new Map(pairs.map(({ key, value }) => [key, value])));
 
 /** @param {{ key: string, value: string }[]} pairs */
 function checkPairs(pairs) {
@@ -108,7 +114,7 @@ const NONE = [];
 
 /** What a client attached to a job: a `Map` when it is read; a `Map` or an object when it is written. */
 export const metadata = checked(list(struct({ key: text, value: text })), metadataToWire, (pairs) =>
-  pairs.length === 0 ? NO_METADATA : new Map(checkPairs(pairs).map(({ key, value }) => [key, value])),
+  pairs.length === 0 ? NO_METADATA : mapOf(checkPairs(pairs)),
 );
 
 /** @param {string} label */

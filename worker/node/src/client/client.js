@@ -3,7 +3,7 @@
  *
  *   call ---> waiting (bounded) --- fewer than `maxInFlight` are in flight ---> in flight ---> settled
  *
- * Only while something that was asked for has not ended, its connections keep the program from ending.
+ * Its connections keep the program from ending while a call, a stream or a question is under way, and not otherwise.
  */
 
 import { checkKeys } from '../keys.js';

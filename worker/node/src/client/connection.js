@@ -143,8 +143,9 @@ export class Connection {
   }
 
   /**
-   * All that was written has been offered to the kernel, which refuses it at once if the other end is gone. A program that did not return
-   * to its event loop for long learns that only now. What waits behind other bytes may be written as a part: it is not known to be unsent.
+   * Looks whether the kernel took what was written, or refused it because the other end is gone: a program that did not return to its event
+   * loop for long learns that only now. Requests that were refused as a whole had no effect. One that waits behind other bytes may go out in
+   * part, so it is not called unsent any more.
    */
   #checkWritten() {
     const { errored, destroyed } = this.#socket;

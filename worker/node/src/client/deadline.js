@@ -21,7 +21,11 @@ export class Deadline {
     return this.#at === Infinity ? Infinity : Math.max(0, this.#at - performance.now());
   }
 
-  /** Calls `onPassed` when it has passed, and not before this returns. That does not keep the program from ending: what the call waits for does. @param {() => void} onPassed */
+  /**
+   * Calls `onPassed` when it has passed, and not before this returns. That does not keep the program from ending: what the call waits
+   * for does.
+   * @param {() => void} onPassed
+   */
   watch(onPassed) {
     const { left } = this;
     if (left === Infinity) return;

@@ -5,7 +5,10 @@
 /** @type {WeakMap<AbortSignal, { callbacks: Set<() => void>, tell: () => void }>} */
 const shared = new WeakMap();
 
-/** Calls `onAbort` when the signal is aborted, once, unless `forget` is called before. @param {AbortSignal} signal @param {() => void} onAbort */
+/**
+ * Calls `onAbort` when the signal is aborted, once, unless `forget` is called before.
+ * @param {AbortSignal} signal @param {() => void} onAbort
+ */
 export function listen(signal, onAbort) {
   const listener = shared.get(signal) ?? share(signal);
   listener.callbacks.add(onAbort);

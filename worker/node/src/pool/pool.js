@@ -14,7 +14,7 @@ import { PrivateSupervisor } from './supervisor.js';
  * @property {number} [workers] worker processes; by default as many as there are cores
  * @property {string} [program] the path of offload; by default `OFFLOAD_BIN`, or `offload` in PATH
  * @property {string[]} [flags] further flags of `offload serve`
- * @property {'inherit' | 'ignore'} [log] where its log goes: to standard error, or nowhere
+ * @property {'inherit' | 'ignore' | number} [log] where its log goes: to standard error, nowhere, or to a descriptor
  */
 
 const KEYS = ['worker', 'workers', 'program', 'flags', 'log', 'name', 'maxInFlight', 'maxWaiting'];

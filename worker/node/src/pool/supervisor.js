@@ -51,7 +51,7 @@ export class PrivateSupervisor {
    * @param {object} options
    * @param {string} options.program the path or the name of offload
    * @param {string[]} options.flags of `offload serve`
-   * @param {'inherit' | 'ignore'} options.log where its log goes
+   * @param {'inherit' | 'ignore' | number} options.log where its log goes
    */
   constructor({ program, flags, log }) {
     if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
