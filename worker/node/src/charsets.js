@@ -26,7 +26,12 @@ export const isAscii = (charset) => ASCII.has(charset);
 export function decodeAs(bytes, charset) {
   const decode = decoderOf(charset);
   if (decode === undefined) throw new TypeError(`it is in the charset ${charset}, which is not read here`);
-  const text = attempt(() => decode(bytes));
+  let text;
+  try {
+    text = decode(bytes);
+  } catch {
+    // it is said below
+  }
   if (text === undefined) throw new TypeError(`it is no text in ${charset}`);
   return text;
 }
@@ -35,22 +40,18 @@ export function decodeAs(bytes, charset) {
 function decoderOf(charset) {
   if (isAscii(charset)) return decodeAscii;
   if (charset === 'utf-16') return decodeUtf16;
-  const decoder = attempt(() => new TextDecoder(charset, { fatal: true, ignoreBOM: true }));
-  const encoding = decoder?.encoding ?? '';
+  let decoder;
+  try {
+    decoder = new TextDecoder(charset, { fatal: true, ignoreBOM: true });
+  } catch {
+    return undefined;
+  }
+  const { encoding } = decoder;
   if (encoding === 'windows-1252') return charset.includes('1252') ? decodeWindows1252 : (bytes) => bytes.toString('latin1');
   if (encoding === 'windows-1254' && !charset.includes('1254')) return (bytes) => decodeLatin5(bytes, decoder);
   if (WINDOWS.test(encoding)) return (bytes) => withoutControls(decoder.decode(bytes));
   const isSame = AS_REGISTERED.has(encoding) || (/^utf-16[bl]e$/.test(charset) && encoding === charset);
   return isSame ? (bytes) => decoder.decode(bytes) : undefined;
-}
-
-/** @template T @param {() => T} make @returns {T | undefined} */
-function attempt(make) {
-  try {
-    return make();
-  } catch {
-    return undefined;
-  }
 }
 
 /** @param {Buffer} bytes */
@@ -68,7 +69,7 @@ function decodeUtf16(bytes) {
 const decodeWindows1252 = (bytes) =>
   withoutControls(bytes.toString('latin1').replace(/[\x80-\x9f]/g, (control) => WINDOWS_1252[control.charCodeAt(0) - 0x80]));
 
-/** ISO-8859-9 is windows-1254 with controls from 0x80 to 0x9f. @param {Buffer} bytes @param {TextDecoder} windows */
+/** ISO-8859-9 is windows-1254 with controls from 0x80 to 0x9f. @param {Buffer} bytes @param {{ decode(bytes: Uint8Array): string }} windows */
 const decodeLatin5 = (bytes, windows) =>
   bytes.toString('latin1').replace(/[\xa0-\xff]+/g, (high) => windows.decode(Buffer.from(high, 'latin1')));
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -92,11 +92,17 @@ test('a pool with a wrong option starts nothing', async () => {
 
 test('a pool is closed when its calls have ended', async () => {
   const pool = new Pool({ worker, workers: 2, log: 'ignore' });
+  const path = join(dirname(pool.socket), 'go on');
   const calls = Array.from({ length: 10 }, (_, i) => pool.call('later', i));
-  const slow = pool.call('sleep', 100);
-  await wait(pool.close());
-  assert.deepEqual(await Promise.all(calls), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-  assert.equal(await slow, 'slept');
+  const slow = pool.call('untilThere', path);
+  const seen = [];
+  const closed = pool.close().then(() => seen.push('closed'));
+  assert.deepEqual(await wait(Promise.all(calls)), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.deepEqual(seen, []);
+  writeFileSync(path, '');
+  slow.then(() => seen.push('slow'));
+  await wait(closed);
+  assert.deepEqual(seen, ['slow', 'closed']);
   const error = await errorOf(pool.call('echo', 1));
   assert.deepEqual([error.name, error.code], ['ConnectionError', 'closed']);
   assert.ok(!existsSync(dirname(pool.socket)));

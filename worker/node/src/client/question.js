@@ -18,7 +18,7 @@ export class Question {
     this.#ended = ended;
   }
 
-  /** @param {Connection} connection @param {string} name @param {Record<string, any>} fields */
+  /** @param {import('./connection.js').Connection} connection @param {string} name @param {Record<string, any>} fields */
   send(connection, name, fields) {
     try {
       connection.request(name, fields, this);
