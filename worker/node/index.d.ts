@@ -45,7 +45,10 @@ export type Run<State = any> = (input: any, ctx: JobContext<State>) => unknown;
 
 export interface TaskDefinition<State = any> {
   run?: Run<State>;
-  /** In place of `run`: as many results as inputs, or promises of them; one that is an `Error` or is rejected is that job's error. */
+  /**
+   * In place of `run`: as many results as inputs, or promises of them. One that is an `Error` or is rejected is that job's error, and each
+   * job is answered when its own is settled.
+   */
   runBatch?: (inputs: any[], ctxs: JobContext<State>[]) => unknown[] | Promise<unknown[]>;
   /** Most jobs (2 to 32), and for how many milliseconds the first one waits for others (0 to 1,000). */
   batch?: { max?: number; wait?: number };

@@ -4,11 +4,10 @@
 
 /**
  * Throws a TypeError if an object of options has another one than these.
- * @param {string} what whose options they are, such as `a call` @param {object} options @param {Iterable<string>} keys
+ * @param {string} what whose options they are, such as `a call` @param {object} options @param {readonly string[]} keys
  */
 export function checkKeys(what, options, keys) {
   if (typeof options !== 'object' || options === null) throw new TypeError(`the options of ${what} are an object`);
-  const known = [...keys];
-  const unknown = Object.keys(options).find((key) => !known.includes(key));
-  if (unknown !== undefined) throw new TypeError(`${what} has no option ${JSON.stringify(unknown)}; there are ${known.join(', ')}`);
+  const unknown = Object.keys(options).find((key) => !keys.includes(key));
+  if (unknown !== undefined) throw new TypeError(`${what} has no option ${JSON.stringify(unknown)}; there are ${keys.join(', ')}`);
 }
