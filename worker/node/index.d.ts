@@ -45,12 +45,15 @@ export type Run<State = any> = (input: any, ctx: JobContext<State>) => unknown;
 
 export interface TaskDefinition<State = any> {
   run?: Run<State>;
-  /** In place of `run`: as many results as inputs, or promises of them; one that is an `Error` or is rejected is that job's error. */
+  /**
+   * In place of `run`: as many results as inputs, or promises of them. One that is an `Error` or is rejected is that job's error, and each
+   * job is answered when its own is settled.
+   */
   runBatch?: (inputs: any[], ctxs: JobContext<State>[]) => unknown[] | Promise<unknown[]>;
   /** Most jobs (2 to 32), and for how many milliseconds the first one waits for others (0 to 1,000). */
   batch?: { max?: number; wait?: number };
   idempotent?: boolean;
-  accepts?: string | string[];
+  accepts?: string | readonly string[];
   produces?: string;
   /** At most 256 bytes. */
   description?: string;
@@ -74,7 +77,7 @@ export function serve<State = any>(options: {
 export interface CallOptions {
   /** Milliseconds that one attempt may run. */
   timeout?: number;
-  /** Milliseconds from now until nobody wants the output any more, waiting included. */
+  /** Milliseconds from the call until nobody wants the output any more, waiting included. A job that has not been sent by then is not sent. */
   deadline?: number;
   /** -10 to 10. */
   priority?: number;
@@ -82,12 +85,12 @@ export interface CallOptions {
   attempts?: number;
   /** 1 to 64 bytes. */
   idempotencyKey?: string;
-  metadata?: Record<string, string> | Map<string, string>;
-  labels?: string[];
-  /** The media type of an input that is bytes or a string. */
+  metadata?: Readonly<Record<string, string>> | ReadonlyMap<string, string>;
+  labels?: readonly string[];
+  /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own. */
   contentType?: string;
   /** Cancels the job, but for one with a key, which may be that of others. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | null;
 }
 
 /** Nothing of a stream is kept, so it has no `idempotencyKey`. */
@@ -118,9 +121,9 @@ export interface Result<Output = any> {
 export interface ClientOptions {
   socket?: string;
   name?: string;
-  /** 256 unless set. */
+  /** Jobs that the supervisor has at a time, and as many streams: 256 unless set. */
   maxInFlight?: number;
-  /** 100,000 unless set. */
+  /** Calls that wait, and as many streams: 100,000 unless set. Any more are rejected as `overloaded`. */
   maxWaiting?: number;
 }
 
@@ -144,14 +147,14 @@ export class Client {
 
 export interface PoolOptions extends Omit<ClientOptions, 'socket'> {
   /** A module, which this same Node runs; a command line; or its words. The built-in tasks unless set. */
-  worker?: URL | string | string[];
+  worker?: URL | string | readonly string[];
   workers?: number;
   /** The path of `offload`. */
   program?: string;
   /** Further flags of `offload serve`. */
-  flags?: string[];
-  /** Where the supervisor's log goes: standard error unless set. */
-  log?: 'inherit' | 'ignore';
+  flags?: readonly string[];
+  /** Where the supervisor's log goes: to standard error unless set, nowhere, or to a descriptor. */
+  log?: 'inherit' | 'ignore' | number;
 }
 
 /** A client with a supervisor of its own, which ends with the program. */
@@ -165,8 +168,15 @@ export class Pool extends Client {
   end(): Promise<void>;
 }
 
-/** The job was accepted and did not end well, or nobody knows how it ended. */
+/** The job did not end well, or nobody knows how it ended, or it was not sent before its deadline (`timeout`, without a job's ID). */
 export class JobError extends Error {
+  /** Without an `error`, the outcome is the code. */
+  constructor(report: {
+    outcome: string;
+    error?: { code: string; message: string; signal: number | null; exit_code: number | null } | null;
+    attempts: number;
+    job: string;
+  });
   readonly outcome: string;
   readonly code: string;
   readonly signal: number | null;
@@ -178,6 +188,7 @@ export class JobError extends Error {
 
 /** The request had no effect. */
 export class Rejected extends Error {
+  constructor(code: string, message: string, retryAfter?: number | null);
   readonly code: string;
   /** Milliseconds, or null if trying again is of no use now. */
   readonly retryAfter: number | null;
@@ -185,6 +196,7 @@ export class Rejected extends Error {
 
 /** The job ended well, but its output is not what its media type says. */
 export class OutputError extends SyntaxError {
+  constructor(cause: Error, result: { bytes: Buffer; contentType: string; job: string; attempts: number; receipt: Receipt });
   /** The output. */
   readonly bytes: Buffer;
   readonly contentType: string;
@@ -195,5 +207,7 @@ export class OutputError extends SyntaxError {
 
 /** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
+  constructor(code: string, message: string);
+  /** `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `protocol`, `closed`, or why the supervisor says good-bye. */
   readonly code: string;
 }

@@ -1,15 +1,17 @@
 /**
- * JavaScript values as JSON documents. What `JSON.stringify` would leave out, or write as something else, is refused.
+ * JavaScript values as JSON documents. What JSON cannot express is refused; `JSON.stringify` would leave it out or write something else.
+ * Only `undefined` is as there: a field is left out, and in a list it is `null`.
  */
 
 import { types } from 'node:util';
+import { isWellFormed } from './wire.js';
 
 /** A value as JSON. Throws a TypeError for what JSON cannot express, wherever it is. @param {unknown} value @returns {string} */
 export function toJson(value) {
   try {
     const text = JSON.stringify(value === undefined ? null : value);
     if (text === undefined) throw cannot(value);
-    // To ask about each value during `JSON.stringify` takes three times as long as to look at those of plain objects and arrays.
+    // A `JSON.stringify` that asks about each value takes three times as long as a look at those of plain objects and arrays.
     return isPlain(value) ? text : JSON.stringify(value, checked);
   } catch (error) {
     if (error instanceof RangeError) throw new TypeError(`${nameOf(value)} cannot be written as JSON: ${error.message}`, { cause: error });
@@ -35,6 +37,7 @@ const tagOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
 function isPlain(value) {
   switch (typeof value) {
     case 'string':
+      return isWellFormed(value);
     case 'boolean':
     case 'undefined':
       return true;
@@ -58,16 +61,21 @@ function isPlainObject(object) {
   const prototype = Object.getPrototypeOf(object);
   const isOrdinary = prototype === Object.prototype || prototype === null || (tagOf(object) === 'Object' && !isError(object));
   if (!isOrdinary || object.toJSON !== undefined) return false;
-  for (const key in object) if (!isPlain(object[key])) return false;
+  for (const key in object) if (!isWellFormed(key) || !isPlain(object[key])) return false;
   return true;
 }
 
-/** A replacer of `JSON.stringify` that replaces nothing. What has a `toJSON` has said itself what it is. */
+/** Looks at each value that `JSON.stringify` writes, and changes none. Of what has a `toJSON`, it sees what that has returned. */
 function checked(key, value) {
+  if (!isWellFormed(key)) throw new TypeError(`${JSON.stringify(key)} has half of a surrogate pair, and cannot be sent`);
+  if (isHalf(value)) throw new TypeError(`a text with half of a surrogate pair${at(key)} cannot be sent`);
   if (value === null && isInvalid(this[key])) throw cannot(this[key], key);
   if (isHidden(value) && key !== 'toJSON') throw cannot(value, key);
   return value;
 }
+
+/** Whether it is a text that UTF-8 cannot express. @param {unknown} value */
+const isHalf = (value) => (typeof value === 'string' || types.isStringObject(value)) && !isWellFormed(String(value));
 
 /** Whether it is a date of no time, which would become `null`. */
 const isInvalid = (value) => types.isDate(value) && Number.isNaN(Date.prototype.getTime.call(value));
@@ -94,5 +102,8 @@ const isShown = (value) =>
 function cannot(value, key = '') {
   const isNumber = typeof value === 'number' || value instanceof Number;
   const what = isNumber ? String(value) : isInvalid(value) ? 'an invalid date' : nameOf(value);
-  return new TypeError(`${what}${key === '' ? '' : ` (${JSON.stringify(key)})`} cannot be written as JSON`);
+  return new TypeError(`${what}${at(key)} cannot be written as JSON`);
 }
+
+/** @param {string} key */
+const at = (key) => (key === '' ? '' : ` (${JSON.stringify(key)})`);

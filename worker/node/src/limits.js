@@ -26,6 +26,8 @@ export const OFFER_TEXTS_MAX = 64 << 10;
 export const MESSAGE_MAX = 1024;
 /** Longest name of a client, and longest idempotency key, in bytes. */
 export const NAME_MAX = 64;
+/** Longest name of a task, or ID of a job, that is asked for, in bytes. No supervisor knows one that is as long. */
+export const ASKED_MAX = 1024;
 /** Most pairs of metadata of one job. */
 export const METADATA_PAIRS_MAX = 16;
 /** Longest value of metadata, in bytes. */

@@ -7,7 +7,7 @@ import { HEADER_MAX, INLINE_PAYLOAD_MAX, PREFIX_BYTES } from './limits.js';
 import {
   batching, labels, lane, mediaType, metadata, outcome, report, taskDescription, taskOffer, usage,
 } from './nouns.js';
-import { bool, enumeration, i8, i32, magic, Malformed, option, Reader, struct, text, u16, u32, u64, u128, variants, Writer } from './wire.js';
+import { bool, enumeration, i8, i32, magic, Malformed, NOTHING, option, Reader, struct, text, u16, u32, u64, u128, variants, Writer } from './wire.js';
 
 export const WORKER_MAGIC = 'OFFLOADW';
 export const CLIENT_MAGIC = 'OFFLOADC';
@@ -102,7 +102,6 @@ export const TO_CLIENT = direction({
 });
 
 const writer = new Writer(PREFIX_BYTES + HEADER_MAX, INLINE_PAYLOAD_MAX);
-const NOTHING = new Uint8Array(0);
 /** Where `write` of every direction leaves a frame. The next one is written over it. */
 export const scratch = writer.bytes;
 

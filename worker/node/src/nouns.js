@@ -2,8 +2,9 @@
  * The types that messages consist of, with the bounds that both ends check: outcomes, media types, metadata, labels, reports.
  */
 
-import { LABEL_MAX, LABELS_MAX, MEDIA_TYPE_MAX, METADATA_PAIRS_MAX, METADATA_VALUE_MAX } from './limits.js';
-import { TASK_NAME_MAX } from './limits.js';
+import {
+  ASKED_MAX, LABEL_MAX, LABELS_MAX, MEDIA_TYPE_MAX, METADATA_PAIRS_MAX, METADATA_VALUE_MAX, TASK_NAME_MAX,
+} from './limits.js';
 import { bool, checked, enumeration, i32, isWellFormed, list, option, struct, text, u32, u64 } from './wire.js';
 
 /** How a job ended, or why it was rejected, in the order of the wire. */
@@ -62,13 +63,30 @@ export function checkTaskName(name) {
   throw new TypeError(`${JSON.stringify(name)} is no name of a task: ${rule}`);
 }
 
+/** Returns the name of what is asked for, if it can be sent, and throws a TypeError otherwise. @param {string} what @param {string} name */
+export function checkAsked(what, name) {
+  if (typeof name !== 'string') throw new TypeError(`${what} is a text, and not of the type ${typeof name}`);
+  if (!isWellFormed(name)) throw new TypeError(`${JSON.stringify(name)} has half of a surrogate pair, and cannot be sent`);
+  if (Buffer.byteLength(name) > ASKED_MAX) throw new TypeError(`${what} has at most ${ASKED_MAX} bytes`);
+  return name;
+}
+
 /** Pairs of metadata, from an object or a map. Throws a TypeError if they exceed a bound. */
 function metadataToWire(metadata) {
-  if (metadata === undefined) return NONE;
+  if (metadata === undefined || (metadata instanceof Map && metadata.size === 0)) return NONE;
   if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) throw new TypeError('`metadata` is an object or a Map');
   const pairs = metadata instanceof Map ? [...metadata] : Object.entries(metadata);
   return checkPairs(pairs.map(([key, value]) => ({ key, value })));
 }
+
+/**
+ * A copy of what a client attaches to a job. Throws a TypeError if it exceeds a bound.
+ * @param {Record<string, string> | Map<string, string> | undefined} metadata
+ */
+export const metadataOf = (metadata) => mapOf(metadataToWire(metadata));
+
+/** @param {{ key: string, value: string }[]} pairs */
+const mapOf = (pairs) => (pairs.length === 0 ? NO_METADATA : new Map(pairs.map(({ key, value }) => [key, value])));
 
 /** @param {{ key: string, value: string }[]} pairs */
 function checkPairs(pairs) {
@@ -96,7 +114,7 @@ const NONE = [];
 
 /** What a client attached to a job: a `Map` when it is read; a `Map` or an object when it is written. */
 export const metadata = checked(list(struct({ key: text, value: text })), metadataToWire, (pairs) =>
-  pairs.length === 0 ? NO_METADATA : new Map(checkPairs(pairs).map(({ key, value }) => [key, value])),
+  pairs.length === 0 ? NO_METADATA : mapOf(checkPairs(pairs)),
 );
 
 /** @param {string} label */
@@ -106,7 +124,8 @@ function checkLabel(label) {
   throw new TypeError(`${JSON.stringify(label)} is no label: a word, or KEY=VALUE, of 1 to ${LABEL_MAX} bytes without spaces`);
 }
 
-function checkLabels(labels) {
+/** A copy of the labels, each once. Throws a TypeError if they exceed a bound. @param {string[] | undefined} labels */
+export function checkLabels(labels) {
   if (labels === undefined) return NONE;
   if (!Array.isArray(labels)) throw new TypeError('`labels` is a list');
   if (labels.length === 0) return NONE;

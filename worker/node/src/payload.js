@@ -4,6 +4,7 @@
  */
 
 import buffer from 'node:buffer';
+import { decodeAs, isAscii } from './charsets.js';
 import { nameOf, toJson } from './json.js';
 import { BYTES_TYPE, checkMediaType, isJson, isText, JSON_LINES_TYPE, JSON_TYPE, TEXT_TYPE } from './nouns.js';
 import { isWellFormed } from './wire.js';
@@ -65,6 +66,20 @@ export function encodePayload(value, contentType) {
 }
 
 /**
+ * An input as it is sent. A media type that is given beside it is that of the input, or a TypeError: it is never ignored.
+ * @param {unknown} value @param {string} [contentType]
+ */
+export function encodeInput(value, contentType) {
+  if (contentType !== undefined) checkMediaType(contentType);
+  const input = encodePayload(value, contentType);
+  checkMediaType(input.contentType); // that of a Payload may have been changed
+  if (contentType === undefined) return input;
+  if (value instanceof Payload) throw new TypeError('a Payload has a media type of its own: `contentType` is for bytes and strings');
+  if (input.contentType !== contentType) throw new TypeError(`${nameOf(value)} is sent as JSON, which is not ${JSON.stringify(contentType)}`);
+  return input;
+}
+
+/**
  * One of several values that make an output together: bytes and strings as they are, everything else as a line of JSON.
  * @param {unknown} value @param {string} [contentType] what all of them are
  * @returns {{ bytes: Uint8Array, contentType: string }}
@@ -97,8 +112,8 @@ function encodeText(text, contentType) {
   if (!isWellFormed(text)) throw new TypeError('a text with half of a surrogate pair cannot be sent');
   const bytes = Buffer.from(text);
   const charset = charsetOf(contentType);
-  const isAscii = bytes.length === text.length && ASCII.has(charset);
-  if (charset !== UTF_8 && !isAscii) {
+  const isSame = charset === UTF_8 || (isAscii(charset) && bytes.length === text.length);
+  if (!isSame) {
     throw new TypeError(`a string is sent as UTF-8, its media type says ${charset}: encode it, and send the bytes`);
   }
   return bytes;
@@ -107,10 +122,7 @@ function encodeText(text, contentType) {
 /** @param {Buffer} bytes @param {string} contentType */
 function decodeText(bytes, contentType) {
   const charset = charsetOf(contentType);
-  if (charset === UTF_8) return decodeUtf8(bytes);
-  const text = read(bytes, charset);
-  if (text === undefined) throw new TypeError(`it is no text in ${charset}`);
-  return text;
+  return charset === UTF_8 ? decodeUtf8(bytes) : decodeAs(bytes, charset);
 }
 
 /** @param {Buffer} bytes */
@@ -119,28 +131,18 @@ function decodeUtf8(bytes) {
   return bytes.toString();
 }
 
-/** The text; undefined if it is none in this charset, or if nobody here knows that. @param {Buffer} bytes @param {string} charset */
-function read(bytes, charset) {
-  // The web has windows-1252 in place of these, and Node has either, by its version.
-  if (LATIN_1.has(charset)) return bytes.toString('latin1');
-  if (ASCII.has(charset)) return bytes.every((byte) => byte < 0x80) ? bytes.toString('latin1') : undefined;
-  if (charset === 'windows-1252') {
-    return bytes.toString('latin1').replace(/[\x80-\x9f]/g, (control) => WINDOWS_1252[control.charCodeAt(0) - 0x80]);
-  }
+const isUtf8 = buffer.isUtf8 ?? isUtf8Slowly; // Node 18.14
+
+/** @param {Buffer} bytes */
+function isUtf8Slowly(bytes) {
   try {
-    return new TextDecoder(charset, { fatal: true, ignoreBOM: true }).decode(bytes);
+    return new TextDecoder(UTF_8, { fatal: true }).decode(bytes) !== undefined;
   } catch {
-    return undefined;
+    return false;
   }
 }
 
-const isUtf8 = buffer.isUtf8 ?? ((bytes) => read(bytes, UTF_8) !== undefined); // Node 18.14
-
 const UTF_8 = 'utf-8';
-const ASCII = new Set(['us-ascii', 'ascii']);
-const LATIN_1 = new Set(['iso-8859-1', 'iso8859-1', 'iso_8859-1', 'latin1', 'latin-1', 'l1']);
-/** What it has from 0x80 to 0x9f, where Latin-1 has controls. */
-const WINDOWS_1252 = '€\x81‚ƒ„…†‡ˆ‰Š‹Œ\x8dŽ\x8f\x90‘’“”•–—˜™š›œ\x9džŸ';
 
 /** In which charset a text is: UTF-8 unless its media type names another one. JSON is always UTF-8. @param {string} contentType */
 function charsetOf(contentType) {

@@ -5,6 +5,9 @@
 
 import { HEADER_MAX } from './limits.js';
 
+/** No bytes. */
+export const NOTHING = Buffer.alloc(0);
+
 /** The bytes that arrived are no message. Their sender broke the protocol. */
 export class Malformed extends Error {
   /** @param {string} what @param {string} [code] the word of the golden vectors */

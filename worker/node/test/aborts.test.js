@@ -90,6 +90,36 @@ test('calls that are aborted make room for others, and those that wait for a con
   });
 });
 
+test('a signal that many calls and streams share has one listener, and none when they are over', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client();
+    const { signal } = new AbortController();
+    const listeners = () => getEventListeners(signal, 'abort').length;
+    const calls = Array.from({ length: 20 }, (_, i) => client.call('echo', i, { signal }));
+    const streams = Array.from({ length: 20 }, () => client.stream('count', 1, { signal }).next());
+    assert.equal(listeners(), 1);
+    await wait(Promise.all([...calls, ...streams]));
+    await within('idleness', client.idle());
+    assert.equal(listeners(), 0);
+    assert.equal(await wait(client.call('echo', 'again', { signal })), 'again');
+  });
+});
+
+test('all calls and streams that share a signal are told when it is aborted, whatever the first of them does then', async () => {
+  await withSupervisor({ workers: 1 }, async (supervisor) => {
+    const client = supervisor.client({ maxInFlight: 2 });
+    const controller = new AbortController();
+    const { signal } = controller;
+    const errors = Array.from({ length: 20 }, () => errorOf(client.call('untilAborted', null, { signal })));
+    errors.push(...Array.from({ length: 20 }, () => errorOf(client.stream('untilAborted', null, { signal }).next())));
+    await until('a job that runs', async () => (await client.status()).jobs.running === 1);
+    controller.abort();
+    for (const error of errors) assert.equal((await error).name, 'AbortError');
+    await within('idleness', client.idle());
+    assert.equal(await wait(client.call('echo', 'next')), 'next');
+  });
+});
+
 test('a stream that is aborted while nobody reads is cancelled at once', async () => {
   await withSupervisor({}, async (supervisor) => {
     const client = supervisor.client();
@@ -132,7 +162,7 @@ function streamOf() {
   const hold = (isHeld) => seen.changed(seen.holds.push(isHeld));
   const connection = { payloadMax: 100, request: (name) => seen.requests.push(name), hold, closeWhenWritten: () => {} };
   const controller = new AbortController();
-  const stream = new OutputStream(new Submission('echo', 1, {}, true), controller.signal, () => seen.ends++);
+  const stream = new OutputStream(new Submission('echo', 1, { signal: controller.signal }, true), () => seen.ends++);
   stream.begin(connection);
   stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
   return { stream, controller, seen };
@@ -244,12 +274,10 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
   await withSupervisor({}, async (supervisor) => {
     const client = supervisor.client();
     assert.equal((await errorOf(client.cancel(undefined))).name, 'TypeError');
-    assert.equal((await errorOf(client.call(5))).name, 'TypeError');
     for (const error of [client.call('\ud800'), client.stream('\ud800').next(), client.cancel('\ud800')].map(errorOf)) {
       const { name, message } = await error;
       assert.deepEqual([name, message], ['TypeError', '"\\ud800" has half of a surrogate pair, and cannot be sent']);
     }
-    assert.equal((await errorOf(client.stream(5).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1n).next())).name, 'TypeError');
     assert.equal((await errorOf(client.stream('echo', 1, { priority: 11 }).next())).name, 'TypeError');
     const keyed = await errorOf(client.stream('echo', 1, { idempotencyKey: 'k' }).next());
@@ -263,14 +291,4 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     const asker = { onMessage: () => true, onLost: () => {} };
     assert.throws(() => connection.request('Show', { view: 'status' }, asker), { name: 'ConnectionError', code: 'closed' });
   });
-});
-
-test('the time until there is a connection counts for the deadline of a stream, too', () => {
-  const submission = new Submission('echo', 1, { deadline: 60_000 }, true);
-  const began = performance.now();
-  while (performance.now() - began < 2);
-  let sent;
-  submission.send({ payloadMax: 100, request: (name, fields) => (sent = { name, ...fields }) }, {});
-  assert.deepEqual([sent.name, sent.options.stream], ['Submit', true]);
-  assert.ok(sent.options.deadline_ms < 60_000, `${sent.options.deadline_ms}`);
 });

@@ -48,6 +48,62 @@ test('jobs that run together have one call and each its own result', async () =>
   assert.equal(await supervisor.leave(), 0);
 });
 
+/** A worker that has begun a batch of `task`: job 1, 2, ... has one of these inputs each. */
+async function begun(task, inputs) {
+  const supervisor = await FakeSupervisor.start('batches.mjs', { capabilities: BATCHES });
+  await supervisor.introduced();
+  supervisor.send('Batch', { jobs: inputs.length });
+  inputs.forEach((input, index) => supervisor.run(index + 1, task, input));
+  await supervisor.expect('Started');
+  return supervisor;
+}
+
+test('each job is answered as soon as its own result is there, and stays answered whatever becomes of the others', async () => {
+  const supervisor = await begun('apart', ['wait', 2, 'crash', 4]);
+  assert.deepEqual([(await supervisor.expect('Finished')).job, (await supervisor.expect('Finished')).job], [2, 4]);
+  supervisor.send('Cancel', { job: 1 });
+  const { job, message } = await supervisor.expect('Failed');
+  assert.deepEqual([job, message], [1, 'it stopped']);
+  supervisor.send('Cancel', { job: 3 });
+  await supervisor.expect('nothing');
+  assert.equal(await supervisor.ended(), 'SIGABRT');
+});
+
+test('a job whose input is not what the task takes is answered before the others have ended', async () => {
+  const supervisor = await begun('apart', ['wait', Buffer.from([0xff]), 'wait']);
+  const { job, message } = await supervisor.expect('Failed');
+  assert.deepEqual([job, message], [2, 'the input is not what this task takes: it is not UTF-8']);
+  supervisor.send('Cancel', { job: 3 });
+  assert.equal((await supervisor.expect('Failed')).job, 3);
+  supervisor.send('Cancel', { job: 1 });
+  assert.equal((await supervisor.expect('Failed')).job, 1);
+  assert.equal(await supervisor.leave(), 0);
+});
+
+test('the time until a job is answered falls to those that were not answered before', async () => {
+  const supervisor = await begun('long', [0, 40]);
+  const [first, second] = [await supervisor.expect('Finished'), await supervisor.expect('Finished')];
+  assert.deepEqual([first.job, second.job], [1, 2]);
+  // The first one has half of its time, and the second one as much, and all that came behind it.
+  assert.ok(first.run_ns + second.run_ns >= 39e6 && second.run_ns > 39e6 / 2 + first.run_ns / 2, `${first.run_ns} ${second.run_ns}`);
+  assert.equal(await supervisor.leave(), 0);
+});
+
+test('a job of a batch that heeds its cancel costs neither the process nor the jobs beside it', async () => {
+  await withSupervisor({ worker: 'batches.mjs', workers: 1 }, async (supervisor) => {
+    const client = supervisor.client();
+    const options = { contentType: 'application/json' };
+    const pid = await within('the process', client.call('pid'));
+    const controllers = [new AbortController(), new AbortController()];
+    const waiting = controllers.map(({ signal }) => client.call('apart', 'wait', { ...options, signal }).catch((error) => error.name));
+    assert.equal(await within('the job beside them', client.call('apart', 3, options)), 3);
+    controllers.forEach((controller) => controller.abort());
+    assert.deepEqual(await Promise.all(waiting), ['AbortError', 'AbortError']);
+    assert.equal(await within('the process', client.call('pid')), pid);
+    assert.equal((await client.status()).workers.restarts, 0);
+  });
+});
+
 test('a job that was cancelled before its batch began is answered with the others', async () => {
   const supervisor = await FakeSupervisor.start('batches.mjs', { capabilities: BATCHES });
   await supervisor.introduced();

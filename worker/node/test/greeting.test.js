@@ -1,7 +1,7 @@
 /** What a client makes of a supervisor of another version, or of something else that listens at the socket. */
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { on, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -63,6 +63,27 @@ test('a job whose connection breaks is indeterminate, and one that was not sent 
   assert.match(sent.message, /broke the protocol: malformed header: it ends too early; the job may or may not have run$/);
   const unsent = await errorOfCallTo(Buffer.concat([welcome({}), noMessage]));
   assert.deepEqual([unsent.name, unsent.code], ['ConnectionError', 'protocol']);
+});
+
+test('a client that is closed before it is greeted answers calls, streams and questions at once', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const silent = net.createServer().listen(join(folder, 'socket'));
+  await once(silent, 'listening');
+  const connections = on(silent, 'connection');
+  const client = new Client({ socket: join(folder, 'socket') });
+  try {
+    const codes = [];
+    const asked = [client.call('echo', 1), client.stream('echo', 1).next(), client.status(), client.workers()];
+    for (const each of asked) each.then(() => codes.push('an answer'), (error) => codes.push(error.code));
+    for (let i = 0; i < 2; i++) await within('a connection', connections.next()); // the stream has its own
+    client.close();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(codes, Array(asked.length).fill('closed'));
+  } finally {
+    client.close();
+    silent.close();
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('where nobody listens, the error says how to start a supervisor', async () => {

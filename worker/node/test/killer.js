@@ -1,7 +1,5 @@
 /** Kills workers while others use them. */
 
-import { setTimeout as sleep } from 'node:timers/promises';
-
 /** One that is starting is spared: on a busy machine it would be killed for ever. */
 const isUp = (worker) => worker.state === 'idle' || worker.state === 'busy';
 
@@ -11,8 +9,8 @@ export class Killer {
   #isStopped = false;
 
   /**
-   * Kills a worker of the supervisor every 50 ms, one after another, until it has killed `most`: on a busy machine a worker that has
-   * started does not live for 50 ms otherwise, and no job would end.
+   * Kills the workers of the supervisor in turn, until it has killed `most`. Between two kills a job ends well: on a busy machine no
+   * worker would live for long enough otherwise.
    * @param {import('../index.js').Client} client @param {number} [most]
    */
   constructor(client, most = 20) {
@@ -23,8 +21,10 @@ export class Killer {
   async #work(client) {
     while (!this.#isStopped && this.count < this.most) {
       const victims = (await client.workers()).filter(isUp);
-      if (victims.length > 0) this.#kill(victims[this.count % victims.length].pid);
-      await sleep(50);
+      if (victims.length === 0) continue;
+      const { jobs } = await client.status();
+      this.#kill(victims[this.count % victims.length].pid);
+      while (!this.#isStopped && (await client.status()).jobs.ok === jobs.ok);
     }
   }
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -79,7 +79,7 @@ test('a pool with a wrong option starts nothing', async () => {
   process.env.TMPDIR = folder;
   try {
     for (const wrong of [{ maxInFlight: 0 }, { maxWaiting: -1 }, { name: 5 }, { name: '\ud800' }, { worker: 5 }, { worker: [] }, { flags: 'x' },
-      { log: 'loud' }, { program: 5 }, { program: '' }, { flags: ['with \0'] }]) {
+      { maxInflight: 1 }, { log: 'loud' }, { program: 5 }, { program: '' }, { flags: ['with \0'] }]) {
       assert.throws(() => new Pool({ log: 'ignore', ...wrong }), TypeError, JSON.stringify(wrong));
       assert.deepEqual(readdirSync(folder), [], JSON.stringify(wrong));
     }
@@ -92,11 +92,17 @@ test('a pool with a wrong option starts nothing', async () => {
 
 test('a pool is closed when its calls have ended', async () => {
   const pool = new Pool({ worker, workers: 2, log: 'ignore' });
+  const path = join(dirname(pool.socket), 'go on');
   const calls = Array.from({ length: 10 }, (_, i) => pool.call('later', i));
-  const slow = pool.call('sleep', 100);
-  await wait(pool.close());
-  assert.deepEqual(await Promise.all(calls), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-  assert.equal(await slow, 'slept');
+  const slow = pool.call('untilThere', path);
+  const seen = [];
+  const closed = pool.close().then(() => seen.push('closed'));
+  assert.deepEqual(await wait(Promise.all(calls)), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.deepEqual(seen, []);
+  writeFileSync(path, '');
+  slow.then(() => seen.push('slow'));
+  await wait(closed);
+  assert.deepEqual(seen, ['slow', 'closed']);
   const error = await errorOf(pool.call('echo', 1));
   assert.deepEqual([error.name, error.code], ['ConnectionError', 'closed']);
   assert.ok(!existsSync(dirname(pool.socket)));
@@ -146,6 +152,22 @@ test('a pool that cannot start says why', async () => {
   assert.match((await errorOf(wrong.call('echo'))).message, /--workers/);
   assert.throws(() => new Pool({ worker: [] }), TypeError);
   await wait(Promise.all([missing.end(), silent.end(), other.end(), wrong.end()]));
+});
+
+test('a pool that cannot be started because no descriptors are left says so, and leaves no folder', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const program = fileURLToPath(new URL('workers/no_descriptors.mjs', import.meta.url));
+  const child = spawn('/bin/sh', ['-c', 'ulimit -n 64; exec "$0" "$1"', process.execPath, program], {
+    stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, TMPDIR: folder },
+  });
+  try {
+    const [, ...lines] = (await within('the end of the program', child.stdout.setEncoding('utf8').toArray())).join('').trim().split('\n');
+    const error = ['ConnectionError', 'no_supervisor', 'the supervisor of this pool did not start: spawn /bin/sh EMFILE'];
+    const later = ['ConnectionError', 'no_supervisor', 'the supervisor of this pool has ended (spawn /bin/sh EMFILE)'];
+    assert.deepEqual(lines.map((line) => JSON.parse(line)), [error, later, later, []]);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('the built-in tasks need no worker program', async () => {

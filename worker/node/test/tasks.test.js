@@ -14,7 +14,8 @@ test('a definition that cannot be kept is refused with its reason', () => {
     [{}, /1 to 4096 tasks, these are 0/],
     [{ 'a b': run }, /is no name of a task/],
     [{ a: {} }, /no function `run`/],
-    [{ a: { run, idempotant: true } }, /no setting "idempotant"/],
+    [{ a: { run, idempotant: true } }, /it has no option "idempotant"; there are run, /],
+    [{ a: { runBatch, batch: { maxi: 4 } } }, /`batch` has no option "maxi"; there are max, wait$/],
     [{ a: { run, description: 'x'.repeat(257) } }, /its description has 257, 256 are allowed/],
     [{ a: { run, accepts: 'png' } }, /no media type/],
     [{ a: { run, accepts: Array(9).fill('a/b') } }, /media types has 9, 8 are allowed/],
@@ -65,7 +66,7 @@ test('what a task accepts decides how its inputs are read, if it accepts one kin
     [['text/plain', 'text/html'], 'Application/LD+JSON', 'a', Buffer.from('"a"')],
     ['text/plain', 'image/png', '1'],
     ['image/png', 'application/json', Buffer.from('1')],
-    ['text/plain', 'text/plain; charset=utf-16', '\u3131', Buffer.from('11')],
+    ['text/plain', 'text/plain; charset=utf-16le', '\u3131', Buffer.from('11')],
     ['*/*', 'application/json', 1],
     [['application/json', 'image/png'], 'image/png', Buffer.from('1')],
   ];
@@ -83,8 +84,8 @@ test('an input that is not what its media type says is refused, and no byte of i
     ['text/plain', 'application/json', [0x31], /it is JSON, and no string$/],
     ['text/plain', 'application/json', [0x61], /JSON/],
     ['application/json', 'text/plain', [0x22, 0xff, 0x22], /it is not UTF-8$/],
-    [undefined, 'text/plain; charset=klingon', [0x61], /it is no text in klingon$/],
-    [undefined, 'text/plain; charset="UTF-16"', [0x00, 0xd8], /it is no text in utf-16$/],
+    [undefined, 'text/plain; charset=klingon', [0x61], /it is in the charset klingon, which is not read here$/],
+    [undefined, 'text/plain; charset="UTF-16"', [0xff, 0xfe, 0x00, 0xd8], /it is no text in utf-16$/],
   ];
   for (const [accepts, contentType, bytes, message] of inputs) {
     const task = defineTasks({ a: { run, accepts } }).get('a');

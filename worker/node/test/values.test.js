@@ -57,6 +57,12 @@ test('a value that would be sent as another one is refused', () => {
     [new Error('x'), undefined, /\(Error\)/],
     ['a \ud800 b', undefined, /half of a surrogate pair/],
     ['\udc00', 'image/svg+xml', /half of a surrogate pair/],
+    ['\ud800', 'application/json', /^a text with half of a surrogate pair cannot be sent$/],
+    [['\ud800'], undefined, /^a text with half of a surrogate pair \("0"\) cannot be sent$/],
+    [{ a: { b: 'x\udfff' } }, undefined, /^a text with half of a surrogate pair \("b"\) cannot/],
+    [[Object('\ud800')], undefined, /half of a surrogate pair \("0"\)/],
+    [{ toJSON: () => '\ud800' }, undefined, /half of a surrogate pair/],
+    [[new Date(0), { '\ud800': 1 }], undefined, /^"\\ud800" has half of a surrogate pair, and cannot be sent$/],
     ['grüße', 'text/plain; charset=iso-8859-1', /sent as UTF-8, its media type says iso-8859-1/],
     ['ascii', 'text/plain; charset="ISO-8859-1"', /says iso-8859-1/],
     ['grüße', 'text/plain; charset=us-ascii', /says us-ascii/],
@@ -70,7 +76,7 @@ test('a value that would be sent as another one is refused', () => {
     [{}, undefined, '{}'],
     [Object.create(null), undefined, '{}'],
     [new (class Empty {})(), undefined, '{}'],
-    ['\ud800', 'application/json', '"\\ud800"'],
+    [['\ud83e\udd80', '\\ud800'], undefined, '["🦀","\\\\ud800"]'],
     ['ascii', 'text/plain; charset="US-ASCII"', 'ascii'],
     ['ü', 'text/plain;charset=UTF8', 'ü'],
   ];
@@ -137,11 +143,29 @@ test('a payload is read as its media type says', () => {
   assert.equal(read('ü', 'TEXT/HTML'), 'ü');
   assert.deepEqual(read('x', 'image/png'), Buffer.from('x'));
   assert.throws(() => read('{', 'application/json'), SyntaxError);
-  const high = Buffer.from([0x80, 0x9f, 0xa4, 0xfc]);
-  const charsets = { 'iso-8859-1': '\x80\x9f¤ü', 'LATIN1': '\x80\x9f¤ü', 'windows-1252': '€Ÿ¤ü', 'iso-8859-15': '\x80\x9f€ü' };
-  for (const [charset, text] of Object.entries(charsets)) assert.equal(decodePayload(high, `text/plain; charset=${charset}`), text, charset);
-  assert.equal(read('ascii', 'text/plain; charset=us-ascii'), 'ascii');
-  assert.throws(() => decodePayload(high, 'text/plain; charset=us-ascii'), { name: 'TypeError', message: 'it is no text in us-ascii' });
+});
+
+test('text is read in the charset that its media type names as that is registered, and not as on the web', () => {
+  const readAs = (bytes, charset) => decodePayload(Buffer.from(bytes), `text/plain; charset=${charset}`);
+  const high = [0x80, 0x9f, 0xa4, 0xd0, 0xfc];
+  const texts = {
+    'iso-8859-1': '\x80\x9f¤Ðü', 'LATIN1': '\x80\x9f¤Ðü', 'cp819': '\x80\x9f¤Ðü', 'windows-1252': '€Ÿ¤Ðü', 'iso-8859-15': '\x80\x9f€Ðü',
+    'iso-8859-9': '\x80\x9f¤Ğü', 'latin5': '\x80\x9f¤Ğü', 'windows-1254': '€Ÿ¤Ğü', 'iso-8859-5': '\x80\x9fЄаќ', 'koi8-r': '─÷╓пЭ', 'windows-1251': 'Ђџ¤Рь',
+  };
+  for (const [charset, text] of Object.entries(texts)) assert.equal(readAs(high, charset), text, charset);
+  assert.equal(readAs(Buffer.from('ascii'), 'us-ascii'), 'ascii');
+  const units = {
+    'utf-16': [[[0xfe, 0xff, 0, 0x41], 'A'], [[0xff, 0xfe, 0x41, 0], 'A'], [[0xfe, 0xff, 0xfe, 0xff, 0, 0x41], '\ufeffA']],
+    'utf-16le': [[[0x41, 0], 'A'], [[0xff, 0xfe, 0x41, 0], '\ufeffA']],
+    'UTF-16BE': [[[0, 0x41], 'A'], [[0xfe, 0xff, 0, 0x41], '\ufeffA']],
+  };
+  for (const [charset, cases] of Object.entries(units)) for (const [bytes, text] of cases) assert.equal(readAs(bytes, charset), text, charset);
+  assert.equal(readAs([], 'utf-16'), '');
+  const wrong = [[high, 'us-ascii'], [[0x41, 0], 'utf-16'], [[0xfe, 0xff, 0], 'utf-16'], [[0xfe, 0xff, 0xd8, 0], 'utf-16'], [[0x81], 'windows-1252'], [[0x98], 'windows-1251']];
+  for (const [bytes, charset] of wrong) assert.throws(() => readAs(bytes, charset), { name: 'TypeError', message: `it is no text in ${charset}` });
+  for (const charset of ['unicode', 'ucs-2', 'tis-620', 'koi8-u', 'gb2312', 'gbk', 'ks_c_5601-1987', 'big5', 'shift_jis', 'klingon', 'unicode-1-1-utf-8']) {
+    assert.throws(() => readAs([0x41, 0x41], charset), { name: 'TypeError', message: `it is in the charset ${charset}, which is not read here` });
+  }
 });
 
 test('a media type has the form of HTTP', () => {

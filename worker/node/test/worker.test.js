@@ -253,6 +253,9 @@ test('a worker that cannot work says why, and whether to start it again is of us
   const wrong = await FakeSupervisor.start('no_name.mjs');
   assert.equal(await wrong.ended(), 64);
   assert.match(wrong.stderr, /task "two words": "two words" is no name of a task: 1 to 64 letters/);
+  const misspelt = await FakeSupervisor.start('wrong_option.mjs');
+  assert.equal(await misspelt.ended(), 64);
+  assert.match(misspelt.stderr, /`serve` has no option "setup"; there are tasks, setUp/);
   const failing = await FakeSupervisor.start('set_up_fails.mjs');
   assert.equal(await failing.ended(), 1);
   assert.match(failing.stderr, /setUp has failed: Error: the model is not there/);

@@ -3,7 +3,8 @@
  *
  *   waiting --- there is room, and a connection ---> sent --- Accepted ---> accepted --- Finished ---> settled
  *    ^ |                                              | '--- Rejected, the connection is lost ----------^
- *    | '--- the signal is aborted: it leaves ---> settled
+ *    | |--- the signal is aborted: it leaves ---> settled
+ *    | '--- its deadline has passed: it leaves ---> settled
  *    '--- once: it is known that it did not get out --'
  *
  *   The signal of a job that was sent is aborted: settled at once; Cancel is sent once its ID is known (not with a key), and its place
@@ -12,6 +13,7 @@
 
 import { decodePayload } from '../payload.js';
 import { JobError, OutputError, Rejected } from './errors.js';
+import { forget, listen } from './signals.js';
 import { cancel, Submission } from './submission.js';
 
 export class Call {
@@ -42,9 +44,10 @@ export class Call {
   constructor(task, input, options, owner) {
     this.#submission = new Submission(task, input, options, false);
     this.#owner = owner;
-    this.#signal = options.signal;
+    this.#signal = this.#submission.signal;
     this.#signal?.throwIfAborted();
-    this.#signal?.addEventListener('abort', this.#onAbort, { once: true });
+    if (this.#signal) listen(this.#signal, this.#onAbort);
+    this.#submission.deadline.watch(() => this.#expire());
   }
 
   /** Submits the job. Its place is taken until `ended` is called. @param {import('./connection.js').Connection} connection */
@@ -69,7 +72,7 @@ export class Call {
         this.#finish(message.report, payload);
         return true;
       case 'Rejected':
-        this.#end(new Rejected(message.code, message.message, message.retry_after_ms));
+        this.#end(Rejected.by(message));
         return true;
       default:
         return false;
@@ -80,6 +83,7 @@ export class Call {
   onLost(error, isUnsent) {
     if (!isUnsent) return this.#end(JobError.indeterminate(this.#submission.task, this.job, error.message));
     if (this.#isSettled || this.#isAgain) return this.#end(error);
+    if (this.#submission.deadline.left === 0) return this.#end(this.#submission.tooLate());
     this.#isAgain = true;
     this.#connection = undefined;
     this.#owner.unsent(this);
@@ -111,7 +115,8 @@ export class Call {
   #settle(error, result) {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.#signal?.removeEventListener('abort', this.#onAbort);
+    if (this.#signal) forget(this.#signal, this.#onAbort);
+    this.#submission.deadline.stop();
     if (error !== undefined) this.#owner.reject(error);
     else this.#owner.resolve(result);
   }
@@ -120,6 +125,13 @@ export class Call {
     this.#settle(this.#signal?.reason);
     if (this.#connection === undefined) this.#owner.left(this);
     else if (this.job !== '') this.#cancel();
+  }
+
+  /** A job that was sent is ended by the supervisor. */
+  #expire() {
+    if (this.#connection !== undefined) return;
+    this.#settle(this.#submission.tooLate());
+    this.#owner.left(this);
   }
 
   #cancel() {

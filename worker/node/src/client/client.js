@@ -3,16 +3,20 @@
  *
  *   call ---> waiting (bounded) --- fewer than `maxInFlight` are in flight ---> in flight ---> settled
  *
- * Only while something that was asked for has not ended, its connections keep the program from ending.
+ * Its connections keep the program from ending while a call, a stream or a question is under way, and not otherwise.
  */
 
+import { checkKeys } from '../keys.js';
+import { checkAsked } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
 import { Connection } from './connection.js';
-import { ConnectionError, Rejected } from './errors.js';
+import { ConnectionError, tooManyWait } from './errors.js';
+import { Question } from './question.js';
 import { defaultSocket } from './socket.js';
-import { OutputStream } from './stream.js';
+import { Streams } from './streams.js';
 import { Submission } from './submission.js';
+import { Waiting } from './waiting.js';
 
 /** The supervisor disconnects a client that asked for nothing for 60 s. After so many milliseconds another connection is opened. */
 const REST_MAX = 30_000;
@@ -23,8 +27,9 @@ const UNSENT_MAX = 1 << 20;
  * @typedef {object} ClientOptions
  * @property {string} [socket] the supervisor's socket; by default as for the command line
  * @property {string} [name] the client's name, for tables and fair shares; without it the process is a client of its own
- * @property {number} [maxInFlight] jobs that the supervisor has at a time (256)
- * @property {number} [maxWaiting] calls that wait until others have ended (100,000); any more are rejected as `overloaded`
+ * @property {number} [maxInFlight] jobs that the supervisor has at a time (256), and as many streams
+ * @property {number} [maxWaiting] calls that wait until others have ended (100,000), and as many streams; any more are rejected as
+ *   `overloaded`
  */
 
 export class Client {
@@ -40,6 +45,7 @@ export class Client {
   #greeting = new Set();
   /** @type {Promise<Connection> | undefined} */
   #opening;
+  /** @type {Waiting<Call>} */
   #waiting = new Waiting();
   /** Requests that were sent and are not answered. */
   #inFlight = 0;
@@ -49,8 +55,7 @@ export class Client {
   /** Who wants to know that nothing is left. @type {((value?: any) => void)[]} */
   #onIdle = [];
   #isSending = false;
-  /** @type {Set<OutputStream>} */
-  #streams = new Set();
+  #streams;
   /** No more jobs are taken. */
   #isClosing = false;
   #isClosed = false;
@@ -60,11 +65,12 @@ export class Client {
    * @param {(isNeeded: boolean) => void} [onNeed] told when something is asked for, and when all of it has ended
    */
   constructor(options = {}, before = async () => {}, onNeed = () => {}) {
-    const { name, maxInFlight, maxWaiting } = checkOptions(options);
-    this.#socket = options.socket ?? defaultSocket();
+    const { socket, name, maxInFlight, maxWaiting } = checkOptions(options);
+    this.#socket = socket;
     this.#name = name;
     this.#maxInFlight = maxInFlight;
     this.#maxWaiting = maxWaiting;
+    this.#streams = new Streams(maxInFlight, maxWaiting, { open: () => this.#open(), begun: () => this.#begun(), ended: () => this.#done() });
     this.#before = before;
     this.#onNeed = onNeed;
   }
@@ -90,7 +96,6 @@ export class Client {
    */
   run(task, input, options = {}) {
     return new Promise((resolve, reject) => {
-      options.signal?.throwIfAborted();
       const left = (call) => this.#left(call);
       const unsent = (call) => this.#unsent(call);
       const ended = () => this.#callEnded();
@@ -104,9 +109,14 @@ export class Client {
    * @returns {AsyncGenerator<Buffer, void, void>}
    */
   stream(task, input, options = {}) {
-    /** @type {OutputStream | undefined} */
+    /** @type {import('./stream.js').OutputStream | undefined} */
     let stream;
-    const begin = () => (stream = this.#beginStream(task, input, options));
+    const submission = this.#prepare(task, input, options);
+    const begin = () => {
+      const wanted = submission();
+      if (this.#isClosing) throw closed();
+      return (stream = this.#streams.begin(wanted));
+    };
     const parts = (async function* () {
       yield* begin().read();
     })();
@@ -121,20 +131,21 @@ export class Client {
     return parts;
   }
 
-  #beginStream(task, input, options) {
-    options.signal?.throwIfAborted();
-    const submission = new Submission(task, input, options, true);
-    if (this.#isClosing) throw closed();
-    const stream = new OutputStream(submission, options.signal, () => this.#streamEnded(stream));
-    this.#streams.add(stream);
-    this.#begun();
-    this.#open().then((connection) => stream.begin(connection), (error) => stream.fail(error));
-    return stream;
+  /** What is wrong with a stream is thrown to who reads it, like everything else that becomes of it. */
+  #prepare(task, input, options) {
+    try {
+      const submission = new Submission(task, input, options, true);
+      return () => submission;
+    } catch (error) {
+      return () => {
+        throw error;
+      };
+    }
   }
 
   /** Cancels a job by its ID. @param {string} job @returns {Promise<any>} what became of it */
-  cancel(job) {
-    return this.#ask('Cancel', { job });
+  async cancel(job) {
+    return this.#ask('Cancel', { job: checkAsked('the ID of a job', job) });
   }
 
   /** The supervisor as a whole, as `offload status --json` shows it. @returns {Promise<any>} */
@@ -167,8 +178,9 @@ export class Client {
     this._stopTaking();
     this.#isClosed = true;
     this.#connection?.close();
+    for (const connection of [...this.#greeting]) connection.close();
     this.#failWaiting(closed());
-    for (const stream of [...this.#streams]) stream.close(closed());
+    this.#streams.close(closed());
   }
 
   /** Internal: no more jobs are taken. Those that were taken go on. */
@@ -181,7 +193,7 @@ export class Client {
     if (this.#isClosing) return call.fail(closed());
     // Those for which there is room do not wait for others, also while there is no connection yet.
     const isFull = this.#waiting.length >= this.#maxWaiting + Math.max(0, this.#maxInFlight - this.#inFlight);
-    if (isFull) return call.fail(new Rejected('overloaded', `${this.#maxWaiting} calls wait in this client already`));
+    if (isFull) return call.fail(tooManyWait(this.#maxWaiting, 'calls'));
     this.#begun();
     this.#waiting.push(call);
     this.#sendWaiting();
@@ -229,12 +241,6 @@ export class Client {
   /** A call that waits was aborted. @param {Call} call */
   #left(call) {
     this.#waiting.remove(call);
-    this.#done();
-  }
-
-  /** @param {OutputStream} stream */
-  #streamEnded(stream) {
-    this.#streams.delete(stream);
     this.#done();
   }
 
@@ -320,7 +326,7 @@ export class Client {
     if (this.#isClosed) throw closed();
     try {
       await this.#before();
-      const connection = new Connection(this.#socket);
+      const connection = new Connection(this.#socket, () => this.#sendWaiting());
       await this.#greet(connection);
       if (!this.#isClosed) return connection;
       connection.close();
@@ -342,93 +348,16 @@ export class Client {
   }
 }
 
-/** The options with what they are unless set. Throws a TypeError for a value that one cannot have. @param {ClientOptions} options */
-export function checkOptions({ name = '', maxInFlight = 256, maxWaiting = 100_000 }) {
+/**
+ * The options with what they are unless set. Throws a TypeError for one that there is not, or a value that it cannot have.
+ * @param {ClientOptions} options
+ */
+export function checkOptions(options) {
+  checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxWaiting']);
+  const { socket = defaultSocket(), name = '', maxInFlight = 256, maxWaiting = 100_000 } = options;
+  if (typeof socket !== 'string' || socket === '') throw new TypeError('`socket` is a path');
   if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
-  return { name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
-}
-
-/** Waits for one answer. */
-class Question {
-  #resolve;
-  #reject;
-  #unsent;
-  #ended;
-
-  constructor(resolve, reject, unsent, ended) {
-    this.#resolve = resolve;
-    this.#reject = reject;
-    this.#unsent = unsent;
-    this.#ended = ended;
-  }
-
-  /** @param {Connection} connection @param {string} name @param {Record<string, any>} fields */
-  send(connection, name, fields) {
-    try {
-      connection.request(name, fields, this);
-    } catch (error) {
-      this.onLost(error, error instanceof ConnectionError);
-    }
-  }
-
-  onMessage(message, payload) {
-    if (message.type === 'Rejected') this.#reject(new Rejected(message.code, message.message, message.retry_after_ms));
-    else this.#answer(payload);
-    this.#ended();
-    return true;
-  }
-
-  #answer(payload) {
-    try {
-      this.#resolve(JSON.parse(payload.toString()));
-    } catch (error) {
-      this.#reject(new ConnectionError('protocol', `the supervisor broke the protocol: ${error.message}`));
-    }
-  }
-
-  onLost(error, isUnsent) {
-    if (isUnsent) this.#unsent(error);
-    else this.#reject(error);
-    this.#ended();
-  }
-}
-
-/** Calls in their order. To take the first one, or to remove any, costs the same however many there are. */
-class Waiting {
-  /** By their place. @type {Map<number, Call>} */
-  #calls = new Map();
-  /** No call has a place before this one. */
-  #first = 0;
-  #next = 0;
-
-  get length() {
-    return this.#calls.size;
-  }
-
-  /** @param {Call} call */
-  push(call) {
-    call.place = this.#next++;
-    this.#calls.set(call.place, call);
-  }
-
-  /** One that was taken. @param {Call} call */
-  putBack(call) {
-    this.#calls.set(call.place, call);
-    this.#first = Math.min(this.#first, call.place);
-  }
-
-  /** @param {Call} call */
-  remove(call) {
-    this.#calls.delete(call.place);
-  }
-
-  shift() {
-    if (this.#calls.size === 0) return undefined;
-    while (!this.#calls.has(this.#first)) this.#first++;
-    const call = /** @type {Call} */ (this.#calls.get(this.#first));
-    this.remove(call);
-    return call;
-  }
+  return { socket, name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
 }
 
 const closed = () => new ConnectionError('closed', 'this client was closed');

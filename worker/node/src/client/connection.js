@@ -10,7 +10,7 @@
 import fs from 'node:fs';
 import net from 'node:net';
 import { NAME_MAX, PAYLOAD_MAX_CEILING, READ_CHUNK } from '../limits.js';
-import { CLIENT_MAGIC, hasCapability, PARTS, TO_CLIENT, TO_SUPERVISOR, VERSION_MAJOR, VERSION_MINOR, versionOf } from '../messages.js';
+import { CLIENT_MAGIC, PARTS, TO_CLIENT, TO_SUPERVISOR, VERSION_MAJOR, VERSION_MINOR, versionOf } from '../messages.js';
 import { FrameDecoder } from '../frame.js';
 import { cut, OUTCOMES } from '../nouns.js';
 import { ConnectionError } from './errors.js';
@@ -29,8 +29,6 @@ const GREETING_TIMEOUT = 5000;
 export class Connection {
   /** The longest payload that the supervisor takes, in bytes. */
   payloadMax = 0;
-  /** Whether outputs can be read in parts. */
-  takesParts = false;
   /** Why there is no connection any more. @type {ConnectionError | undefined} */
   lost;
   /** @type {Map<number | bigint, Asker>} */
@@ -50,8 +48,11 @@ export class Connection {
   /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
   #greeting;
 
-  /** Connects to the socket at `path`, for `greet`. Throws a `ConnectionError` if there is none. @param {string} path */
-  constructor(path) {
+  /**
+   * Connects to the socket at `path`, for `greet`. Throws a `ConnectionError` if there is none.
+   * @param {string} path @param {() => void} [onDrain] told when nothing waits to be written any more
+   */
+  constructor(path, onDrain = () => {}) {
     checkOwner(path);
     this.path = path;
     const decoder = new FrameDecoder(PAYLOAD_MAX_CEILING, (bytes, start, end, payload) => this.#onFrame(bytes, start, end, payload));
@@ -60,6 +61,7 @@ export class Connection {
     this.#socket = net.connect({ path, onread });
     this.#socket.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
     this.#socket.on('close', () => this.#lose(this.#goodbye ?? goneAway()));
+    this.#socket.on('drain', onDrain);
   }
 
   /** Introduces the client as `name`. Rejected with a `ConnectionError`. @param {string} name */
@@ -76,18 +78,13 @@ export class Connection {
     }
   }
 
-  /** How many requests wait for an answer. */
-  get waiting() {
-    return this.#askers.size;
-  }
-
   /** How many bytes wait to be written. */
   get unsent() {
     return this.#socket.writableLength;
   }
 
   /**
-   * Sends a request and returns its ticket. Throws a RangeError or a TypeError if a field cannot be sent, and why there is no connection
+   * Sends a request. Throws a RangeError or a TypeError if a field cannot be sent, and why there is no connection
    * any more if there is none; then nothing is sent. If the connection turns out to be lost now, `onLost` is called.
    * @param {string} name @param {Record<string, any>} fields without the ticket @param {Asker} asker @param {Uint8Array} [payload]
    */
@@ -99,7 +96,6 @@ export class Connection {
     this.#askers.set(ticket, asker);
     this.#unwritten.add(ticket);
     this.#write(frame);
-    return ticket;
   }
 
   /** While it is held back, nothing is read, so whoever sends has to wait. @param {boolean} isHeld */
@@ -117,12 +113,12 @@ export class Connection {
 
   /** Ends the connection. Requests without an answer are told. */
   close() {
-    this.#lose(new ConnectionError('closed', 'the connection was closed here'));
+    this.#lose(closedHere());
   }
 
   /** Ends the connection when all that was sent is written. Nobody is told. */
   closeWhenWritten() {
-    this.lost ??= new ConnectionError('closed', 'the connection was closed here');
+    this.lost ??= closedHere();
     this.#askers.clear();
     this.#socket.destroySoon();
   }
@@ -147,8 +143,9 @@ export class Connection {
   }
 
   /**
-   * All that was written has been offered to the kernel, which refuses it at once if the other end is gone. A program that did not return
-   * to its event loop for long learns that only now. What waits behind other bytes may be written as a part: it is not known to be unsent.
+   * Looks whether the kernel took what was written, or refused it because the other end is gone: a program that did not return to its event
+   * loop for long learns that only now. Requests that were refused as a whole had no effect. One that waits behind other bytes may go out in
+   * part, so it is not called unsent any more.
    */
   #checkWritten() {
     const { errored, destroyed } = this.#socket;
@@ -193,9 +190,8 @@ export class Connection {
     }
   }
 
-  #onWelcome({ magic, capabilities, payload_max: payloadMax }) {
+  #onWelcome({ magic, payload_max: payloadMax }) {
     if (magic !== CLIENT_MAGIC) return this.#lose(new ConnectionError('unsupported', `at ${this.path} is no supervisor`));
-    this.takesParts = hasCapability(capabilities, PARTS);
     this.payloadMax = Number(payloadMax);
     this.#greeting?.resolve(this);
     this.#greeting = undefined;
@@ -237,6 +233,8 @@ function connectionError(path, error) {
     default: return new ConnectionError('closed', `cannot connect to ${path}: ${error.message}`);
   }
 }
+
+const closedHere = () => new ConnectionError('closed', 'the connection was closed here');
 
 const goneAway = () => new ConnectionError('closed', 'the supervisor closed the connection');
 

@@ -3,7 +3,7 @@
  * lists, and a `message` for people.
  */
 
-/** The job was accepted and did not end well, or nobody knows how it ended (`indeterminate`). */
+/** The job did not end well, or nobody knows how it ended (`indeterminate`), or it was not submitted before its deadline (`timeout`). */
 export class JobError extends Error {
   /** @param {import('../messages.js').Message} report */
   constructor(report) {
@@ -26,9 +26,18 @@ export class JobError extends Error {
 
   /** Nobody will know how the job ends. @param {string} task @param {string} job @param {string} why */
   static indeterminate(task, job, why) {
-    const message = `${why}; the job may or may not have run`;
-    const error = { code: 'indeterminate', message, signal: null, exit_code: null };
-    return new JobError({ type: '', outcome: 'indeterminate', error, attempts: 0, job, task });
+    return JobError.#of('indeterminate', task, job, `${why}; the job may or may not have run`);
+  }
+
+  /** The job was not submitted before its deadline, and is not any more. @param {string} task */
+  static tooLate(task) {
+    return JobError.#of('timeout', task, '', 'the deadline passed before it was sent');
+  }
+
+  /** What no report says. */
+  static #of(outcome, task, job, message) {
+    const error = { code: outcome, message, signal: null, exit_code: null };
+    return new JobError({ type: '', outcome, error, attempts: 0, job, task });
   }
 }
 
@@ -42,6 +51,11 @@ export class Rejected extends Error {
     this.code = code;
     /** Milliseconds after which it may be worth trying again; null if the supervisor says none. */
     this.retryAfter = retryAfter;
+  }
+
+  /** What the supervisor says. @param {import('../messages.js').Message} message */
+  static by({ code, message, retry_after_ms: retryAfter }) {
+    return new Rejected(code, message, retryAfter);
   }
 }
 
@@ -68,6 +82,9 @@ export class ConnectionError extends Error {
     this.code = code;
   }
 }
+
+/** One more than may wait in a client. @param {number} max @param {string} what */
+export const tooManyWait = (max, what) => new Rejected('overloaded', `${max} ${what} wait in this client already`);
 
 /** A payload that the supervisor would not take. @param {number} length @param {number} max */
 export const tooLarge = (length, max) => new Rejected('too_large', `payload of ${length} bytes, the supervisor takes ${max} (its max_payload)`);

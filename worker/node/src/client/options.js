@@ -3,7 +3,9 @@
  */
 
 import { createHash } from 'node:crypto';
+import { checkKeys } from '../keys.js';
 import { NAME_MAX } from '../limits.js';
+import { checkLabels, metadataOf } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 
 const STREAM_KEYS = ['timeout', 'deadline', 'priority', 'attempts', 'metadata', 'labels', 'contentType', 'signal'];
@@ -12,25 +14,24 @@ const KEYS = [...STREAM_KEYS, 'idempotencyKey'];
 /**
  * @typedef {object} CallOptions
  * @property {number} [timeout] milliseconds that one attempt may run
- * @property {number} [deadline] milliseconds from now until nobody wants the output any more, waiting included
+ * @property {number} [deadline] milliseconds from the call until nobody wants the output any more, waiting included
  * @property {number} [priority] -10 to 10; jobs of a higher priority start sooner
  * @property {number} [attempts] 1 to 100
  * @property {string} [idempotencyKey] 1 to 64 bytes; calling again with the same key gives the same job. Not of a stream
  * @property {Record<string, string> | Map<string, string>} [metadata] what goes with the job to its task
  * @property {string[]} [labels] words by which the job can be found
- * @property {string} [contentType] the media type of an input that is bytes or a string
+ * @property {string} [contentType] the media type of an input that is bytes or a string; of any other value one of JSON or text
  * @property {AbortSignal} [signal] cancels the job, but for one with a key, which may be that of others
  */
 
 /**
- * Throws a TypeError for an option that there is not, or a value that it cannot have.
+ * A copy of the options, so that the caller may change them. Throws a TypeError for one that there is not, or a value that it cannot have.
  * @param {CallOptions} options @param {{ bytes: Uint8Array, contentType: string }} input @param {boolean} stream
  */
 export function submitOptions(options, input, stream) {
   // Nothing of a stream is kept, so there is nothing that a key could give again.
-  const [what, keys] = stream ? ['stream', STREAM_KEYS] : ['call', KEYS];
-  const unknown = Object.keys(options).find((key) => !keys.includes(key));
-  if (unknown !== undefined) throw new TypeError(`a ${what} has no option ${JSON.stringify(unknown)}; there are ${keys.join(', ')}`);
+  if (stream) checkKeys('a stream', options, STREAM_KEYS);
+  else checkKeys('a call', options, KEYS);
   const { timeout, deadline, priority = 0, attempts, idempotencyKey: key, metadata, labels } = options;
   return {
     timeout_ms: milliseconds('timeout', timeout),
@@ -39,10 +40,16 @@ export function submitOptions(options, input, stream) {
     lane: null,
     priority: whole('priority', priority, -10, 10),
     idempotency: key === undefined ? null : { key: checkKey(key), digest: digestOf(input) },
-    metadata,
-    labels,
+    metadata: metadataOf(metadata),
+    labels: checkLabels(labels),
     stream,
   };
+}
+
+/** Throws a TypeError if it is none. @param {AbortSignal | null | undefined} signal */
+export function checkSignal(signal) {
+  if (signal === undefined || signal === null || typeof signal.throwIfAborted === 'function') return signal;
+  throw new TypeError('`signal` is an AbortSignal');
 }
 
 function milliseconds(name, value) {

@@ -2,9 +2,9 @@
  * The output of a job as its task sends it. Each stream has a connection of its own, which is read only as fast as the program
  * takes the parts: whoever reads slowly makes the task wait, and nobody else.
  *
- *   opening --- a connection ---> submitted --- Accepted ---> accepted --- Finished ---> over
- *      |                              '--- Rejected, the connection is lost -------------^
- *      '--- no connection, the signal is aborted, nobody reads on ---> over
+ *   waiting --- its turn, and a connection ---> submitted --- Accepted ---> accepted --- Finished ---> over
+ *      |                                           '--- Rejected, the connection is lost -------------^
+ *      '--- no connection, the deadline has passed, the signal is aborted, nobody reads on ---> over
  *
  *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
  *   as soon as its ID is known. Then it is over.
@@ -13,6 +13,7 @@
  */
 
 import { JobError, Rejected } from './errors.js';
+import { forget, listen } from './signals.js';
 import { cancel } from './submission.js';
 
 /** Nothing more is read while so many bytes of parts wait here. */
@@ -27,6 +28,8 @@ const REST_MAX = 1 << 20;
 
 /** The parts that have arrived, and how it goes on. */
 export class OutputStream {
+  /** Its place among the streams that wait. */
+  place = 0;
   /** @type {Buffer[]} */
   #parts = [];
   #held = 0;
@@ -56,15 +59,15 @@ export class OutputStream {
 
   /**
    * Throws the reason of the signal if that is aborted.
-   * @param {import('./submission.js').Submission} submission @param {AbortSignal | undefined} signal
-   * @param {() => void} ended called once: the job is over here
+   * @param {import('./submission.js').Submission} submission @param {() => void} ended called once: the job is over here
    */
-  constructor(submission, signal, ended) {
+  constructor(submission, ended) {
     this.#submission = submission;
-    this.#signal = signal;
+    this.#signal = submission.signal;
     this.#ended = ended;
-    signal?.throwIfAborted();
-    signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.#signal?.throwIfAborted();
+    if (this.#signal) listen(this.#signal, this.#onAbort);
+    submission.deadline.watch(() => this.#expire());
   }
 
   /** Submits the job, if it is still wanted, on a connection that nobody else has. @param {import('./connection.js').Connection} connection */
@@ -110,7 +113,7 @@ export class OutputStream {
     if (message.type === 'Accepted') this.#accepted(message.job);
     if (payload.length > 0 && !this.#isAbandoned) this.#add(payload);
     if (message.type === 'Finished') this.#end(message.report.outcome === 'ok' ? undefined : new JobError(message.report));
-    if (message.type === 'Rejected') this.#end(new Rejected(message.code, message.message, message.retry_after_ms));
+    if (message.type === 'Rejected') this.#end(Rejected.by(message));
     return this.#isOver;
   }
 
@@ -165,7 +168,8 @@ export class OutputStream {
   #end(error) {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#signal?.removeEventListener('abort', this.#onAbort);
+    if (this.#signal) forget(this.#signal, this.#onAbort);
+    this.#submission.deadline.stop();
     this.#regulate();
     if (error !== undefined) this.#failure ??= { error };
     this.#connection?.closeWhenWritten();
@@ -186,6 +190,11 @@ export class OutputStream {
     this.#held -= part.length;
     this.#regulate();
     return part;
+  }
+
+  /** A job that was submitted is ended by the supervisor. */
+  #expire() {
+    if (this.#connection === undefined) this.#end(this.#submission.tooLate());
   }
 
   #abort() {

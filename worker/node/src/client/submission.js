@@ -1,33 +1,41 @@
 /**
- * What a job is submitted as, from the moment of the call: its input, and its options.
+ * What a job is submitted as: its input, and its options. All of it is checked and copied at the call, but for the bytes of the input.
  */
 
-import { encodePayload } from '../payload.js';
-import { tooLarge } from './errors.js';
-import { submitOptions } from './options.js';
+import { checkAsked } from '../nouns.js';
+import { encodeInput } from '../payload.js';
+import { NOTHING } from '../wire.js';
+import { Deadline } from './deadline.js';
+import { JobError, tooLarge } from './errors.js';
+import { checkSignal, submitOptions } from './options.js';
 
 /** What a job that was accepted still holds here of its input. */
-const NOTHING = { bytes: Buffer.alloc(0), contentType: '' };
+const NO_INPUT = { bytes: NOTHING, contentType: '' };
 
 export class Submission {
   #input;
   #options;
-  #deadline;
 
   /**
    * Throws a TypeError if the input or an option cannot be sent.
    * @param {string} task @param {unknown} input @param {import('./options.js').CallOptions} options @param {boolean} stream
    */
   constructor(task, input, options, stream) {
-    this.task = task;
-    this.#input = encodePayload(input, options.contentType);
+    this.task = checkAsked('the name of a task', task);
+    this.signal = checkSignal(options.signal);
+    this.#input = encodeInput(input, options.contentType);
     this.#options = submitOptions(options, this.#input, stream);
-    this.#deadline = this.#options.deadline_ms === null ? Infinity : performance.now() + this.#options.deadline_ms;
+    this.deadline = new Deadline(this.#options.deadline_ms);
   }
 
   /** Whether the job may be that of others, too, because it has a key. Then it is not cancelled. */
   get isShared() {
     return this.#options.idempotency !== null;
+  }
+
+  /** Its deadline has passed, and it was not submitted. */
+  tooLate() {
+    return JobError.tooLate(this.task);
   }
 
   /**
@@ -36,20 +44,17 @@ export class Submission {
    */
   send(connection, asker) {
     const { bytes, contentType } = this.#input;
+    const { left } = this.deadline;
+    if (left === 0) throw this.tooLate();
     if (bytes.length > connection.payloadMax) throw tooLarge(bytes.length, connection.payloadMax);
-    const fields = { task: this.task, media_type: contentType, detach: false, options: this.#remainingOptions() };
+    const options = left === Infinity ? this.#options : { ...this.#options, deadline_ms: Math.ceil(left) };
+    const fields = { task: this.task, media_type: contentType, detach: false, options };
     connection.request('Submit', fields, asker, bytes);
   }
 
   /** The supervisor has the job. */
   accepted() {
-    this.#input = NOTHING;
-  }
-
-  /** The time that the job has waited here counts for its deadline. */
-  #remainingOptions() {
-    if (this.#deadline === Infinity) return this.#options;
-    return { ...this.#options, deadline_ms: Math.max(1, Math.ceil(this.#deadline - performance.now())) };
+    this.#input = NO_INPUT;
   }
 }
 

@@ -3,6 +3,7 @@
  */
 
 import { checkOptions, Client } from '../client/client.js';
+import { checkKeys } from '../keys.js';
 import { commandOf } from './command.js';
 import { PrivateSupervisor } from './supervisor.js';
 
@@ -13,14 +14,18 @@ import { PrivateSupervisor } from './supervisor.js';
  * @property {number} [workers] worker processes; by default as many as there are cores
  * @property {string} [program] the path of offload; by default `OFFLOAD_BIN`, or `offload` in PATH
  * @property {string[]} [flags] further flags of `offload serve`
- * @property {'inherit' | 'ignore'} [log] where its log goes: to standard error, or nowhere
+ * @property {'inherit' | 'ignore' | number} [log] where its log goes: to standard error, nowhere, or to a descriptor
  */
+
+const KEYS = ['worker', 'workers', 'program', 'flags', 'log', 'name', 'maxInFlight', 'maxWaiting'];
 
 export class Pool extends Client {
   #supervisor;
 
   /** Starts the supervisor. @param {PoolOptions & Omit<import('../client/client.js').ClientOptions, 'socket'>} [options] */
-  constructor({ worker = 'builtin', workers, program, flags = [], log = 'inherit', ...client } = {}) {
+  constructor(options = {}) {
+    checkKeys('a pool', options, KEYS);
+    const { worker = 'builtin', workers, program, flags = [], log = 'inherit', ...client } = options;
     checkOptions(client); // before anything is started
     if (!Array.isArray(flags)) throw new TypeError('`flags` is a list');
     const count = workers === undefined ? [] : [`--workers=${workers}`];

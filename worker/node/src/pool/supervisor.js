@@ -51,7 +51,7 @@ export class PrivateSupervisor {
    * @param {object} options
    * @param {string} options.program the path or the name of offload
    * @param {string[]} options.flags of `offload serve`
-   * @param {'inherit' | 'ignore'} options.log where its log goes
+   * @param {'inherit' | 'ignore' | number} options.log where its log goes
    */
   constructor({ program, flags, log }) {
     if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
@@ -78,6 +78,11 @@ export class PrivateSupervisor {
     }
   }
 
+  /** The pipe whose end ends it. There is none if the program had no descriptors left to start it. */
+  get #life() {
+    return /** @type {import('node:stream').Writable | undefined} */ (this.#child.stdio?.[3]);
+  }
+
   /** Resolved when its first worker can take jobs. Rejected with a `ConnectionError` if there is no supervisor, or not any more. */
   async ready() {
     if (this.#lost !== undefined) throw this.#lost;
@@ -95,17 +100,17 @@ export class PrivateSupervisor {
     this.#lost ??= new ConnectionError('closed', 'this pool was closed');
     this.#isEnded = true;
     this.#keepAlive();
-    /** @type {import('node:stream').Writable} */ (this.#child.stdio[3]).destroy();
+    this.#life?.destroy();
     await this.exit;
   }
 
   async #begin(program) {
-    const late = setTimeout(() => this.#child.stdio[3]?.destroy(), READY_TIMEOUT);
+    const late = setTimeout(() => this.#life?.destroy(), READY_TIMEOUT);
     late.unref();
     try {
       const said = await this.#firstLine();
       if (said?.ready) return this.#begun();
-      this.#child.stdio[3]?.destroy();
+      this.#life?.destroy();
       const how = await this.exit;
       throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
@@ -120,17 +125,19 @@ export class PrivateSupervisor {
 
   /** What it prints first: that it is ready, or why it will not be. Later lines are not wanted. @returns {Promise<any>} */
   async #firstLine() {
-    const lines = createInterface({ input: /** @type {import('node:stream').Readable} */ (this.#child.stdout) });
+    const { stdout } = this.#child;
+    if (!stdout) return undefined;
+    const lines = createInterface({ input: stdout });
     const line = await Promise.race([once(lines, 'line').then(([text]) => text), once(lines, 'close').then(() => undefined)]);
     lines.close();
-    this.#child.stdout?.resume();
+    stdout.resume();
     return line === undefined ? undefined : documentOf(line);
   }
 
   /** @param {number | string | null} code @param {string | null} signal */
   #onEnd(code, signal) {
     this.#isGone = true;
-    const how = signal === null ? `exit code ${code}` : signal;
+    const how = signal ?? (typeof code === 'string' ? code : `exit code ${code}`);
     this.#lost ??= new ConnectionError('no_supervisor', `the supervisor of this pool has ended (${how})`);
     this.#removeFolder();
     return how;
@@ -145,8 +152,7 @@ export class PrivateSupervisor {
     const doesKeep = this.#isEnded || (this.#needs > 0 && !this.#isReady);
     if (this.#isGone || doesKeep === this.#doesKeepAlive) return;
     this.#doesKeepAlive = doesKeep;
-    const { stdout, stdio } = this.#child;
-    for (const handle of [this.#child, stdout, stdio[3]]) {
+    for (const handle of [this.#child, this.#child.stdout, this.#life]) {
       if (doesKeep) /** @type {any} */ (handle)?.ref();
       else /** @type {any} */ (handle)?.unref();
     }

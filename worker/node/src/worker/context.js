@@ -134,9 +134,10 @@ export class JobContext {
   }
 
   /**
-   * Sends the next part of the output, behind those of earlier calls and in front of what the task returns. Wait for the promise: it is
+   * Sends the next part of the output, behind those of earlier calls and in front of what the task returns. Await the promise: it is
    * resolved when the client has taken enough of the parts before, and rejected with an `AbortError` if nobody wants the output
-   * any more. If nobody waits for it, the answer of the job does. A part that cannot be sent is the job's error, also if that is caught.
+   * any more. The job is answered when its parts are sent, also if the task does not await them. A part that cannot be sent makes the job
+   * fail, also if the task catches the error.
    * @param {Uint8Array | ArrayBuffer | Payload | string} part its bytes are copied. Rejected with a TypeError if it is anything else
    * @returns {Promise<void>}
    */

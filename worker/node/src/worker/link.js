@@ -10,9 +10,9 @@ import net from 'node:net';
 import { PAYLOAD_MAX_CEILING, READ_CHUNK } from '../limits.js';
 import { FROM_WORKER, isInline, scratch, TO_WORKER } from '../messages.js';
 import { FrameDecoder } from '../frame.js';
+import { NOTHING } from '../wire.js';
 
 const CHANNEL = 0;
-const NOTHING = new Uint8Array(0);
 
 /** Whether this process was started by a supervisor. */
 export function hasChannel() {

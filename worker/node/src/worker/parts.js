@@ -4,8 +4,7 @@
 
 import { BYTES_TYPE, TEXT_TYPE } from '../nouns.js';
 import { encodePart, encodePayload, Payload } from '../payload.js';
-
-const NOTHING = Buffer.alloc(0);
+import { NOTHING } from '../wire.js';
 
 /**
  * Sends each value of an iterator, and what it returns at its end.

@@ -21,11 +21,12 @@ import { PAYLOAD_MAX_CEILING } from '../limits.js';
 import {
   BATCHES, ENDS, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
-import { resultsOf } from './batches.js';
+import { runTogether } from './batches.js';
 import { JobContext } from './context.js';
 import { failureOf, traceOf } from './failure.js';
 import { Link } from './link.js';
 import { lastPart, sendParts } from './parts.js';
+import { Shares } from './shares.js';
 import { inputOf } from './tasks.js';
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
@@ -33,9 +34,7 @@ const { version } = JSON.parse(readFileSync(new URL('../../package.json', import
 const LIBRARY = `offload for Node ${version}`;
 /** The exit code that says that starting this program again is pointless. */
 const POINTLESS = 64;
-/** What a job used, if nobody has asked: unknown. */
-const UNKNOWN = Object.freeze({ cpu_user_us: 0, cpu_system_us: 0, peak_rss_bytes: 0 });
-/** If the last run of a task took so many milliseconds, it is asked what the next one uses. To ask twice takes some 7 us. */
+/** If the last run of a task took so many milliseconds, it is asked what the next one uses. */
 const MEASURED_FROM = 2;
 
 /**
@@ -47,7 +46,7 @@ const MEASURED_FROM = 2;
 
 /**
  * What runs: one job, or several of a task that run together.
- * @typedef {{ task: import('./tasks.js').Task, members: Member[], startedAt: number, usage: NodeJS.ResourceUsage | undefined }} Running
+ * @typedef {{ task: import('./tasks.js').Task, members: Member[], shares: Shares }} Running
  */
 
 export class Session {
@@ -203,7 +202,7 @@ export class Session {
     const task = this.#tasks.get(name);
     if (task === undefined) return fail(`the supervisor asked for task ${JSON.stringify(name)}, which is not offered`, 1);
     const members = jobs.map((each) => ({ job: each, context: new JobContext(each, task, this), isAnswered: false }));
-    const running = { task, members, startedAt: 0, usage: undefined };
+    const running = { task, members, shares: new Shares(members.length) };
     this.#running = running;
     if (this.#link.send('Started', { job, attempt })) this.#run(running);
     else this.#link.flushed().then(() => this.#run(running));
@@ -213,8 +212,7 @@ export class Session {
   #run(running) {
     if (this.#isBroken) return; // it was answered as a panic, before Started was with the kernel
     const { task, members } = running;
-    running.startedAt = performance.now();
-    if (task.isLong) running.usage = process.resourceUsage();
+    running.shares.begin(task.isLong);
     if (task.runBatch) return void this.#runTogether(running);
     const [member] = members;
     let returned;
@@ -241,11 +239,11 @@ export class Session {
   }
 
   /** @param {Running} running */
-  async #runTogether(running) {
-    for (const result of await resultsOf(running.task, running.members)) {
-      if ('error' in result) this.#failed(running, result.member, result.error);
-      else await this.#settle(running, result.member, result.value);
-    }
+  #runTogether(running) {
+    return runTogether(running.task, running.members, {
+      returned: (member, value) => this.#settle(running, member, value),
+      failed: (member, error) => this.#failed(running, member, error),
+    });
   }
 
   #finished(running, member, returned) {
@@ -276,16 +274,15 @@ export class Session {
   #answer(running, member, name, fields, payload) {
     if (this.#running !== running || member.isAnswered) return; // it was answered as a panic
     const { job, attempt } = member.job.run;
-    const elapsed = performance.now() - running.startedAt;
+    const { share, elapsed } = running.shares.take();
     running.task.isLong = elapsed >= MEASURED_FROM;
     member.isAnswered = true;
     member.context._end();
-    const spent = { run_ns: Math.round((elapsed * 1e6) / running.members.length), usage: usageOf(running) };
     try {
-      this.send(name, { job, attempt, ...spent, ...fields }, payload);
+      this.send(name, { job, attempt, ...share, ...fields }, payload);
     } catch (error) {
       // Nothing of it was written, because a field cannot be sent, such as a media type that the task has changed.
-      this.send('Failed', { job, attempt, ...spent, kind: 'app_error', message: failureOf(error).message });
+      this.send('Failed', { job, attempt, ...share, kind: 'app_error', message: failureOf(error).message });
     }
     this.#kept = [];
     if (running.members.every((each) => each.isAnswered)) this.#ended();
@@ -318,17 +315,6 @@ const isIterator = (value) =>
   (typeof value[Symbol.asyncIterator] === 'function' || (typeof value.next === 'function' && typeof value[Symbol.iterator] === 'function'));
 
 const tooLong = (length, max) => `the output has ${length} bytes, at most ${max} can be sent`;
-
-/** What the attempt used: its share, if several jobs run together. @param {Running} running */
-function usageOf({ usage: before, members }) {
-  if (before === undefined) return UNKNOWN;
-  const now = process.resourceUsage();
-  return {
-    cpu_user_us: Math.floor((now.userCPUTime - before.userCPUTime) / members.length),
-    cpu_system_us: Math.floor((now.systemCPUTime - before.systemCPUTime) / members.length),
-    peak_rss_bytes: now.maxRSS * 1024,
-  };
-}
 
 /** Ends the process. @param {string} why @param {number} code @returns {never} */
 export function fail(why, code) {

@@ -4,9 +4,10 @@
 
 import { ACCEPTED_TYPES_MAX, BATCH_JOBS_MAX, BATCH_WAIT_MAX, DESCRIPTION_MAX, OFFER_TEXTS_MAX, TASKS_OFFERED_MAX } from '../limits.js';
 import { toJson } from '../json.js';
+import { checkKeys } from '../keys.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
 import { decodePayload, encodePayload } from '../payload.js';
-import { isWellFormed } from '../wire.js';
+import { isWellFormed, NOTHING } from '../wire.js';
 
 /**
  * @typedef {object} Task
@@ -22,10 +23,10 @@ import { isWellFormed } from '../wire.js';
  * @property {boolean} isLong its last run took some milliseconds
  */
 
-const KEYS = new Set([
+const KEYS = [
   'run', 'idempotent', 'accepts', 'produces', 'description', 'schema', 'example', 'checkpoints', 'progressEvery', 'streams', 'memory',
   'exclusive', 'runBatch', 'batch',
-]);
+];
 
 /**
  * The tasks by name. Throws a TypeError that names the task and what is wrong with it.
@@ -56,7 +57,8 @@ function withOffer(name, told) {
   const accepts = [told.accepts ?? []].flat().map(checkMediaType);
   const produces = told.produces === undefined ? undefined : checkMediaType(told.produces);
   const { description = '', progressEvery = 0 } = told;
-  const { example, schema } = textsOf(told, accepts);
+  const reads = readAs(accepts);
+  const { example, schema } = textsOf(told, reads);
   bound('its description', Buffer.byteLength(description), DESCRIPTION_MAX);
   bound('its list of media types', accepts.length, ACCEPTED_TYPES_MAX);
   bound('its example and schema', example.length + schema.length, OFFER_TEXTS_MAX);
@@ -76,13 +78,12 @@ function withOffer(name, told) {
   const texts = Buffer.concat([example, schema]);
   // A pattern, such as `image/*`, does not say what an output is.
   const outputs = produces?.includes('*') ? undefined : produces;
-  return { name, run, runBatch, batching: batchingOf(told), reads: readAs(accepts), produces: outputs, progressEvery, offer, texts, isLong: false };
+  return { name, run, runBatch, batching: batchingOf(told), reads, produces: outputs, progressEvery, offer, texts, isLong: false };
 }
 
 function checkShape(told) {
   if (typeof (told.runBatch ?? told.run) !== 'function') throw new TypeError('it has no function `run`');
-  const unknown = Object.keys(told).find((key) => !KEYS.has(key));
-  if (unknown !== undefined) throw new TypeError(`it has no setting ${JSON.stringify(unknown)}; there are ${[...KEYS].join(', ')}`);
+  checkKeys('it', told, KEYS);
   const { progressEvery = 1, memory = 0, description = '' } = told;
   if (typeof description !== 'string' || !isWellFormed(description)) throw new TypeError('`description` is a text');
   if (!Number.isSafeInteger(memory) || memory < 0) throw new TypeError('`memory` is a whole number of bytes');
@@ -100,7 +101,9 @@ function batchingOf({ run, runBatch, batch, idempotent, checkpoints, streams, pr
   if (run !== undefined || idempotent === false || checkpoints || streams || progressEvery) {
     throw new TypeError('it has `runBatch`: then it has no `run`, is idempotent, and has no checkpoints, parts or promise of progress');
   }
-  const { max = BATCH_JOBS_MAX, wait = 0 } = batch ?? {};
+  const bounds = batch ?? {};
+  checkKeys('`batch`', bounds, ['max', 'wait']);
+  const { max = BATCH_JOBS_MAX, wait = 0 } = bounds;
   const isBounded = Number.isInteger(max) && max >= 2 && max <= BATCH_JOBS_MAX && wait >= 0 && wait <= BATCH_WAIT_MAX;
   if (!isBounded) throw new TypeError(`\`batch\` has \`max\`, 2 to ${BATCH_JOBS_MAX}, and \`wait\`, 0 to ${BATCH_WAIT_MAX} ms`);
   return { max, wait_us: Math.round(wait * 1000) };
@@ -111,11 +114,10 @@ function bound(what, length, max) {
 }
 
 /** The example as an input of this task, and the schema as JSON; each may be empty. */
-function textsOf({ example, schema }, accepts) {
-  const reads = readAs(accepts);
+function textsOf({ example, schema }, reads) {
   return {
-    example: example === undefined ? Buffer.alloc(0) : Buffer.from(encodePayload(example, reads).bytes),
-    schema: schema === undefined ? Buffer.alloc(0) : Buffer.from(toJson(schema)),
+    example: example === undefined ? NOTHING : Buffer.from(encodePayload(example, reads).bytes),
+    schema: schema === undefined ? NOTHING : Buffer.from(toJson(schema)),
   };
 }
 

@@ -10,9 +10,9 @@ import { Client, Pool } from '../../index.js';
 const [how, socket] = process.argv.slice(2);
 const client = socket ? new Client({ socket }) : new Pool({ worker: new URL('./never_ready.mjs', import.meta.url), workers: 1, log: 'ignore' });
 const controller = new AbortController();
-const { signal } = controller;
-if (how === 'call') client.call('echo', 1, { signal }).catch(() => {});
-else client.stream('echo', 1, { signal }).next().catch(() => {});
+const options = { signal: controller.signal, deadline: 3_600_000 };
+if (how === 'call') client.call('echo', 1, options).catch(() => {});
+else client.stream('echo', 1, options).next().catch(() => {});
 setImmediate(() => {
   controller.abort();
   setImmediate(() => setImmediate(() => console.log(`active: ${process.getActiveResourcesInfo().filter((each) => each !== 'Immediate')}`)));

@@ -1,8 +1,11 @@
 /** A task that takes several jobs at once. A job that is `bad` fails alone; `worse` and `fewer` spoil the call; `abort` the process. */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { serve } from '../../index.js';
 
 let calls = 0;
+
+const aborted = (signal) => new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
 
 serve({
   tasks: {
@@ -18,6 +21,20 @@ serve({
         return inputs.map((n) => (n === 'bad' ? new Error('no number') : n * n));
       },
     },
+    // Each has a promise: a number is there at once, `wait` when it is aborted, which is an error, and `crash` ends the process after that.
+    apart: {
+      accepts: 'application/json',
+      batch: { max: 8, wait: 50 },
+      runBatch: (inputs, ctxs) => inputs.map(async (input, index) => {
+        if (typeof input === 'number') return input;
+        await aborted(ctxs[index].signal);
+        if (input === 'crash') process.abort();
+        throw new Error('it stopped');
+      }),
+    },
+    // One that takes all of the time, beside one that takes none.
+    long: { batch: { max: 8 }, runBatch: (inputs) => inputs.map((milliseconds) => sleep(milliseconds, 'slept')) },
+    pid: () => process.pid,
     calls: () => calls,
   },
 });

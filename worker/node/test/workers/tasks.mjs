@@ -1,6 +1,7 @@
 /** The tasks that most tests run. */
 
 import { execFile, execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Payload, serve } from '../../index.js';
@@ -49,6 +50,14 @@ serve({
       return ctx.signal.aborted;
     },
     forever: { run: () => new Promise((resolve) => setTimeout(resolve, 2 ** 30)), idempotent: true },
+    // Runs until a test writes the file.
+    untilThere: {
+      run: async (path) => {
+        while (!existsSync(path)) await sleep(1);
+        return 'there';
+      },
+      idempotent: true,
+    },
     sleep: { run: (ms) => sleep(ms, 'slept'), idempotent: true },
     count: async function* (to) {
       for (let i = 1; i <= to; i++) yield `${i}\n`;
