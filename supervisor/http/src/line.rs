@@ -17,6 +17,8 @@ use crate::frames::Frames;
 use crate::guard::Violation;
 use crate::limits::HEAD_MAX;
 use crate::patience::{Late, Patience, Timekeeper};
+use crate::problem;
+use crate::refused::{FirstLine, Refused};
 use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
@@ -167,11 +169,30 @@ impl Line {
     }
 
     /// Why the connection is about to end, if the client is to blame.
-    pub(crate) fn violation(&self) -> Option<Violation> {
+    fn violation(&self) -> Option<Violation> {
         match self.refusal.get() {
             Some(Refusal::Violation(violation)) => Some(violation),
             Some(Refusal::TooMuchAhead) | None => None,
         }
+    }
+
+    /// If the client has violated the rules: what it is still to be told, which is nothing without a way to tell it, and what there is to
+    /// log.
+    pub(crate) fn farewell(&self) -> Option<(Vec<u8>, Refused)> {
+        let violation = self.violation()?;
+        let incoming = self.incoming.borrow();
+        let first_line = match self.transport.text_without_tls() {
+            Some(text) => FirstLine::of(&text),
+            None if incoming.frames.is_some() => FirstLine::default(),
+            None => FirstLine::of(incoming.unseen()),
+        };
+        let (farewell, bytes) = match (&incoming.frames, self.transport.can_answer()) {
+            (_, false) => (Vec::new(), 0),
+            (Some(frames), true) => (frames.goodbye(violation.reason), 0),
+            (None, true) => problem::raw(violation, first_line.is_head()),
+        };
+        let refused = Refused { status: violation.status, bytes, first_line, tls: self.tls_version() };
+        Some((farewell, refused))
     }
 
     /// From now on nothing that comes is answered but for this.
@@ -179,23 +200,18 @@ impl Line {
         self.refusal.set(Some(Refusal::Violation(violation)));
     }
 
-    /// Answers a violation, if there was one, and then waits for the client to close the connection, so that it can read the
-    /// answer. All of this has its time, or a client that reads nothing could keep the connection for ever.
-    pub(crate) async fn end(&self) {
+    /// Tells the client what it is still to be told, and then waits for it to close the connection, so that it can read that.
+    /// All of this has its time, or a client that reads nothing could keep the connection for ever.
+    pub(crate) async fn end(&self, farewell: Option<Vec<u8>>) {
         self.patience.lingers();
-        if let Some(violation) = self.violation().filter(|_| self.transport.can_answer()) {
-            let goodbye = |frames: &Frames| frames.goodbye(violation.reason);
-            let goodbye = self.incoming.borrow().frames.as_ref().map(goodbye);
-            let answer = goodbye.unwrap_or_else(|| crate::problem::raw(violation));
-            let mut rest = answer.as_slice();
-            while !rest.is_empty() {
-                match poll_fn(|context| self.transport.poll_write(context, &[IoSlice::new(rest)])).await {
-                    Ok(written) => {
-                        self.traffic.send(written);
-                        rest = &rest[written..];
-                    }
-                    Err(_) => return,
+        let mut rest = farewell.as_deref().unwrap_or_default();
+        while !rest.is_empty() {
+            match poll_fn(|context| self.transport.poll_write(context, &[IoSlice::new(rest)])).await {
+                Ok(written) => {
+                    self.traffic.send(written);
+                    rest = &rest[written..];
                 }
+                Err(_) => return,
             }
         }
         self.transport.close();
@@ -229,13 +245,18 @@ impl Line {
         self.refusal.get().is_some()
     }
 
-    /// Answers a connection for which there is no room, as far as the socket takes that at once. With TLS nothing can be told without
-    /// a handshake.
-    pub(crate) fn refuse(&self, violation: Violation) {
+    /// Answers a connection for which there is no room, as far as the socket takes that at once, and says what there is to log. With TLS
+    /// nothing can be told without a handshake.
+    pub(crate) fn refuse(&self, violation: Violation) -> Refused {
+        let mut refused =
+            Refused { status: violation.status, bytes: 0, first_line: FirstLine::default(), tls: None };
         if self.transport.can_answer() {
+            let (answer, length) = problem::raw(violation, false);
             // If the client is gone, nobody misses the answer.
-            let _ = self.transport.socket().write_at_once(&crate::problem::raw(violation));
+            let _ = self.transport.socket().write_at_once(&answer);
+            refused.bytes = length;
         }
+        refused
     }
 
     /// From now on the connection is of no use.

@@ -45,6 +45,11 @@ impl Transport {
         }
     }
 
+    /// What a client has begun with that was to speak TLS and speaks something else.
+    pub(crate) fn text_without_tls(&self) -> Option<Vec<u8>> {
+        self.tls.as_ref().and_then(Session::text_without_tls)
+    }
+
     /// Whether something can be told to the client that it understands.
     pub(crate) fn can_answer(&self) -> bool {
         self.security() != Security::Handshake

@@ -38,6 +38,10 @@ impl Session {
         match self.0 {}
     }
 
+    pub(crate) fn text_without_tls(&self) -> Option<Vec<u8>> {
+        match self.0 {}
+    }
+
     pub(crate) fn is_other_protocol(&self) -> bool {
         match self.0 {}
     }

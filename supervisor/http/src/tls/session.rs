@@ -33,9 +33,6 @@ use std::time::Instant;
 /// What is spoken over it, the best first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// The first byte of a client that speaks TLS.
-const HANDSHAKE_RECORD: u8 = 22;
-
 /// A certificate and a key that belong together.
 #[derive(Clone)]
 pub(super) struct Keys(Arc<ServerConfig>);
@@ -112,7 +109,8 @@ pub(crate) struct Session {
     has_records: Cell<bool>,
     /// So many were read while the handshake was not complete.
     handshake_bytes: Cell<usize>,
-    is_other_protocol: Cell<bool>,
+    /// What the client has begun with, if that is no TLS.
+    text_without_tls: RefCell<Option<Vec<u8>>>,
 }
 
 impl Session {
@@ -124,7 +122,7 @@ impl Session {
             place: Place::of(&Arc::default()),
             has_records: Cell::new(false),
             handshake_bytes: Cell::new(0),
-            is_other_protocol: Cell::new(false),
+            text_without_tls: RefCell::default(),
         }
     }
 
@@ -139,7 +137,12 @@ impl Session {
 
     /// The client speaks another protocol, in plain text.
     pub(crate) fn is_other_protocol(&self) -> bool {
-        self.is_other_protocol.get()
+        self.text_without_tls.borrow().is_some()
+    }
+
+    /// What it has begun with then.
+    pub(crate) fn text_without_tls(&self) -> Option<Vec<u8>> {
+        self.text_without_tls.borrow().clone()
     }
 
     /// Hands over at most `room` bytes of plain text, and says how many; 0 is the end.
@@ -192,11 +195,12 @@ impl Session {
             return Poll::Ready(Ok(()));
         }
         let mut connection = self.connection.borrow_mut();
-        let mut records = Records { socket, context, first: None };
+        let is_first = connection.is_handshaking() && self.handshake_bytes.get() == 0;
+        let mut records = Records { socket, context, text: is_first.then(Vec::new) };
         match connection.read_tls(&mut records) {
             Ok(count) => {
                 self.has_records.set(count > 0);
-                Poll::Ready(self.check_handshake(&connection, count, records.first))
+                Poll::Ready(self.check_handshake(&connection, count, records.text))
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -208,15 +212,15 @@ impl Session {
         &self,
         connection: &ServerConnection,
         count: usize,
-        first: Option<u8>,
+        text: Option<Vec<u8>>,
     ) -> io::Result<()> {
         if !connection.is_handshaking() {
             return Ok(());
         }
         let before = self.handshake_bytes.get();
         self.handshake_bytes.set(before + count);
-        if before == 0 && first.is_some_and(|byte| byte != HANDSHAKE_RECORD && byte.is_ascii_alphabetic()) {
-            self.is_other_protocol.set(true);
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.text_without_tls.replace(Some(text));
             return Err(io::Error::new(ErrorKind::InvalidData, "the client does not speak TLS"));
         }
         match before + count > HANDSHAKE_MAX {
@@ -270,7 +274,7 @@ impl Session {
     pub(crate) fn poll_flush(&self, socket: &Socket, context: &Context<'_>) -> Poll<io::Result<()>> {
         let mut connection = self.connection.borrow_mut();
         while connection.wants_write() {
-            match connection.write_tls(&mut Records { socket, context, first: None }) {
+            match connection.write_tls(&mut Records { socket, context, text: None }) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
@@ -289,8 +293,8 @@ impl Session {
 struct Records<'a, 'b> {
     socket: &'a Socket,
     context: &'a Context<'b>,
-    /// The first byte that was read.
-    first: Option<u8>,
+    /// For what is read first, if that begins like a text.
+    text: Option<Vec<u8>>,
 }
 
 fn or_would_block(polled: Poll<io::Result<usize>>) -> io::Result<usize> {
@@ -306,7 +310,9 @@ impl io::Read for Records<'_, '_> {
         let polled =
             self.socket.poll_read(self.context, length, |socket| rustix::io::read(socket, &mut *room));
         let count = or_would_block(polled)?;
-        self.first = room.first().copied().filter(|_| count > 0);
+        if let (Some(text), Some(b'A'..=b'Z' | b'a'..=b'z')) = (&mut self.text, room[..count].first()) {
+            text.extend_from_slice(&room[..count]);
+        }
         Ok(count)
     }
 }
