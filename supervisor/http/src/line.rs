@@ -13,7 +13,7 @@ mod half_closed;
 mod incoming;
 mod reading;
 
-use crate::frames::Frames;
+use crate::frames::{self, Frames};
 use crate::guard::Violation;
 use crate::limits::HEAD_MAX;
 use crate::patience::{Late, Patience, Timekeeper};
@@ -40,6 +40,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const HEAD_IS_LATE: Violation =
     Violation { status: 408, reason: "the head of the request did not come in time" };
+
+const NOT_AGREED: Violation =
+    Violation { status: 400, reason: "HTTP/2 was agreed on (ALPN): speak it, or offer http/1.1 or nothing" };
 
 const NOT_TLS: Violation =
     Violation { status: 400, reason: "this port speaks TLS: write https:// in place of http://" };
@@ -141,14 +144,20 @@ impl Line {
     fn poll_greet(&self, context: &Context<'_>) -> Poll<Option<Protocol>> {
         loop {
             let mut incoming = self.incoming.borrow_mut();
-            let bytes = incoming.unseen();
-            if bytes.starts_with(PREFACE) {
+            let (bytes, agreed) = (incoming.unseen(), self.transport.agreed());
+            let (is_http2, may_be_http2) = match agreed {
+                Some(Protocol::Http1) => (false, bytes.is_empty()),
+                Some(Protocol::Http2) | None => (bytes.starts_with(PREFACE), PREFACE.starts_with(bytes)),
+            };
+            if is_http2 {
                 let mut frames = Frames::default();
                 self.patience.frames_came(frames.pass(&bytes[PREFACE.len()..]));
                 incoming.frames = Some(frames);
                 return Poll::Ready(Some(Protocol::Http2));
             }
-            if !PREFACE.starts_with(bytes) {
+            if !may_be_http2 && agreed == Some(Protocol::Http2) {
+                self.refuse_all(NOT_AGREED);
+            } else if !may_be_http2 {
                 match incoming.clear() {
                     Ok(true) => {
                         self.patience.head_is_there();
@@ -181,15 +190,16 @@ impl Line {
     pub(crate) fn farewell(&self) -> Option<(Vec<u8>, Refused)> {
         let violation = self.violation()?;
         let incoming = self.incoming.borrow();
+        let is_http2 = incoming.frames.is_some() || self.transport.agreed() == Some(Protocol::Http2);
         let first_line = match self.transport.text_without_tls() {
             Some(text) => FirstLine::of(&text),
-            None if incoming.frames.is_some() => FirstLine::default(),
+            None if is_http2 => FirstLine::default(),
             None => FirstLine::of(incoming.unseen()),
         };
-        let (farewell, bytes) = match (&incoming.frames, self.transport.can_answer()) {
+        let (farewell, bytes) = match (is_http2, self.transport.can_answer()) {
             (_, false) => (Vec::new(), 0),
-            (Some(frames), true) => (frames.goodbye(violation.reason), 0),
-            (None, true) => problem::raw(violation, first_line.is_head()),
+            (true, true) => (goodbye(incoming.frames.as_ref(), violation), 0),
+            (false, true) => problem::raw(violation, first_line.is_head()),
         };
         let refused = Refused { status: violation.status, bytes, first_line, tls: self.tls_version() };
         Some((farewell, refused))
@@ -301,6 +311,15 @@ impl Line {
             Late::Idle if !self.is_ending.replace(true) => self.transport.socket().wake_reader(),
             Late::Idle | Late::Reader | Late::Linger => self.transport.socket().cut(),
         }
+    }
+}
+
+/// What a client is told over HTTP/2. Without frames nothing was said yet, so that has to begin as it should.
+fn goodbye(frames: Option<&Frames>, violation: Violation) -> Vec<u8> {
+    let code = if violation.status == 408 { frames::TOO_SLOW } else { frames::NOT_HTTP2 };
+    match frames {
+        Some(frames) => frames.goodbye(code, violation.reason),
+        None => [&frames::PREFACE[..], &Frames::default().goodbye(code, violation.reason)].concat(),
     }
 }
 

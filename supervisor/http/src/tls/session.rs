@@ -16,6 +16,7 @@
 
 use super::{BadTls, Tls, TlsVersion};
 use crate::limits::{HANDSHAKE_MAX, HANDSHAKE_STEPS, HANDSHAKE_TIME, HEAD_COST, TLS_SESSIONS, TLS_WRITE};
+use crate::line::Protocol;
 use crate::socket::Socket;
 use crate::turns::{Most, Place, Turns};
 use offload_event_loop::LoopHandle;
@@ -30,8 +31,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// What is spoken over it, the best first.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const HTTP2: &[u8] = b"h2";
+
+/// What may be spoken over it, the best first.
+const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
 /// A certificate and a key that belong together.
 #[derive(Clone)]
@@ -132,6 +135,14 @@ impl Session {
         match connection.protocol_version().filter(|_| !connection.is_handshaking())? {
             ProtocolVersion::TLSv1_3 => Some(TlsVersion::Tls13),
             _ => Some(TlsVersion::Tls12),
+        }
+    }
+
+    /// What is spoken over it, if the client has named what it can speak (ALPN).
+    pub(crate) fn agreed(&self) -> Option<Protocol> {
+        match self.connection.borrow().alpn_protocol()? {
+            HTTP2 => Some(Protocol::Http2),
+            _ => Some(Protocol::Http1),
         }
     }
 
