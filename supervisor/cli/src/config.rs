@@ -9,7 +9,7 @@ use super::startable::{check_programs, why_no_folder};
 use super::table::Table;
 use super::text;
 use crate::configuration::{
-    ConfigFile, Origin, Settings, Shown, read_file, reference, reference_json, template,
+    ConfigFile, Layer, Origin, Settings, Shown, read_file, reference, reference_json, template,
 };
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -84,9 +84,12 @@ impl Config {
                     None => globals.config_file()?.ok_or_else(nothing_to_check)?,
                 };
                 let settings = Settings::resolve(&[read_file(&file)?], None)?;
-                settings.check_to_serve()?;
+                settings.check_to_serve_at(socket_of(&file, globals).as_deref())?;
                 check_programs(&settings)?;
                 check_files(&settings)?;
+                if let Some(line) = settings.http_in_vain().filter(|_| !globals.quiet) {
+                    say(&line);
+                }
                 print(checked(&file.path().display().to_string(), &settings, globals.json).as_bytes())?;
             }
             Verb::Show { pool, serve } => {
@@ -106,6 +109,12 @@ impl Config {
         }
         Ok(OK)
     }
+}
+
+/// Where a supervisor with this file would have its own socket.
+fn socket_of(file: &ConfigFile, globals: &Globals) -> Option<PathBuf> {
+    let in_effect = globals.settings_from(Some(file), Layer::new(Origin::Flag));
+    in_effect.ok().and_then(|settings| settings.values.socket)
 }
 
 /// Looks at the files and folders that the settings name.

@@ -63,13 +63,7 @@ pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, Stri
     LiveTls::read(&values.tls).map_err(|why| (key, why))?;
     let addresses = values.listen.iter().filter_map(|text| text.parse::<Address>().ok());
     for address in addresses {
-        let Address::Unix(path) = address else { continue };
-        if let Err(error) = rustix::net::SocketAddrUnix::new(&path) {
-            return Err(("http.listen", format!("{}: {}", path.display(), io::Error::from(error))));
-        }
-        if let Some(why) = why_no_folder_of(&path) {
-            return Err(("http.listen", why));
-        }
+        check_place(&address).map_err(|why| ("http.listen", why))?;
     }
     if let Some(path) = values.token_file.as_deref().filter(|path| path.symlink_metadata().is_ok()) {
         read_tokens(path).map_err(|why| ("http.token_file", why))?;
@@ -81,6 +75,16 @@ pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, Stri
     match values.access_log.as_deref().and_then(why_no_log) {
         Some(why) => Err(("http.access_log", why)),
         None => Ok(()),
+    }
+}
+
+/// # Errors
+/// Why there can be no Unix socket there, as far as that can be seen without making it.
+fn check_place(address: &Address) -> Result<(), String> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    match why_no_folder_of(path) {
+        Some(why) => Err(why),
+        None => address.check_path().map_err(|error| format!("{}: {error}", path.display())),
     }
 }
 
@@ -174,7 +178,7 @@ impl Interface {
             bound.push(
                 match text.parse().map_err(|error: BadAddress| Failure::Usage(error.to_string()))? {
                     Address::Descriptor(number) => descriptor(number)?,
-                    address => Bound::at(&address).map_err(|error| not_bound(&address, &error))?,
+                    address => bind(&address)?,
                 },
             );
         }
@@ -290,9 +294,9 @@ fn check_reach(bound: &Bound, is_public: bool) -> Result<(), Failure> {
 }
 
 fn descriptor(number: i32) -> Result<Bound, Failure> {
-    sys::take_descriptor(number)
-        .and_then(Bound::of)
-        .map_err(|error| Failure::Usage(format!("descriptor {number} is no socket that listens: {error}")))
+    let useless = |error| format!("descriptor {number} is of no use: {error}");
+    let bound = sys::take_descriptor(number).and_then(|socket| Bound::of(socket).map_err(useless));
+    bound.map_err(Failure::Usage)
 }
 
 fn read_or_make_tokens(path: &Path) -> Result<Tokens, String> {
@@ -340,6 +344,12 @@ fn read_tokens(path: &Path) -> Result<Tokens, String> {
     let bytes = read_private(path, TOKEN_FILE_MAX, Links::Refused).map_err(told)?;
     let text = String::from_utf8(bytes).map_err(|_| told("it is no text".to_owned()))?;
     Tokens::parse(&text).map_err(told)
+}
+
+fn bind(address: &Address) -> Result<Bound, Failure> {
+    let misplaced = |why| Failure::Usage(format!("cannot listen for HTTP at {address}: {why}"));
+    check_place(address).map_err(misplaced)?;
+    Bound::at(address).map_err(|error| not_bound(address, &error))
 }
 
 /// Why nobody can be answered at this address, and what to do about it.

@@ -74,6 +74,7 @@ impl Serve {
         let settings = globals.settings_to_serve(file.as_ref(), serve.layer())?;
         let http = Interface::prepare(&settings.values, settings.socket()?)
             .map_err(|failure| unless_it_runs(failure, settings.socket().ok()))?;
+        let in_vain = settings.http_in_vain().filter(|_| http.is_none());
         let config = ServerConfig {
             pool: serve.pool_config(globals, &settings)?,
             socket: settings.socket()?.to_owned(),
@@ -109,6 +110,7 @@ impl Serve {
         }
         let mut warn = server.warner();
         globals.tell_of_misspelt_variables(|line| warn(format_args!("{line}")));
+        in_vain.into_iter().for_each(|line| warn(format_args!("{line}")));
         panic_into(server.warner());
         event_loop.run().map_err(|error| Failure::internal("the event loop failed", error))?;
         let end = server.end();

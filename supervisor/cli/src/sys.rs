@@ -42,19 +42,25 @@ pub(super) fn stdout_was_closed() -> bool {
 /// Takes over a descriptor that this process was started with: a socket that listens. Workers do not inherit it.
 ///
 /// # Errors
-/// It is not open, is no socket, does not listen, or has been taken over before.
-pub(super) fn take_descriptor(number: i32) -> io::Result<OwnedFd> {
+/// A sentence: it is not open, is no socket, does not listen, or has been taken over before.
+pub(super) fn take_descriptor(number: i32) -> Result<OwnedFd, String> {
     static TAKEN: Mutex<Vec<i32>> = Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if number < 3 || taken.contains(&number) {
-        return Err(io::ErrorKind::InvalidInput.into());
+    if number < 3 {
+        return Err(format!("descriptor {number} is one of the standard ones"));
     }
+    if taken.contains(&number) {
+        return Err(format!(
+            "descriptor {number} is there twice: LISTEN_FDS passes it already, so leave out fd:{number}"
+        ));
+    }
+    let no_socket = |error| format!("descriptor {number} is no socket: {}", io::Error::from(error));
     // SAFETY: it is borrowed for the next lines only, in which nothing closes a descriptor.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    if !rustix::net::sockopt::socket_acceptconn(borrowed)? {
-        return Err(io::ErrorKind::InvalidInput.into());
+    if !rustix::net::sockopt::socket_acceptconn(borrowed).map_err(no_socket)? {
+        return Err(format!("descriptor {number} is a socket that does not listen"));
     }
-    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).map_err(no_socket)?;
     taken.push(number);
     // SAFETY: whoever started this process has handed the socket to it, and this is the only place where such a descriptor is
     // taken, once for each number. What this process itself opens listens nowhere but in types that own it, and later.
@@ -81,10 +87,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap().into_raw_fd();
         let taken = take_descriptor(listener).unwrap();
         assert_eq!(taken.as_raw_fd(), listener);
-        assert!(take_descriptor(listener).is_err(), "it has an owner");
+        let refused = |number| take_descriptor(number).unwrap_err();
+        assert!(refused(listener).contains("is there twice"), "it has an owner");
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(take_descriptor(file.as_raw_fd()).is_err());
-        assert!(take_descriptor(1).is_err());
-        assert!(take_descriptor(100_000).is_err());
+        assert!(refused(file.as_raw_fd()).contains("no socket: Socket operation on non-socket"));
+        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(refused(datagrams.as_raw_fd()).contains("does not listen"));
+        assert!(refused(1).contains("standard"));
+        assert!(refused(100_000).contains("Bad file descriptor"));
     }
 }

@@ -6,11 +6,11 @@
 //!   {"time":"2026-11-23T12:00:00.000Z","client":"203.0.113.9","method":"POST",...}                            (json)
 //! ```
 //!
-//! A request that was not understood has `-` in place of what is not known. The status of a request whose client went away before
+//! Of a request that was not understood there are the words of its first line that have come, or `-`. The status of a request whose client went away before
 //! there was an answer is 499. A request over HTTP/2 that breaks its rules ends with its stream, and has no line.
 
-use crate::limits::LOGGED_FIELD_MAX;
 use crate::offload::JOB;
+use crate::refused::{Refused, cut};
 use crate::respond::Response;
 use crate::tls::TlsVersion;
 use http::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
@@ -46,7 +46,7 @@ impl AccessLogFormat {
     }
 }
 
-/// Where lines about requests go. Texts of clients are cut at [`LOGGED_FIELD_MAX`] bytes and escaped.
+/// Where lines about requests go. Texts of clients are cut at [`LOGGED_FIELD_MAX`](crate::limits::LOGGED_FIELD_MAX) bytes and escaped.
 #[derive(Clone)]
 pub struct AccessLog {
     lines: PrinterHandle,
@@ -75,8 +75,19 @@ impl AccessLog {
     }
 
     /// A request that was refused before it was understood.
-    pub(crate) fn refused(&self, client: String, status: u16) {
-        self.write(&Line { client, status, ..Line::now() });
+    pub(crate) fn refused(&self, client: String, refused: Refused) {
+        let Refused { status, bytes, first_line, tls } = refused;
+        let (method, target, version) = (first_line.method, first_line.target, first_line.version);
+        self.write(&Line {
+            client,
+            method,
+            target,
+            version,
+            status,
+            bytes: bytes as u64,
+            tls,
+            ..Line::now()
+        });
     }
 
     fn write(&self, line: &Line) {
@@ -153,16 +164,13 @@ impl Line {
     }
 
     fn common(&self) -> String {
-        let request = match self.method.is_empty() {
-            true => "-".to_owned(),
-            false => {
-                format!("{} {} {}", escaped(self.method.as_bytes()), escaped(&self.target), self.version)
-            }
-        };
+        let words = [self.method.as_bytes(), &self.target, self.version.as_bytes()];
+        let known: Vec<&[u8]> = words.into_iter().filter(|word| !word.is_empty()).collect();
         format!(
-            "{} - - [{}] \"{request}\" {} {}",
+            "{} - - [{}] \"{}\" {} {}",
             self.client,
             combined_time(self.time),
+            or_dash(&known.join(&b' ')),
             self.status,
             self.bytes,
         )
@@ -199,11 +207,6 @@ fn in_ascii(json: &str) -> String {
         }
     }
     safe
-}
-
-/// As much of a text as is logged.
-fn cut(text: &[u8]) -> Vec<u8> {
-    text[..text.len().min(LOGGED_FIELD_MAX)].to_vec()
 }
 
 fn field(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
@@ -264,12 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash_and_what_is_long_is_cut() {
+    fn what_is_not_known_is_a_dash_or_left_out() {
         let unknown = Line { client: "::1".to_owned(), status: 400, ..Line::now() }.combined();
         assert!(
             unknown.starts_with("::1 - - [") && unknown.ends_with("] \"-\" 400 0 \"-\" \"-\""),
             "{unknown}"
         );
-        assert_eq!(cut(&[b'x'; 2 * LOGGED_FIELD_MAX]).len(), LOGGED_FIELD_MAX);
+        let half = Line { version: String::new(), status: 431, ..line() }.common();
+        assert!(half.ends_with("\"GET /a?b=\\\"\\\\\" 431 7"), "{half}");
     }
 }

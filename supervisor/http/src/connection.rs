@@ -10,6 +10,7 @@ use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW, STREAMS_MAX, WRITE_BUFF
 use crate::line::{Line, Protocol, Wire};
 use crate::panics::Contained;
 use crate::patience::{GivenUp, Left, RequestMark};
+use crate::refused::Refused;
 use crate::request::Remote;
 use crate::server::Answering;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
@@ -36,8 +37,8 @@ pub(crate) trait Answer {
     /// A request is complete but for its body.
     fn begin(&self) -> InFlight;
 
-    /// A request, or a whole connection, was refused with this status before it was understood.
-    fn refused(&self, status: u16, remote: Remote);
+    /// A request, or a whole connection, was refused before it was understood.
+    fn refused(&self, refused: Refused, remote: Remote);
 
     /// Whether connections are to end when their requests are answered.
     fn is_draining(&self) -> bool;
@@ -72,10 +73,11 @@ pub(crate) async fn serve(
         }
         None => {}
     }
-    if let Some(violation) = line.violation() {
-        answer.refused(violation.status, remote);
-    }
-    line.end().await;
+    let farewell = line.farewell().map(|(farewell, refused)| {
+        answer.refused(refused, remote);
+        farewell
+    });
+    line.end(farewell).await;
 }
 
 /// Is dropped before hyper's connection is, and says so to what that has not written.

@@ -15,8 +15,14 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
+/// What a client is told that speaks something else: `PROTOCOL_ERROR`.
+pub(crate) const NOT_HTTP2: u32 = 1;
+
 /// What a client is told that took too long for a head: `ENHANCE_YOUR_CALM`.
-const TOO_SLOW: u32 = 11;
+pub(crate) const TOO_SLOW: u32 = 11;
+
+/// What this end of a connection says first: SETTINGS, of which all are the usual ones.
+pub(crate) const PREFACE: [u8; HEAD] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 /// Follows the frames of one connection. Any bytes in any portions are legal input.
 #[derive(Debug, Default)]
@@ -93,11 +99,11 @@ impl Frames {
     }
 
     /// The frame that tells the client why the connection ends: GOAWAY.
-    pub(crate) fn goodbye(&self, reason: &str) -> Vec<u8> {
+    pub(crate) fn goodbye(&self, code: u32, reason: &str) -> Vec<u8> {
         let length = u32::try_from(8 + reason.len()).unwrap_or(8).to_be_bytes();
         let mut frame = [&length[1..], &[7, 0, 0, 0, 0, 0]].concat();
         frame.extend(self.last_stream.to_be_bytes());
-        frame.extend(TOO_SLOW.to_be_bytes());
+        frame.extend(code.to_be_bytes());
         frame.extend(reason.bytes());
         frame
     }

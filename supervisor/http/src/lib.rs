@@ -81,6 +81,7 @@ mod problem;
 mod protection;
 mod proxies;
 mod quiet;
+mod refused;
 mod request;
 mod respond;
 mod rooms;

@@ -13,10 +13,12 @@ mod half_closed;
 mod incoming;
 mod reading;
 
-use crate::frames::Frames;
+use crate::frames::{self, Frames};
 use crate::guard::Violation;
 use crate::limits::HEAD_MAX;
 use crate::patience::{Late, Patience, Timekeeper};
+use crate::problem;
+use crate::refused::{FirstLine, Refused};
 use crate::socket::Socket;
 use crate::tls::{Session, TlsVersion};
 use crate::traffic::Traffic;
@@ -38,6 +40,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const HEAD_IS_LATE: Violation =
     Violation { status: 408, reason: "the head of the request did not come in time" };
+
+const NOT_AGREED: Violation =
+    Violation { status: 400, reason: "HTTP/2 was agreed on (ALPN): speak it, or offer http/1.1 or nothing" };
 
 const NOT_TLS: Violation =
     Violation { status: 400, reason: "this port speaks TLS: write https:// in place of http://" };
@@ -139,14 +144,20 @@ impl Line {
     fn poll_greet(&self, context: &Context<'_>) -> Poll<Option<Protocol>> {
         loop {
             let mut incoming = self.incoming.borrow_mut();
-            let bytes = incoming.unseen();
-            if bytes.starts_with(PREFACE) {
+            let (bytes, agreed) = (incoming.unseen(), self.transport.agreed());
+            let (is_http2, may_be_http2) = match agreed {
+                Some(Protocol::Http1) => (false, bytes.is_empty()),
+                Some(Protocol::Http2) | None => (bytes.starts_with(PREFACE), PREFACE.starts_with(bytes)),
+            };
+            if is_http2 {
                 let mut frames = Frames::default();
                 self.patience.frames_came(frames.pass(&bytes[PREFACE.len()..]));
                 incoming.frames = Some(frames);
                 return Poll::Ready(Some(Protocol::Http2));
             }
-            if !PREFACE.starts_with(bytes) {
+            if !may_be_http2 && agreed == Some(Protocol::Http2) {
+                self.refuse_all(NOT_AGREED);
+            } else if !may_be_http2 {
                 match incoming.clear() {
                     Ok(true) => {
                         self.patience.head_is_there();
@@ -167,11 +178,31 @@ impl Line {
     }
 
     /// Why the connection is about to end, if the client is to blame.
-    pub(crate) fn violation(&self) -> Option<Violation> {
+    fn violation(&self) -> Option<Violation> {
         match self.refusal.get() {
             Some(Refusal::Violation(violation)) => Some(violation),
             Some(Refusal::TooMuchAhead) | None => None,
         }
+    }
+
+    /// If the client has violated the rules: what it is still to be told, which is nothing without a way to tell it, and what there is to
+    /// log.
+    pub(crate) fn farewell(&self) -> Option<(Vec<u8>, Refused)> {
+        let violation = self.violation()?;
+        let incoming = self.incoming.borrow();
+        let is_http2 = incoming.frames.is_some() || self.transport.agreed() == Some(Protocol::Http2);
+        let first_line = match self.transport.text_without_tls() {
+            Some(text) => FirstLine::of(&text),
+            None if is_http2 => FirstLine::default(),
+            None => FirstLine::of(incoming.unseen()),
+        };
+        let (farewell, bytes) = match (is_http2, self.transport.can_answer()) {
+            (_, false) => (Vec::new(), 0),
+            (true, true) => (goodbye(incoming.frames.as_ref(), violation), 0),
+            (false, true) => problem::raw(violation, first_line.is_head()),
+        };
+        let refused = Refused { status: violation.status, bytes, first_line, tls: self.tls_version() };
+        Some((farewell, refused))
     }
 
     /// From now on nothing that comes is answered but for this.
@@ -179,23 +210,18 @@ impl Line {
         self.refusal.set(Some(Refusal::Violation(violation)));
     }
 
-    /// Answers a violation, if there was one, and then waits for the client to close the connection, so that it can read the
-    /// answer. All of this has its time, or a client that reads nothing could keep the connection for ever.
-    pub(crate) async fn end(&self) {
+    /// Tells the client what it is still to be told, and then waits for it to close the connection, so that it can read that.
+    /// All of this has its time, or a client that reads nothing could keep the connection for ever.
+    pub(crate) async fn end(&self, farewell: Option<Vec<u8>>) {
         self.patience.lingers();
-        if let Some(violation) = self.violation().filter(|_| self.transport.can_answer()) {
-            let goodbye = |frames: &Frames| frames.goodbye(violation.reason);
-            let goodbye = self.incoming.borrow().frames.as_ref().map(goodbye);
-            let answer = goodbye.unwrap_or_else(|| crate::problem::raw(violation));
-            let mut rest = answer.as_slice();
-            while !rest.is_empty() {
-                match poll_fn(|context| self.transport.poll_write(context, &[IoSlice::new(rest)])).await {
-                    Ok(written) => {
-                        self.traffic.send(written);
-                        rest = &rest[written..];
-                    }
-                    Err(_) => return,
+        let mut rest = farewell.as_deref().unwrap_or_default();
+        while !rest.is_empty() {
+            match poll_fn(|context| self.transport.poll_write(context, &[IoSlice::new(rest)])).await {
+                Ok(written) => {
+                    self.traffic.send(written);
+                    rest = &rest[written..];
                 }
+                Err(_) => return,
             }
         }
         self.transport.close();
@@ -229,13 +255,18 @@ impl Line {
         self.refusal.get().is_some()
     }
 
-    /// Answers a connection for which there is no room, as far as the socket takes that at once. With TLS nothing can be told without
-    /// a handshake.
-    pub(crate) fn refuse(&self, violation: Violation) {
+    /// Answers a connection for which there is no room, as far as the socket takes that at once, and says what there is to log. With TLS
+    /// nothing can be told without a handshake.
+    pub(crate) fn refuse(&self, violation: Violation) -> Refused {
+        let mut refused =
+            Refused { status: violation.status, bytes: 0, first_line: FirstLine::default(), tls: None };
         if self.transport.can_answer() {
+            let (answer, length) = problem::raw(violation, false);
             // If the client is gone, nobody misses the answer.
-            let _ = self.transport.socket().write_at_once(&crate::problem::raw(violation));
+            let _ = self.transport.socket().write_at_once(&answer);
+            refused.bytes = length;
         }
+        refused
     }
 
     /// From now on the connection is of no use.
@@ -280,6 +311,15 @@ impl Line {
             Late::Idle if !self.is_ending.replace(true) => self.transport.socket().wake_reader(),
             Late::Idle | Late::Reader | Late::Linger => self.transport.socket().cut(),
         }
+    }
+}
+
+/// What a client is told over HTTP/2. Without frames nothing was said yet, so that has to begin as it should.
+fn goodbye(frames: Option<&Frames>, violation: Violation) -> Vec<u8> {
+    let code = if violation.status == 408 { frames::TOO_SLOW } else { frames::NOT_HTTP2 };
+    match frames {
+        Some(frames) => frames.goodbye(code, violation.reason),
+        None => [&frames::PREFACE[..], &Frames::default().goodbye(code, violation.reason)].concat(),
     }
 }
 

@@ -7,8 +7,8 @@ use offload_supervisor::limits::ACCEPT_PAUSE;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
-    socket_with, sockopt,
+    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname,
+    listen, socket_with, sockopt,
 };
 use std::cell::Cell;
 use std::fmt;
@@ -78,6 +78,17 @@ impl FromStr for Address {
 }
 
 impl Address {
+    /// Checks of a Unix socket whether it could be made there, as far as that can be seen without making it.
+    ///
+    /// # Errors
+    /// The path is too long, or there is something else, which is never replaced.
+    pub fn check_path(&self) -> io::Result<()> {
+        match self {
+            Address::Unix(path) => address_at(path).map(drop),
+            Address::Tcp(_) | Address::Descriptor(_) => Ok(()),
+        }
+    }
+
     /// Whether other machines can reach it. Of a descriptor this is the choice of whoever has opened it.
     pub fn is_beyond_this_machine(&self) -> bool {
         matches!(self, Address::Tcp(address) if !address.ip().is_loopback())
@@ -138,7 +149,7 @@ impl Bound {
         match SocketAddr::try_from(address.clone()) {
             Ok(address) => Ok(Address::Tcp(address)),
             Err(_) => {
-                let address = rustix::net::SocketAddrUnix::try_from(address)?;
+                let address = SocketAddrUnix::try_from(address)?;
                 let path = address.path_bytes().unwrap_or_default();
                 Ok(Address::Unix(String::from_utf8_lossy(path).into_owned().into()))
             }
@@ -214,8 +225,8 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
+    let address = address_at(path)?;
     let lock = lock(path)?;
-    let address = rustix::net::SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
     match bind(&socket, &address) {
         Ok(()) => {}
@@ -246,6 +257,15 @@ fn lock(path: &Path) -> io::Result<OwnedFd> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(Errno::ADDRINUSE.into()),
         other => Ok(other.map(|()| file)?),
+    }
+}
+
+/// The address of a socket at this path, if nothing is there, or what may be replaced.
+fn address_at(path: &Path) -> io::Result<SocketAddrUnix> {
+    let address = SocketAddrUnix::new(path)?;
+    match replaceable(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(address),
+        other => other.map(|()| address),
     }
 }
 
@@ -354,6 +374,25 @@ mod tests {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(&format!("{text:?}")) && error.contains("127.0.0.1:8080"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_no_socket_of_ours_is_in_the_way_and_nothing_is_made_beside_it() {
+        let folder = std::env::temp_dir().join(format!("offload-listen-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (file, socket) = (folder.join("file"), folder.join("socket"));
+        std::fs::write(&file, "mine").unwrap();
+        let address = Address::Unix(file.clone());
+        for refused in [address.check_path().unwrap_err(), Bound::at(&address).unwrap_err()] {
+            assert!(refused.to_string().contains("no socket of this user"), "{refused}");
+        }
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no lock either");
+        let address = Address::Unix(socket);
+        address.check_path().unwrap();
+        let bound = Bound::at(&address).unwrap();
+        address.check_path().unwrap();
+        drop(bound);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -171,8 +171,9 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The whole answer to a request that was not passed on, after which the connection ends.
-pub(crate) fn raw(violation: Violation) -> Vec<u8> {
+/// The whole answer to a request that was not passed on, after which the connection ends, and the length of its content. The answer to a
+/// HEAD has none, and says how long that of a GET would be.
+pub(crate) fn raw(violation: Violation, is_head: bool) -> (Vec<u8>, usize) {
     let code = match violation.status {
         408 => OutcomeCode::Timeout,
         414 | 431 => OutcomeCode::TooLarge,
@@ -189,12 +190,14 @@ pub(crate) fn raw(violation: Violation) -> Vec<u8> {
     });
     let protection: String = FIELDS.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let date = httpdate::fmt_http_date(SystemTime::now());
-    format!(
+    let mut answer = format!(
         "HTTP/1.1 {} {title}\r\ndate: {date}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {length}\r\n{protection}\
-         {retry_after}connection: close\r\n\r\n{json}",
+         {retry_after}connection: close\r\n\r\n",
         problem.status
-    )
-    .into_bytes()
+    );
+    let content = if is_head { "" } else { &json };
+    answer.push_str(content);
+    (answer.into_bytes(), content.len())
 }
 
 #[cfg(test)]
@@ -237,9 +240,21 @@ mod tests {
         assert_eq!(statuses, STATUSES);
     }
 
+    const NO: Violation = Violation { status: 400, reason: "no" };
+
     #[test]
-    fn an_answer_that_is_written_here_has_a_date() {
-        let raw = String::from_utf8(raw(Violation { status: 400, reason: "no" })).unwrap();
+    fn an_answer_to_a_head_that_is_written_here_is_that_to_a_get_without_its_content() {
+        let ((to_get, length), (to_head, none)) = (raw(NO, false), raw(NO, true));
+        assert_eq!((to_head.len(), none), (to_get.len() - length, 0));
+        assert!(to_head.ends_with(b"\r\n\r\n"));
+    }
+
+    #[test]
+    fn an_answer_that_is_written_here_has_a_date_and_its_length() {
+        let (raw, length) = raw(NO, false);
+        let raw = String::from_utf8(raw).unwrap();
+        let (head, content) = raw.split_once("\r\n\r\n").unwrap();
+        assert!(content.len() == length && head.contains(&format!("content-length: {length}\r\n")), "{raw}");
         let date = raw.lines().find_map(|line| line.strip_prefix("date: ")).expect("a date");
         assert!(httpdate::parse_http_date(date).is_ok(), "{date}");
     }

@@ -7,11 +7,11 @@
 //! ```
 
 use crate::limits::{ROUTES_MAX, TARGET_MAX};
+use crate::request::quoted;
 use crate::router::{Found, Pattern, Router, canonical};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
-use offload_protocol::limits::TASK_NAME_MAX;
-use offload_protocol::nouns::{MediaType, Metadata};
+use offload_protocol::nouns::{MediaType, Metadata, TASK_NAMES, is_task_name};
 use offload_supervisor::limits::PRIORITY_MAX;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -73,7 +73,7 @@ pub struct Route {
     /// Names of parameters of the query that become metadata of the job, as those of the path do: of `?width=64`, `width`. One
     /// that is not there is left out, and of one that is there several times the first counts. All others are ignored.
     pub query: Vec<String>,
-    /// The task, a name of 1 to 64 visible bytes. It need not be offered yet.
+    /// The task: a name that a task can have ([`is_task_name`]). It need not be offered yet.
     pub task: String,
     /// The run timeout of the job, at least one millisecond, whatever its client says; None leaves it to the client, or to the supervisor.
     pub timeout: Option<Duration>,
@@ -127,8 +127,8 @@ impl Route {
         }
         check_path(&self.path).map_err(|reason| ("path", reason))?;
         check_query(&self.path, &self.query).map_err(|reason| ("query", reason))?;
-        if !(1..=TASK_NAME_MAX).contains(&self.task.len()) || self.task.chars().any(char::is_control) {
-            return Err(("task", format!("the name of a task has 1 to {TASK_NAME_MAX} visible bytes")));
+        if !is_task_name(&self.task) {
+            return Err(("task", format!("{} names no task: names are {TASK_NAMES}", quoted(&self.task))));
         }
         if self.timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
             return Err(("timeout", "it must be at least 1ms".to_owned()));
@@ -299,7 +299,9 @@ mod tests {
             (Route { query: vec!["b".to_owned(), "b".to_owned()], ..post("/{a}") }, "query"),
             (Route { query: (0..16).map(|number| number.to_string()).collect(), ..post("/{a}") }, "query"),
             (Route { task: String::new(), ..post("/a") }, "task"),
-            (Route { task: "x".repeat(TASK_NAME_MAX + 1), ..post("/a") }, "task"),
+            (Route { task: "x".repeat(65), ..post("/a") }, "task"),
+            (Route { task: "a b".to_owned(), ..post("/a") }, "task"),
+            (Route { task: "1st".to_owned(), ..post("/a") }, "task"),
             (Route { timeout: Some(Duration::ZERO), ..post("/a") }, "timeout"),
             (Route { priority: Some(11), ..post("/a") }, "priority"),
             (Route { headers: vec![field("content-length")], ..post("/a") }, "headers"),

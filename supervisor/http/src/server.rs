@@ -58,6 +58,8 @@ use std::time::Instant;
 
 const DOCUMENTS: Most = Most { steps: DOCUMENT_STEPS, time: DOCUMENT_TIME };
 
+const NO_ROOM: Violation = Violation { status: 503, reason: "all connections of this server are in use" };
+
 /// In the log, if something of a connection panics for which no handler can be blamed.
 const CONNECTION: &str = "what answers an HTTP connection";
 
@@ -380,9 +382,7 @@ impl Inner {
             Err(error) => return turned_away(&error),
         };
         if !self.make_room(client_key(remote)) {
-            self.refused(503, remote);
-            return line
-                .refuse(Violation { status: 503, reason: "all connections of this server are in use" });
+            return self.refused(line.refuse(NO_ROOM), remote);
         }
         let number = self.last.get() + 1;
         self.last.set(number);

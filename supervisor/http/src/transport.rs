@@ -1,5 +1,6 @@
 //! What is below HTTP in a connection: a socket, with or without TLS on it.
 
+use crate::line::Protocol;
 use crate::socket::Socket;
 use crate::sys;
 use crate::tls::{Session, TlsVersion};
@@ -43,6 +44,16 @@ impl Transport {
             Some(session) if session.is_other_protocol() => Security::OtherProtocol,
             Some(session) => session.version().map_or(Security::Handshake, Security::Secure),
         }
+    }
+
+    /// What the client has agreed to speak in the handshake, if it was asked.
+    pub(crate) fn agreed(&self) -> Option<Protocol> {
+        self.tls.as_ref().and_then(Session::agreed)
+    }
+
+    /// What a client has begun with that was to speak TLS and speaks something else.
+    pub(crate) fn text_without_tls(&self) -> Option<Vec<u8>> {
+        self.tls.as_ref().and_then(Session::text_without_tls)
     }
 
     /// Whether something can be told to the client that it understands.

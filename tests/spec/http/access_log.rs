@@ -50,8 +50,12 @@ fn every_request_has_a_line_that_nobody_can_forge() {
     let mut rude = http.connect();
     rude.write(b"GET / HTTP/1.1\r\nno field\r\n\r\n");
     rude.ends();
-    let line = line_with(&file, "\"-\" 400 ");
+    let line = line_with(&file, "\"GET / HTTP/1.1\" 400 ");
     assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+    let mut ruder = http.connect();
+    ruder.write(b"\x01 / HTTP/1.1\r\n\r\n");
+    ruder.ends();
+    line_with(&file, "\"-\" 400 ");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -62,7 +66,55 @@ fn a_target_that_the_library_for_http_would_refuse_has_a_line_too() {
     odd.write(b"GET /a<b HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let answer = odd.answer().expect("an answer");
     assert!(answer.status == 400 && answer.text().contains("%XX"), "{answer:?}");
-    assert!(line_with(&file, "\"-\" 400 ").starts_with("127.0.0.1 - - ["));
+    assert!(line_with(&file, "\"GET /a<b HTTP/1.1\" 400 ").starts_with("127.0.0.1 - - ["));
+}
+
+/// Refused before it is understood, and after that.
+#[test]
+fn a_head_that_is_refused_has_no_body_and_what_was_read_and_sent_is_logged() {
+    let (http, file, _folder) = logging(&["--access-log-format", "json"]);
+    let refused = |method: &str, target: &str, fields: &str| {
+        let mut client = http.connect();
+        client.write(format!("{method} {target} HTTP/1.1\r\nConnection: close\r\n{fields}").as_bytes());
+        let answer = String::from_utf8(client.ends()).expect("a text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        let number = |text: &str| text.parse::<u64>().expect("a number");
+        let status = number(&head[9..12]);
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, number);
+        assert_eq!(body.len() as u64, if method == "HEAD" { 0 } else { length }, "{answer}");
+        let target = &target[..target.len().min(1024)];
+        let line = line_with(&file, &format!("\"status\":{status}"));
+        let line: Value = serde_json::from_str(&line).expect("a document");
+        assert_eq!((&line["method"], &line["target"]), (&method.into(), &target.into()));
+        assert_eq!(line["bytes"], body.len(), "{line}");
+        std::fs::write(&file, "").expect("our own file");
+        (status, length > 0, line["version"].as_str().unwrap_or_default().to_owned())
+    };
+    let (long, host) = ("/x".repeat(2000), "Host: localhost\r\n");
+    for method in ["HEAD", "GET"] {
+        for (target, fields, status) in [
+            ("/two-hosts", format!("{host}{host}\r\n"), 400),
+            ("/no-field", "Host : localhost\r\n\r\n".to_owned(), 400),
+            ("/<", format!("{host}\r\n"), 400),
+            (&*long, format!("{host}\r\n"), 414),
+            ("/long", format!("X: {}\r\n\r\n", "y".repeat(20_000)), 431),
+            ("/nowhere", format!("{host}\r\n"), 401),
+        ] {
+            let expected = (status, true, "HTTP/1.1".to_owned());
+            assert_eq!(refused(method, target, &fields), expected, "{method} {status}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_for_which_there_is_no_room_has_a_line_with_what_was_sent() {
+    let (http, file, _folder) = logging(&["--http-connections", "1"]);
+    let mut only = http.connect();
+    only.send("POST", "/v1/tasks/sleep", &[], b"600000");
+    http.daemon.worker_running("sleep");
+    let answer = http.connect().answer().expect("an answer");
+    let line = line_with(&file, "\"-\" 503 ");
+    assert!(line.contains(&format!("\"-\" 503 {} ", answer.body.len())), "{line}");
 }
 
 #[test]

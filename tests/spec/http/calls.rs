@@ -162,12 +162,61 @@ fn what_is_not_understood_is_a_bad_request_and_nothing_runs() {
         ("Offload-Attempts", "0"),
         ("Offload-Attempts", "many"),
         ("Idempotency-Key", "\"\""),
-        ("Prefer", "wait=long"),
+        ("Offload-Attempt-", "1"),
     ] {
         let answer = http.call("echo", &[field], "x");
         assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{field:?}");
     }
     assert_eq!(http.daemon.status()["jobs"]["accepted"], 0);
+}
+
+/// Whoever sends it counts on it, whatever is asked for.
+#[test]
+fn a_field_of_ours_that_there_is_not_is_refused_with_the_nearest() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for (method, path) in [("POST", "/v1/tasks/echo"), ("GET", "/v1/status"), ("DELETE", "/v1/jobs/1")] {
+        let answer = http.ask(method, path, &[("Offload-Timout", "10ms")], b"");
+        assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{method} {path}");
+        assert!(answer.text().contains("did you mean Offload-Timeout?"), "{}", answer.text());
+    }
+    let guess = http.ask("GET", "/v1/status", &[("Authorization", ""), ("Offload-Timout", "1s")], b"");
+    assert_eq!(guess.status, 401, "nothing is explained to strangers");
+    // What an answer has, and what an HTTP application gets, may be passed on.
+    let passed_on = [
+        ("Offload-Job", "7"),
+        ("Offload-Attempt", "2"),
+        ("Offload-Remaining-Ms", "10"),
+        ("Offload-Retry-After-Ms", "10"),
+        ("Offload-Meta-Anything", "x"),
+        ("Offload-Label", "x"),
+    ];
+    assert_eq!(http.call("echo", &passed_on, "x").status, 200);
+    assert_eq!(http.daemon.status()["jobs"]["accepted"], 1);
+}
+
+#[test]
+fn no_request_fails_for_a_preference() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let applied = |prefer: &str| {
+        let answer = http.call("echo", &[("Prefer", prefer)], "x");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "x"), "{prefer}");
+        answer.field("preference-applied").map(str::to_owned)
+    };
+    for wait in ["wait=3601", "wait=99999999999999999999", "wait=\"18446744073709551616\""] {
+        assert_eq!(applied(wait).as_deref(), Some("wait=3600"), "{wait}");
+    }
+    for nonsense in ["wait=long", "wait=-1", "wait=1.5", "wait=", "wait", "handling=strict"] {
+        assert_eq!(applied(nonsense), None, "{nonsense}");
+    }
+    let job = http.call("echo", &[("Prefer", "respond-async")], "x");
+    let job = job.field("location").expect("its address").to_owned();
+    for (query, status) in [("wait=99999999999999999999", 200), ("wait=-1", 400), ("wait=", 400)] {
+        assert_eq!(http.ask("GET", &format!("{job}?{query}"), &[], b"").status, status, "{query}");
+    }
+    for (query, status) in [("99999999999999999999", 200), ("-1", 400), ("", 400)] {
+        let path = format!("/v1/jobs?limit={query}");
+        assert_eq!(http.ask("GET", &path, &[], b"").status, status, "{path}");
+    }
 }
 
 /// 2^64 of a unit is more than there is, and no number is rounded to what there is.
@@ -305,6 +354,20 @@ fn the_parts_of_an_output_come_as_bytes_or_as_events() {
     assert_eq!(events.field("content-type"), Some("text/event-stream"));
     assert!(text.starts_with("event: job\n") && text.contains("event: part\n"), "{text}");
     assert!(text.trim_end().lines().last().is_some_and(|line| line.contains("\"outcome\":\"ok\"")), "{text}");
+}
+
+#[test]
+fn an_output_that_a_client_would_rather_have_is_not_sent_as_events() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    for (accept, media_type) in [
+        ("text/html, text/event-stream;q=0.001", "text/plain; charset=utf-8"),
+        ("*/*, text/event-stream;q=0.1", "text/plain; charset=utf-8"),
+        ("application/json, text/event-stream", "text/event-stream"),
+        ("text/event-stream;q=0.2, */*;q=0.1", "text/event-stream"),
+    ] {
+        let answer = http.call("count", &[("Accept", accept)], r#"{"to":2,"every_ms":1}"#);
+        assert_eq!((answer.status, answer.field("content-type")), (200, Some(media_type)), "{accept}");
+    }
 }
 
 #[test]

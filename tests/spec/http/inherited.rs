@@ -101,6 +101,20 @@ fn a_socket_that_was_passed_is_answered_at() {
     }
 }
 
+#[test]
+fn a_socket_that_is_named_twice_or_is_of_no_use_is_refused_for_what_it_is() {
+    for (variables, arguments, reason) in [
+        (PASSED, &["--http", "fd:3"][..], "descriptor 3 is there twice: LISTEN_FDS passes it already"),
+        (PASSED, &["--http", "fd:0003"], "descriptor 3 is there twice: LISTEN_FDS passes it already"),
+        (&[], &["--http", "fd:3", "--http", "fd:3"], "fd:3 is there twice"),
+        (&[], &["--http", "fd:99"], "descriptor 99 is no socket: Bad file descriptor"),
+    ] {
+        let refused = refused("127.0.0.1", variables, arguments);
+        let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &refused.stderr;
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
 /// What is answered.
 fn curl(arguments: &[&str]) -> String {
     run(Command::new("curl").args(["-sS", "--max-time", "60"]).args(arguments), b"").ok().text()

@@ -5,6 +5,7 @@ mod access_log;
 mod answers;
 mod attacked;
 mod calls;
+mod checked;
 mod clients;
 mod cors;
 mod crowds;

@@ -33,14 +33,19 @@ fn the_page_may_run_one_script_and_nothing_may_frame_it() {
     assert_eq!(page.field("cache-control"), Some("no-store"));
 }
 
-/// Runs a script of `tests/browser` with a supervisor.
+/// Runs a script of `tests/browser` with a supervisor, which is well at the end.
 fn in_a_browser(script: &str, http: &HttpDaemon, more: &[&str]) {
+    run_in_a_browser(script, http, more);
+    assert_eq!(http.daemon.status()["ledger"]["balanced"], true);
+}
+
+/// Runs a script of `tests/browser` with a supervisor.
+fn run_in_a_browser(script: &str, http: &HttpDaemon, more: &[&str]) {
     let mut python = Command::new("python3");
     python.arg(workspace().join("tests/browser").join(script)).arg(&http.address).arg(&http.token).args(more);
     let output = python.output().expect("python3 can be run");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{said}", String::from_utf8_lossy(&output.stdout));
-    assert_eq!(http.daemon.status()["ledger"]["balanced"], true);
 }
 
 #[test]
@@ -53,6 +58,12 @@ fn a_browser_shows_the_supervisor_live_at_two_widths_and_in_the_dark() {
 fn a_browser_calls_a_task_follows_its_progress_and_shows_the_picture_that_it_returns() {
     let http = HttpDaemon::start(&["--workers", "2", "--http-page"]);
     in_a_browser("picture.py", &http, &[]);
+}
+
+#[test]
+fn a_browser_that_is_not_told_says_why_or_since_when_and_of_tokens_what_is_wrong_with_them() {
+    let http = HttpDaemon::start(&["--workers", "2", "--http-page"]);
+    run_in_a_browser("silence.py", &http, &[&http.daemon.pid().to_string()]);
 }
 
 #[test]

@@ -177,6 +177,10 @@ fn who_speaks_no_tls_is_told_so_in_plain_text_or_closed() {
     let plain = format!("http://{}/healthz", server.http.address);
     let told = run(Command::new("curl").args(["-sS", "-w", " %{http_code}", &plain]), b"").ok().text();
     assert!(told.contains("https://") && told.ends_with(" 400"), "{told}");
+    let mut plain = server.connect();
+    plain.write_all(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let told = rest(&plain);
+    assert!(told.starts_with(b"HTTP/1.1 400 ") && told.ends_with(b"\r\n\r\n"), "no content for a HEAD");
     for bytes in [
         b"\0\0\0\x1foffload".as_slice(),
         b"\x15\x03\x01\0\x02\x02\x28",

@@ -3,6 +3,12 @@
 use super::Values;
 use offload_http::{Address, Route, RouteTable};
 use offload_supervisor::units::show_size;
+use std::path::Path;
+
+/// What the keys of the interface over HTTP begin with.
+pub(super) const HTTP_KEYS: &str = "http.";
+/// Where HTTP is answered.
+pub(super) const LISTEN: &str = "http.listen";
 
 /// Whoever reaches the port can try tokens, so it takes a second setting to let other machines try.
 fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
@@ -23,12 +29,40 @@ pub(super) fn addresses_go_together(values: &Values) -> Result<(), String> {
         let Ok(address) = text.parse::<Address>() else { continue };
         // Port 0 is another one each time.
         let may_repeat = matches!(&address, Address::Tcp(address) if address.port() == 0);
-        if !may_repeat && seen.contains(&address) {
+        if !may_repeat && seen.iter().any(|other| is_same(other, &address)) {
             return Err(format!("{address} is there twice: leave one of them out"));
         }
         seen.push(address);
     }
     Ok(())
+}
+
+/// The supervisor's own socket is no place for HTTP.
+pub(super) fn sockets_are_different(values: &Values, socket: &Path) -> Result<(), String> {
+    let own = Address::Unix(socket.to_owned());
+    let is_own = |text: &&String| text.parse().is_ok_and(|address| is_same(&address, &own));
+    match values.http.listen.iter().find(is_own) {
+        Some(address) => Err(format!(
+            "{address} is there twice: it is the supervisor's own socket; name another path for HTTP"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn is_same(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Unix(one), Address::Unix(other)) => one == other || is_same_file(one, other),
+        _ => one == other,
+    }
+}
+
+/// However the folder is written. The sockets need not be there.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some((folder.canonicalize().ok()?, path.file_name()?.to_owned()))
+    };
+    place(one).is_some_and(|its| place(other) == Some(its))
 }
 
 pub(super) fn routes_go_together(values: &Values) -> Result<(), String> {

@@ -84,9 +84,9 @@ impl TextKind {
     fn check(self, text: &str) -> Result<(), String> {
         match self {
             TextKind::Address => text.parse::<Address>().map(drop).map_err(|error| error.to_string()),
-            TextKind::Host if text.is_empty() || text.contains(['/', ':', ' ']) => {
-                Err(format!("{text:?} is no name of a machine: write it without a port, as in jobs.example"))
-            }
+            TextKind::Host if !is_host(text) => Err(format!(
+                "{text:?} is no name of a machine: write each one out, without a port, as in jobs.example"
+            )),
             TextKind::Proxy => text.parse::<TrustedProxy>().map(drop).map_err(|error| error.to_string()),
             TextKind::Origin if text == "*" => Ok(()),
             TextKind::Origin if !is_origin(text) => {
@@ -95,6 +95,13 @@ impl TextKind {
             TextKind::Host | TextKind::Origin => Ok(()),
         }
     }
+}
+
+/// Whether a client would send this in `Host`, before the port. There is no pattern for several: with one for all, any page could make
+/// itself a name for this machine.
+fn is_host(text: &str) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    !text.is_empty() && text.bytes().all(is_of_name)
 }
 
 /// Whether a browser would send this in `Origin` (RFC 6454, 6.2): in lower case, without a default port and without a path.

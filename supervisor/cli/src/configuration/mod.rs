@@ -40,7 +40,7 @@ pub(crate) use surroundings::WorkerCommand;
 pub(crate) use words::split_words;
 
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
-use http_checks::bodies_are_within_payloads;
+use http_checks::{HTTP_KEYS, LISTEN, bodies_are_within_payloads, sockets_are_different};
 use key::check_socket;
 use offload_http::Route;
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
@@ -306,8 +306,34 @@ impl Settings {
     /// # Errors
     /// [`ConfigError`] with the place.
     pub(crate) fn check_to_serve(&self) -> Result<(), ConfigError> {
-        bodies_are_within_payloads(&self.values)
-            .map_err(|reason| ConfigError(format!("{}: {reason}", self.place(ROUTE))))
+        self.check_to_serve_at(self.values.socket.as_deref())
+    }
+
+    /// The same for a supervisor whose own socket is there.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the place.
+    pub(crate) fn check_to_serve_at(&self, socket: Option<&Path>) -> Result<(), ConfigError> {
+        let wrong = |key, reason| ConfigError(format!("{}: {reason}", self.place(key)));
+        if let Some(socket) = socket {
+            sockets_are_different(&self.values, socket).map_err(|reason| wrong(LISTEN, reason))?;
+        }
+        bodies_are_within_payloads(&self.values).map_err(|reason| wrong(ROUTE, reason))
+    }
+
+    /// What is set of the interface over HTTP in vain, because no address is named, as a line for whoever wrote it.
+    pub(crate) fn http_in_vain(&self) -> Option<String> {
+        let is_set = |key: &&Key| self.origin(key.name) != Origin::Default;
+        let is_of_http =
+            |key: &&Key| key.name == ROUTE || key.name.starts_with(HTTP_KEYS) && key.name != LISTEN;
+        let names: Vec<&str> =
+            in_file_order().filter(is_of_http).filter(is_set).map(|key| key.name).collect();
+        let first = names.first().filter(|_| self.values.http.listen.is_empty())?;
+        Some(format!(
+            "{}: nothing comes of {}, because HTTP is answered nowhere: name an address, as listen in [http], or with --http",
+            self.place(first),
+            names.join(", ")
+        ))
     }
 
     /// Who decided this key.

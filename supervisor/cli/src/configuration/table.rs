@@ -8,7 +8,7 @@
 mod together;
 
 use super::Values;
-use super::http_checks::{addresses_go_together, routes_go_together};
+use super::http_checks::{LISTEN, addresses_go_together, routes_go_together};
 use super::key::ValueKind::{
     Batches, Bytes, Commands, Count, File, Path, Programs, Routes, Switch, TaskLists, Texts, Time, Weights,
     Word,
@@ -358,7 +358,7 @@ pub(crate) static TABLE: &[Key] = &[
     .for_example("/srv/files")
     .that_needs_a_restart(),
     key(
-        "http.listen",
+        LISTEN,
         "http",
         Texts(TextKind::Address),
         field!(http.listen),

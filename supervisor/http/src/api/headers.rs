@@ -95,18 +95,18 @@ pub(super) struct Preference {
 /// The longest time that a client can be kept waiting.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// Reads a number of seconds.
-///
-/// # Errors
-/// What the client is told.
-pub(super) fn seconds(text: &str, what: &str) -> Result<Duration, Problem> {
-    let seconds = text
-        .parse::<u64>()
-        .map_err(|_| bad(format!("{what} is a whole number of seconds, not {}", quoted(text))))?;
-    Ok(Duration::from_secs(seconds).min(WAIT_MAX))
+/// A whole number. One that is too large for its type is as large as that can be; None if it is none.
+pub(super) fn whole_number(text: &str) -> Option<u64> {
+    let is_one = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_one.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// The preferences that are known here (RFC 7240); others are ignored.
+/// How long a client waits that says so with this number of seconds; None if it is none.
+pub(super) fn wait_of(text: &str) -> Option<Duration> {
+    Some(Duration::from_secs(whole_number(text)?).min(WAIT_MAX))
+}
+
+/// The preferences that are known here and make sense. Others are ignored: no request fails for a preference (RFC 7240, 2).
 ///
 /// # Errors
 /// What the client is told.
@@ -118,7 +118,7 @@ pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
             (name, _) if name.eq_ignore_ascii_case("respond-async") => preference.is_async = true,
             // Of several the first one counts.
             (name, value) if name.eq_ignore_ascii_case("wait") && preference.wait.is_none() => {
-                preference.wait = Some(seconds(value.trim_matches('"'), "wait")?);
+                preference.wait = wait_of(value.trim_matches('"'));
             }
             _ => {}
         }
@@ -189,12 +189,14 @@ pub(super) fn weight<'a>(mut parameters: impl Iterator<Item = &'a str>) -> f32 {
         let (name, weight) = parameter.split_once('=')?;
         name.trim().eq_ignore_ascii_case("q").then_some(weight)
     });
-    weight.and_then(|weight| weight.trim().parse().ok()).unwrap_or(1.0)
+    let weight = weight.and_then(|weight| weight.trim().parse().ok());
+    weight.filter(|weight| (0.0..=1.0).contains(weight)).unwrap_or(1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderValue;
 
     #[test]
     fn a_weight_of_nothing_is_a_refusal() {
@@ -202,7 +204,22 @@ mod tests {
         assert!(["q=0", "Q = 0.000", "q=0."].into_iter().all(weighs_nothing));
         assert!(!["q=0.001", "q=1", "q", "x=0", "q=no"].into_iter().any(weighs_nothing));
     }
-    use http::HeaderValue;
+
+    #[test]
+    fn a_weight_that_is_none_counts_as_none() {
+        for parameter in ["q=", "q=no", "q=NaN", "q=inf", "q=-1", "q=2"] {
+            assert_eq!(weight([parameter].into_iter()), 1.0, "{parameter}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_still_a_number() {
+        assert_eq!(wait_of("99999999999999999999"), wait_of("3601"));
+        assert_eq!((wait_of("3601"), wait_of("007")), (Some(WAIT_MAX), Some(Duration::from_secs(7))));
+        for text in ["", "-1", "+1", "1.5", "1s", " 1", "\u{661}"] {
+            assert_eq!(wait_of(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn a_comma_in_a_quoted_text_separates_nothing() {

@@ -1,6 +1,6 @@
 //! Jobs as resources: their state, their end, their output.
 
-use super::headers::seconds;
+use super::headers::{wait_of, whole_number};
 use crate::ended::{Failure, finished};
 use crate::limits::SHOWN_OUTPUT_MAX;
 use crate::offload::{RequestContext, TICKET, documented};
@@ -32,13 +32,18 @@ pub(super) fn mount(server: &Server) {
     server.route(Method::DELETE, "/v1/jobs/{id}", cancel).expect("the path of a route");
 }
 
+fn bad(detail: String) -> Problem {
+    Problem::new(OutcomeCode::BadRequest, detail)
+}
+
 pub(super) fn id(request: &Request) -> String {
     request.parameter("id").unwrap_or("").to_owned()
 }
 
 /// The state of a job, or with `?wait=N` its state at its end, if that comes within so many seconds.
 async fn show(id: &str, wait: Option<String>, context: &RequestContext) -> Result<Response, Failure> {
-    let wait = wait.map(|text| seconds(&text, "wait")).transpose()?;
+    let no_wait = |text: &str| bad(format!("wait is a whole number of seconds, not {}", quoted(text)));
+    let wait = wait.map(|text| wait_of(&text).ok_or_else(|| no_wait(&text))).transpose()?;
     if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
         let (session, answers) = context.open();
         if is_awaited(&session, id)? {
@@ -169,9 +174,11 @@ pub(super) async fn list(
     let after = request.query("after").unwrap_or_default();
     let label = request.query("label").unwrap_or_default();
     let limit = match request.query("limit") {
-        Some(text) => text.parse::<usize>().map_err(|_| {
-            Problem::new(OutcomeCode::BadRequest, format!("limit is a number, not {}", quoted(&text)))
-        })?,
+        Some(text) => {
+            let number = whole_number(&text);
+            let number = number.ok_or_else(|| bad(format!("limit is a number, not {}", quoted(&text))))?;
+            usize::try_from(number).unwrap_or(usize::MAX)
+        }
         None => PAGE_ROWS_MAX,
     };
     let write = |row: Row| Some(serde_json::to_value(row).unwrap_or_default());

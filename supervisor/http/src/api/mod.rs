@@ -31,6 +31,7 @@ mod jobs;
 mod metrics;
 mod openapi;
 mod overview;
+mod own_fields;
 mod page;
 mod parts;
 mod routes;
@@ -43,10 +44,14 @@ pub(crate) use routes::NeedsNoToken;
 use crate::server::Server;
 
 impl Server {
-    /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests.
+    /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests. A request with a
+    /// field `Offload-...` that there is not is refused with status 400.
     pub fn mount_api(&self, access: Access) {
         self.set_cors(access.cors.clone());
-        self.check(move |head, remote| access.check(head, remote));
+        self.check(move |head, remote| {
+            access.check(head, remote)?;
+            own_fields::check(head)
+        });
         tasks::mount(self);
         jobs::mount(self);
         events::mount(self);

@@ -97,7 +97,9 @@ impl Drop for Place {
 fn watch(shared: Rc<Shared>, context: RequestContext) -> Result<Response, Failure> {
     let Some(place) = Place::take(shared, context.asker.account()) else {
         let detail = format!(
-            "at most {WATCHERS_MAX} watch, and a client may have as many places as it leaves to others"
+            "at most {WATCHERS_MAX} watch, and a client, such as an address, may have as many of these places as it leaves to \
+             others: at most {}",
+            WATCHERS_MAX / 2
         );
         return Err(Failure::from(Problem::new(OutcomeCode::Overloaded, detail)));
     };

@@ -59,19 +59,25 @@ pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
     Ok(accepted.or(wants_bytes.then_some(Form::Bytes)))
 }
 
-/// What `Accept` alone asks for.
+/// What `Accept` alone asks for: events, if there is nothing that the client would rather have. Of what else it names, anything may be
+/// the output, whose media type is known when it is there.
 ///
 /// # Errors
 /// What the client is told: `Accept` is no visible ASCII.
 pub(super) fn accepted(request: &Request) -> Result<Option<Form>, Problem> {
-    let is_events = |kind: &str| {
-        let mut parts = kind.split(';').map(str::trim);
-        let is_named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(EVENT_STREAM));
-        // `q=0`: exactly this is not wanted.
-        is_named && weight(parts) > 0.0
-    };
-    let accepts_events = list(request, &ACCEPT)?.into_iter().any(is_events);
-    Ok(accepts_events.then_some(Form::Events))
+    let ranges = list(request, &ACCEPT)?;
+    Ok(prefers_events(&ranges).then_some(Form::Events))
+}
+
+fn prefers_events(ranges: &[&str]) -> bool {
+    let (mut events, mut others) = (0.0_f32, 0.0_f32);
+    for range in ranges {
+        let mut parts = range.split(';').map(str::trim);
+        let is_events = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(EVENT_STREAM));
+        let weighed = if is_events { &mut events } else { &mut others };
+        *weighed = weighed.max(weight(parts));
+    }
+    events > 0.0 && events >= others
 }
 
 /// Calls a task whose output is sent in parts. The status is known when the first part has come, or the end.
@@ -273,6 +279,37 @@ impl Produce for Parts {
                 Left::Last(event) => return Poll::Ready(Some(Ok(event))),
                 Left::Over => return Poll::Ready(None),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_sent_to_whoever_would_rather_have_nothing_else() {
+        let prefers = |accept: &str| prefers_events(&accept.split(',').collect::<Vec<_>>());
+        for accept in [
+            "text/event-stream",
+            "TEXT/Event-Stream; charset=utf-8",
+            "*/*, text/event-stream",
+            "application/json, text/event-stream",
+            "text/event-stream;q=0.2, */*;q=0.1",
+            "text/event-stream;q=0.1, text/event-stream;q=0.5, text/plain;q=0.5",
+        ] {
+            assert!(prefers(accept), "{accept}");
+        }
+        for accept in [
+            "text/html, text/event-stream;q=0.001",
+            "*/*, text/event-stream;q=0.1",
+            "text/event-stream;q=0.4, application/json;q=0.5",
+            "text/event-stream;q=0",
+            "text/event-stream;q=0, */*;q=0",
+            "*/*",
+            "text/*",
+        ] {
+            assert!(!prefers(accept), "{accept}");
         }
     }
 }

@@ -28,7 +28,7 @@ fn an_answer_to_a_violation_is_not_offered_for_ever_to_a_client_that_reads_nothi
     let ended = Rc::clone(&has_ended);
     drop(handle.spawn(async move {
         assert!(line.greet().await.is_none(), "there is nothing to be served");
-        line.end().await;
+        line.end(line.farewell().map(|(farewell, _)| farewell)).await;
         ended.set(true);
     }));
     event_loop.set_timeout(Duration::from_secs(60), |cx| cx.stop());

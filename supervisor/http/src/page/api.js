@@ -10,10 +10,15 @@ class Refused extends Error {
   }
 }
 
+/** No answer came, or the rest of one did not. */
+function unanswered(error) {
+  throw error.name === 'AbortError' ? error : new Error('The supervisor does not answer.');
+}
+
 async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (token) headers.Authorization = `Bearer ${token}`;
-  const response = await fetch(path, { ...options, headers, cache: 'no-store', redirect: 'error' });
+  const response = await fetch(path, { ...options, headers, cache: 'no-store', redirect: 'error' }).catch(unanswered);
   if (!response.ok) {
     const problem = await response.json().catch(() => ({}));
     throw new Refused(problem, response.status);
@@ -29,7 +34,7 @@ async function events(path, tell, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(unanswered);
     if (done) return;
     const whole = (rest + value).split('\n\n');
     rest = whole.pop();

@@ -127,7 +127,7 @@ async function showOutput(target, response) {
 }
 
 let noticeTimer = 0;
-function notice(text) {
+function notice(text = '') {
   $('notice').textContent = text;
   clearTimeout(noticeTimer);
   noticeTimer = setTimeout(() => { $('notice').textContent = ''; }, 6000);

@@ -1,7 +1,14 @@
 // The page as a whole: signing in, and what comes once a second.
 const JOBS_SHOWN = 20;
+// Whoever is not told once a second asks so often, in milliseconds.
+const ASK_EVERY = 2000;
+// After so long without a word the page says so.
+const SILENCE = 5000;
+const HINT = [...$('sign-in-hint').childNodes];
 let live = null;
 let jobsTimer = 0;
+// When the supervisor last said how it is.
+let heard = null;
 
 const tables = {
   tasks: new Table('tasks', [
@@ -85,7 +92,7 @@ function deadButtons(letter, cell) {
   cell.append(retry, ' ', sureButton('Drop', () => dropDead(letter.job)));
 }
 
-function showFigures({ status }, moment) {
+function showFigures(status, moment) {
   const { workers, queue, jobs, dead_letters: dead, wait_estimate: wait } = status;
   facts($('figures'), [
     ['Busy', `${workers.busy}`, workers.busy === workers.configured ? 'warn' : '', `of ${workers.configured} slots`],
@@ -112,13 +119,21 @@ function taskRows(now) {
   });
 }
 
+function showStatus(status, moment) {
+  heard = Date.now();
+  $('app').classList.remove('silent');
+  badge($('state'), status.state, { running: 'good', stopped: 'bad' }[status.state] ?? 'warn');
+  $('reason').textContent = status.reason ?? '';
+  $('about').textContent = `${status.version}, process ${status.pid}, up ${time(status.uptime_s * 1e6)}`;
+  document.title = `${status.workers.busy}/${status.workers.configured} · offload`;
+  showFigures(status, moment);
+}
+
 function showNow(now) {
   const moment = remember(now);
-  badge($('state'), now.status.state, { running: 'good', stopped: 'bad' }[now.status.state] ?? 'warn');
-  $('reason').textContent = now.status.reason ?? '';
-  $('about').textContent = `${now.status.version}, process ${now.status.pid}, up ${time(now.status.uptime_s * 1e6)}`;
-  document.title = `${now.status.workers.busy}/${now.status.workers.configured} · offload`;
-  showFigures(now, moment);
+  badge($('link'), 'live', 'good');
+  $('trouble').textContent = '';
+  showStatus(now.status, moment);
   plots.forEach((plot) => plot.draw());
   tables.tasks.show(taskRows(now));
   tables.slots.show(now.slots);
@@ -152,31 +167,63 @@ function failed(error) {
   return notice(error.message || 'The supervisor does not answer.');
 }
 
+/** What is shown is not how it is: says since when. */
+function showSilence() {
+  badge($('link'), 'no connection', 'bad');
+  badge($('state'), 'unknown', 'bad');
+  $('reason').textContent = '';
+  $('about').textContent = '';
+  document.title = 'no connection · offload';
+  $('app').classList.add('silent');
+  $('trouble').textContent = heard
+    ? `Nothing was heard of the supervisor since ${new Date(heard).toLocaleTimeString()}. Below is how it was then.`
+    : 'Nothing was heard of the supervisor yet.';
+}
+
+/** Asks how it is, because the supervisor has refused to tell, for this reason. */
+async function askInstead(refusal, signal) {
+  const [status, workers] = await Promise.all([json('/v1/status', { signal }), json('/v1/workers', { signal })]);
+  badge($('link'), `every ${ASK_EVERY / 1000} s`, 'warn');
+  $('trouble').textContent = `This page is not told what happens, and asks every ${ASK_EVERY / 1000} s: ${refusal.message}`;
+  showStatus(status, {});
+  tables.slots.show(workers.rows);
+}
+
 /** Watches the supervisor until somebody signs out, and again after the connection was lost. */
 async function watch() {
   const here = new AbortController();
   live = here;
+  heard = null;
   let pause = 500;
   while (live === here) {
     try {
       await events('/v1/events', (_, now) => {
         pause = 500;
-        badge($('link'), 'live', 'good');
         if (now.status) showNow(now);
-      }, here.signal);
+      }, here.signal).catch((error) => {
+        if (!(error instanceof Refused) || error.status === 401) throw error;
+        pause = ASK_EVERY;
+        return askInstead(error, here.signal);
+      });
     } catch (error) {
       if (live !== here) return;
       if (error.status === 401) return failed(error);
+      showSilence();
     }
-    badge($('link'), 'no connection', 'bad');
+    if (live !== here) return;
     await new Promise((done) => setTimeout(done, pause));
-    pause = Math.min(pause * 2, 10000);
+    pause = Math.min(pause * 2, ASK_EVERY);
   }
 }
+
+// A connection that is lost without a word stays open for long.
+setInterval(() => { if (live && heard && Date.now() - heard > SILENCE) showSilence(); }, 1000);
 
 function open() {
   $('sign-in').hidden = true;
   $('app').hidden = false;
+  $('app').classList.remove('silent');
+  $('trouble').textContent = '';
   badge($('link'), 'connecting', 'warn');
   watch();
   refreshJobs();
@@ -194,21 +241,23 @@ function signOut(hint) {
   history.length = 0;
   $('app').hidden = true;
   $('sign-in').hidden = false;
-  if (hint) $('sign-in-hint').textContent = hint;
+  $('sign-in-hint').replaceChildren(...(hint ? [hint] : HINT));
   $('token').value = '';
   $('token').focus();
 }
 
 async function signIn(event) {
   event.preventDefault();
+  notice();
   token = $('token').value.trim();
+  if (/[^!-~]/.test(token)) return signOut('This is no token: a token has letters, digits and signs of ASCII, and no blank.');
   try {
     await json('/v1/status');
     sessionStorage.setItem(KEPT, token);
     $('token').value = '';
-    open();
+    return open();
   } catch (error) {
-    failed(error);
+    return failed(error);
   }
 }
 

@@ -17,6 +17,7 @@ use crate::panics::caught;
 use crate::patience::Patience;
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
+use crate::refused::Refused;
 use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::router::{Found, Parameters};
@@ -93,12 +94,12 @@ impl Answer for Inner {
         self.service.begin_request()
     }
 
-    fn refused(&self, status: u16, remote: Remote) {
-        self.traffic.answer(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST));
+    fn refused(&self, refused: Refused, remote: Remote) {
+        self.traffic.answer(StatusCode::from_u16(refused.status).unwrap_or(StatusCode::BAD_REQUEST));
         let edge = Rc::clone(&self.edge.borrow());
         if let Some(log) = &edge.access_log {
             let address = if let Remote::Address(peer) = remote { Some(peer.ip()) } else { None };
-            log.refused(name_in_log(address, remote), status);
+            log.refused(name_in_log(address, remote), refused);
         }
     }
 

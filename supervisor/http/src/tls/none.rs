@@ -1,6 +1,7 @@
 //! TLS is not compiled in: there are no keys, and so no sessions.
 
 use super::{BadTls, Tls, TlsVersion};
+use crate::line::Protocol;
 use crate::socket::Socket;
 use offload_event_loop::LoopHandle;
 use std::convert::Infallible;
@@ -35,6 +36,14 @@ pub(crate) struct Session(Infallible);
 
 impl Session {
     pub(crate) fn version(&self) -> Option<TlsVersion> {
+        match self.0 {}
+    }
+
+    pub(crate) fn agreed(&self) -> Option<Protocol> {
+        match self.0 {}
+    }
+
+    pub(crate) fn text_without_tls(&self) -> Option<Vec<u8>> {
         match self.0 {}
     }
 

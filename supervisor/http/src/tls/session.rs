@@ -16,6 +16,7 @@
 
 use super::{BadTls, Tls, TlsVersion};
 use crate::limits::{HANDSHAKE_MAX, HANDSHAKE_STEPS, HANDSHAKE_TIME, HEAD_COST, TLS_SESSIONS, TLS_WRITE};
+use crate::line::Protocol;
 use crate::socket::Socket;
 use crate::turns::{Most, Place, Turns};
 use offload_event_loop::LoopHandle;
@@ -30,11 +31,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// What is spoken over it, the best first.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const HTTP2: &[u8] = b"h2";
 
-/// The first byte of a client that speaks TLS.
-const HANDSHAKE_RECORD: u8 = 22;
+/// What may be spoken over it, the best first.
+const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
 /// A certificate and a key that belong together.
 #[derive(Clone)]
@@ -112,7 +112,8 @@ pub(crate) struct Session {
     has_records: Cell<bool>,
     /// So many were read while the handshake was not complete.
     handshake_bytes: Cell<usize>,
-    is_other_protocol: Cell<bool>,
+    /// What the client has begun with, if that is no TLS.
+    text_without_tls: RefCell<Option<Vec<u8>>>,
 }
 
 impl Session {
@@ -124,7 +125,7 @@ impl Session {
             place: Place::of(&Arc::default()),
             has_records: Cell::new(false),
             handshake_bytes: Cell::new(0),
-            is_other_protocol: Cell::new(false),
+            text_without_tls: RefCell::default(),
         }
     }
 
@@ -137,9 +138,22 @@ impl Session {
         }
     }
 
+    /// What is spoken over it, if the client has named what it can speak (ALPN).
+    pub(crate) fn agreed(&self) -> Option<Protocol> {
+        match self.connection.borrow().alpn_protocol()? {
+            HTTP2 => Some(Protocol::Http2),
+            _ => Some(Protocol::Http1),
+        }
+    }
+
     /// The client speaks another protocol, in plain text.
     pub(crate) fn is_other_protocol(&self) -> bool {
-        self.is_other_protocol.get()
+        self.text_without_tls.borrow().is_some()
+    }
+
+    /// What it has begun with then.
+    pub(crate) fn text_without_tls(&self) -> Option<Vec<u8>> {
+        self.text_without_tls.borrow().clone()
     }
 
     /// Hands over at most `room` bytes of plain text, and says how many; 0 is the end.
@@ -192,11 +206,12 @@ impl Session {
             return Poll::Ready(Ok(()));
         }
         let mut connection = self.connection.borrow_mut();
-        let mut records = Records { socket, context, first: None };
+        let is_first = connection.is_handshaking() && self.handshake_bytes.get() == 0;
+        let mut records = Records { socket, context, text: is_first.then(Vec::new) };
         match connection.read_tls(&mut records) {
             Ok(count) => {
                 self.has_records.set(count > 0);
-                Poll::Ready(self.check_handshake(&connection, count, records.first))
+                Poll::Ready(self.check_handshake(&connection, count, records.text))
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -208,15 +223,15 @@ impl Session {
         &self,
         connection: &ServerConnection,
         count: usize,
-        first: Option<u8>,
+        text: Option<Vec<u8>>,
     ) -> io::Result<()> {
         if !connection.is_handshaking() {
             return Ok(());
         }
         let before = self.handshake_bytes.get();
         self.handshake_bytes.set(before + count);
-        if before == 0 && first.is_some_and(|byte| byte != HANDSHAKE_RECORD && byte.is_ascii_alphabetic()) {
-            self.is_other_protocol.set(true);
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.text_without_tls.replace(Some(text));
             return Err(io::Error::new(ErrorKind::InvalidData, "the client does not speak TLS"));
         }
         match before + count > HANDSHAKE_MAX {
@@ -270,7 +285,7 @@ impl Session {
     pub(crate) fn poll_flush(&self, socket: &Socket, context: &Context<'_>) -> Poll<io::Result<()>> {
         let mut connection = self.connection.borrow_mut();
         while connection.wants_write() {
-            match connection.write_tls(&mut Records { socket, context, first: None }) {
+            match connection.write_tls(&mut Records { socket, context, text: None }) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
@@ -289,8 +304,8 @@ impl Session {
 struct Records<'a, 'b> {
     socket: &'a Socket,
     context: &'a Context<'b>,
-    /// The first byte that was read.
-    first: Option<u8>,
+    /// For what is read first, if that begins like a text.
+    text: Option<Vec<u8>>,
 }
 
 fn or_would_block(polled: Poll<io::Result<usize>>) -> io::Result<usize> {
@@ -306,7 +321,9 @@ impl io::Read for Records<'_, '_> {
         let polled =
             self.socket.poll_read(self.context, length, |socket| rustix::io::read(socket, &mut *room));
         let count = or_would_block(polled)?;
-        self.first = room.first().copied().filter(|_| count > 0);
+        if let (Some(text), Some(b'A'..=b'Z' | b'a'..=b'z')) = (&mut self.text, room[..count].first()) {
+            text.extend_from_slice(&room[..count]);
+        }
         Ok(count)
     }
 }

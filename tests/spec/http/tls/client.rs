@@ -58,19 +58,22 @@ impl ServerCertVerifier for OnlyThis {
     }
 }
 
-fn connection(certificate: &Path) -> ClientConnection {
+/// `offered` is what it can speak (ALPN).
+fn connection(certificate: &Path, offered: &[&str]) -> ClientConnection {
     let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate of ours");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Arc::new(OnlyThis { certificate, provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.unwrap().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    let config = config.unwrap().dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = config.with_no_client_auth();
+    config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
     ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
 }
 
 /// The first message of a client.
 pub(super) fn hello(certificate: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    connection(certificate).write_tls(&mut bytes).unwrap();
+    connection(certificate, &[]).write_tls(&mut bytes).unwrap();
     bytes
 }
 
@@ -83,9 +86,14 @@ pub(super) struct SecureClient {
 impl SecureClient {
     #[track_caller]
     pub(super) fn connect(address: &str, certificate: &Path) -> SecureClient {
+        SecureClient::connect_offering(&[], address, certificate)
+    }
+
+    #[track_caller]
+    pub(super) fn connect_offering(offered: &[&str], address: &str, certificate: &Path) -> SecureClient {
         let socket = TcpStream::connect(address).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut stream = StreamOwned::new(connection(certificate), socket);
+        let mut stream = StreamOwned::new(connection(certificate, offered), socket);
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock).expect("a handshake");
         }
@@ -145,6 +153,14 @@ impl SecureClient {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).expect("the body");
         (status.expect("a status"), body)
+    }
+
+    /// The kind of the frame of HTTP/2 that comes next.
+    #[track_caller]
+    pub(super) fn frame_kind(&mut self) -> u8 {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).expect("a frame");
+        head[3]
     }
 
     /// The status of a GET.

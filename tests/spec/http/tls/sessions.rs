@@ -153,3 +153,38 @@ fn many_clients_at_once_are_all_answered_and_an_earlier_session_may_be_continued
     let said = tests::harness::run(&mut openssl, b"").ok().text();
     assert!(said.contains("Reused, TLSv1.2"), "{said}");
 }
+
+/// Otherwise something between here and there could be led to believe that this is another request than it is.
+#[test]
+fn what_was_agreed_on_is_what_is_spoken() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let server = Secure::start(&[]);
+    let text = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.http.address);
+    let said = |offered: &[&str], bytes: &[u8]| {
+        let mut client =
+            SecureClient::connect_offering(offered, &server.http.address, &server.path("first.pem"));
+        client.send(bytes).expect("the connection is there");
+        client.rest()
+    };
+    for offered in [&["http/1.1"][..], &[]] {
+        let (answer, is_whole) = said(offered, text.as_bytes());
+        assert!(answer.starts_with(b"HTTP/1.1 200 ") && is_whole, "{offered:?}: {answer:?}");
+    }
+    let (answer, is_whole) = said(&["http/1.1"], PREFACE);
+    assert!(answer.starts_with(b"HTTP/1.1 505 ") && is_whole, "{answer:?}");
+    // A GOAWAY of the connection as a whole, with PROTOCOL_ERROR.
+    let (answer, is_whole) = said(&["h2", "http/1.1"], text.as_bytes());
+    let goaway = answer.strip_prefix(SETTINGS).expect("what a server says first");
+    assert_eq!((&goaway[3..5], &goaway[9..17], is_whole), (&[7, 0][..], &[0, 0, 0, 0, 0, 0, 0, 1][..], true));
+    assert!(String::from_utf8_lossy(goaway).contains("ALPN"), "{goaway:?}");
+    // What does not tell is waited for.
+    for offered in [&["h2"][..], &[]] {
+        let mut client =
+            SecureClient::connect_offering(offered, &server.http.address, &server.path("first.pem"));
+        client.send(&PREFACE[..10]).expect("the connection is there");
+        client.flush().expect("the connection is there");
+        client.send(&PREFACE[10..]).expect("the connection is there");
+        assert_eq!(client.frame_kind(), 4, "{offered:?}: settings");
+    }
+}

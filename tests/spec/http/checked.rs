@@ -1,0 +1,68 @@
+//! What `config check` says of the interface is what `serve` makes of it.
+
+use std::os::unix::fs::symlink;
+use tests::harness::{Daemon, PATIENCE, private_folder, run_offload};
+
+fn route(task: &str) -> String {
+    format!("[[route]]\nmethod = 'POST'\npath = '/a'\ntask = '{task}'\n")
+}
+
+#[test]
+fn what_serve_would_refuse_the_check_refuses_with_the_same_words() {
+    let folder = private_folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (file, own) = (path("offload.toml"), path("o.sock"));
+    std::fs::write(path("file"), "mine").unwrap();
+    symlink(folder.path(), path("link")).unwrap();
+    let listen = |path: String| format!("[http]\nlisten = ['127.0.0.1:0', 'unix:{path}']\n");
+    for (text, reason) in [
+        (listen(path("file")), "no socket of this user"),
+        (listen(path("none/h.sock")), "is not there"),
+        (listen(own.clone()), "is there twice: it is the supervisor's own socket"),
+        (listen(path("link/o.sock")), "is there twice: it is the supervisor's own socket"),
+        (
+            format!("[http]\nlisten = ['unix:{}', 'unix:{}']\n", path("h.sock"), path("link/h.sock")),
+            "is there twice: leave one of them out",
+        ),
+        ("[http]\nlisten = ['127.0.0.1:0']\nhosts = ['*']\n".to_owned(), "no name of a machine"),
+        ("[http]\nlisten = ['127.0.0.1:0']\nhosts = ['*.example']\n".to_owned(), "no name of a machine"),
+        (format!("[http]\nlisten = ['127.0.0.1:0']\n{}", route("a b")), "'a b' names no task"),
+        (format!("[http]\nlisten = ['127.0.0.1:0']\n{}", route("2nd")), "'2nd' names no task"),
+    ] {
+        std::fs::write(&file, &text).unwrap();
+        for arguments in [
+            &["--socket", &own, "config", "check", &file][..],
+            &["--socket", &own, "--config", &file, "serve", "--workers", "1"],
+        ] {
+            let refused = run_offload(arguments);
+            assert!(
+                refused.code == 2 && refused.stderr.contains(reason),
+                "{arguments:?} {text}: {refused:?}"
+            );
+        }
+    }
+    assert!(!folder.path().join("file.lock").exists(), "nothing is made beside what is in the way");
+}
+
+#[test]
+fn what_is_set_while_http_is_answered_nowhere_is_told_and_hinders_nothing() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let path = file.to_str().expect("a path of ours");
+    for (text, line, keys) in [
+        ("[http]\npage = true\n", 2, "http.page"),
+        (&*route("echo"), 1, "route"),
+        ("[http]\ncors = ['https://a.example']\nhosts = ['a.example']\n", 3, "http.hosts, http.cors"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (first, because) = (keys.split(',').next().unwrap_or(keys), "because HTTP is answered nowhere");
+        let told = format!("offload.toml:{line}: {first}: nothing comes of {keys}, {because}");
+        let checked = run_offload(&["config", "check", path]).ok();
+        assert!(checked.stderr.contains(&told), "{text}: {checked:?}");
+        assert_eq!(run_offload(&["-q", "config", "check", path]).ok().stderr, "");
+        let daemon = Daemon::start(&["--config", path, "--workers", "1"]);
+        assert!(daemon.stderr.find(|line| line.contains(&told), PATIENCE).is_some(), "{text}");
+    }
+    std::fs::write(&file, "[http]\nlisten = ['127.0.0.1:0']\npage = true\n").unwrap();
+    assert_eq!(run_offload(&["config", "check", path]).ok().stderr, "");
+}
