@@ -7,7 +7,7 @@
 //! ```
 
 use crate::limits::{ROUTES_MAX, TARGET_MAX};
-use crate::router::{Found, Pattern, Router, canonical};
+use crate::router::{Found, Pattern, Router, canonical, own_beginning};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use offload_protocol::limits::TASK_NAME_MAX;
@@ -19,9 +19,6 @@ use std::time::Duration;
 
 /// The methods that a route may have. HEAD comes with GET.
 const METHODS: [Method; 5] = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-
-/// What the supervisor's own interface begins with; no route of a table would be reached there.
-const OWN_PATHS: [&str; 5] = ["v1", "healthz", "readyz", "metrics", "openapi.json"];
 
 /// Header fields that are the server's to set, beside those that begin with [`OWN_PREFIXES`].
 const OWN_FIELDS: [&str; 12] = [
@@ -153,8 +150,7 @@ fn check_path(path: &str) -> Result<(), String> {
     if path.len() > TARGET_MAX || path.bytes().any(is_strange) {
         return Err(format!("a path has at most {TARGET_MAX} visible ASCII characters, without '?' and '#'"));
     }
-    let path = canonical(path);
-    if let Some(own) = OWN_PATHS.iter().find(|own| path[1..].split('/').next() == Some(own)) {
+    if let Some(own) = own_beginning(&canonical(path)) {
         return Err(format!("/{own} is the supervisor's own"));
     }
     check_names(pattern.names())

@@ -165,7 +165,8 @@ impl Server {
     }
 
     /// Answers requests of this method and path by a handler. In the path, `{name}` stands for one segment
-    /// ([`Request::parameter`]). A handler for GET answers HEAD, too. A later handler replaces an earlier one.
+    /// ([`Request::parameter`]); as the first segment it never stands for `v1`, `healthz`, `readyz`, `metrics` or `openapi.json`. A handler
+    /// for GET answers HEAD, too. A later handler replaces an earlier one.
     ///
     /// A handler runs on the event loop: while it does not await, nothing else happens there. If it blocks the loop, a watchdog names
     /// the line that has added the route. Its future is dropped when the
