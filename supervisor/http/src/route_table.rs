@@ -46,7 +46,8 @@ pub enum RouteAuth {
     #[default]
     Token,
     /// Everybody who reaches the server may use the route. What such a client says about its job does not count: its name, time
-    /// limits, priority, attempts, labels and metadata.
+    /// limits, priority, attempts, labels and metadata. If the job fails, it is told the code, and only what the task itself has
+    /// returned as its error; not what a process wrote on its standard error. Clients of the same user over a Unix socket are told all.
     None,
 }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod anonymous;
 mod answers;
 mod attacked;
 mod calls;
