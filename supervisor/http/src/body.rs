@@ -56,7 +56,7 @@ pub struct RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.mark.leave(self.incoming.left());
+        self.incoming.leave(&self.mark);
     }
 }
 
@@ -69,7 +69,7 @@ impl RequestBody {
         let is_plain =
             |coding: &HeaderValue| coding.is_empty() || coding.as_bytes().eq_ignore_ascii_case(b"identity");
         let is_encoded = !codings.all(is_plain);
-        let incoming = Arriving::new(incoming, head.version, mark.patience());
+        let incoming = Arriving::new(incoming, head);
         RequestBody { pace: None, incoming, ahead: None, media_type, mark, max: None, is_encoded }
     }
 
