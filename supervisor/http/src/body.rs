@@ -4,6 +4,7 @@ use crate::access_log::Logged;
 use crate::leftover::Arriving;
 use crate::limits::PIECE;
 use crate::patience::{BodyPace, Document, GivenUp, Patience, RequestMark, Unread};
+use crate::server::Hold;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
@@ -182,6 +183,8 @@ pub struct Body {
     collection: Option<Collection>,
     /// Of the stream over which it is sent, if that is one of HTTP/2: that takes a piece long before the client does.
     stream: Option<Rc<GivenUp>>,
+    /// Of one that may have no end: it is broken off with this.
+    hold: Option<Rc<Hold>>,
     /// Of the last piece over HTTP/2.
     last: Option<BodyIsGone>,
 }
@@ -289,6 +292,14 @@ impl Body {
         };
         (self.content, self.document, self.collection) = (Content::Empty, None, None);
         length
+    }
+
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.content, Content::Stream(_))
+    }
+
+    pub(crate) fn hold(&mut self, hold: Option<Rc<Hold>>) {
+        self.hold = hold;
     }
 
     pub(crate) fn log(&mut self, logged: Logged) {
@@ -411,6 +422,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let is_over = self.hold.as_ref().is_some_and(|hold| hold.ended.is_it());
         let next = match &mut self.content {
             Content::Empty => None,
             Content::Piece(piece) => {
@@ -426,6 +438,7 @@ impl http_body::Body for Body {
                     Some(Ok(if is_last { self.last(piece) } else { piece }))
                 }
             },
+            Content::Stream(_) if is_over => Some(Err(BrokenOff)),
             Content::Stream(produce) => match produce.poll_next(context) {
                 Poll::Ready(Some(Ok(piece))) if piece.is_empty() => {
                     // Whoever takes pieces would ask again at once, and never let others have a turn.
@@ -440,6 +453,7 @@ impl http_body::Body for Body {
                 Poll::Pending => {
                     // The client has room, and waits.
                     self.unread = None;
+                    self.hold.iter().for_each(|hold| hold.ended.wait(context));
                     return Poll::Pending;
                 }
             },

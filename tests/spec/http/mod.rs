@@ -12,6 +12,7 @@ mod crowds;
 mod dead;
 mod early_answers;
 mod endings;
+mod exchanged_tokens;
 mod framing;
 mod going_away;
 mod guesses;

@@ -35,10 +35,13 @@ mod page;
 mod parts;
 mod routes;
 mod tasks;
+mod tokens;
 
+pub use access::Access;
 pub(crate) use access::needs_no_token;
-pub use access::{Access, SharedTokens, Tokens};
 pub(crate) use routes::NeedsNoToken;
+pub(crate) use tokens::TokenNumber;
+pub use tokens::{SharedTokens, Tokens};
 
 use crate::server::Server;
 
@@ -46,6 +49,7 @@ impl Server {
     /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests.
     pub fn mount_api(&self, access: Access) {
         self.set_cors(access.cors.clone());
+        access.tokens.iter().for_each(|tokens| self.end_with(tokens));
         self.check(move |head, remote| access.check(head, remote));
         tasks::mount(self);
         jobs::mount(self);
