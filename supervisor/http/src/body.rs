@@ -1,6 +1,7 @@
 //! The bodies of requests and responses.
 
 use crate::access_log::Logged;
+use crate::guard::are_too_many;
 use crate::leftover::Arriving;
 use crate::limits::PIECE;
 use crate::patience::{BodyPace, Document, GivenUp, Patience, RequestMark, Unread};
@@ -89,7 +90,8 @@ impl RequestBody {
     /// All of it, if its length was stated and it is here already. If not, nothing of it is lost: the rest is awaited with
     /// [`RequestBody::next`].
     pub(crate) fn whole_now(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
-        if self.length()? == 0 {
+        // Over HTTP/2 there may be fields behind no bytes.
+        if self.length()? == 0 && self.incoming.is_end_stream() {
             return Some(Bytes::new());
         }
         let mark = Rc::clone(&self.mark);
@@ -159,6 +161,9 @@ impl RequestBody {
                 Some(Err(_)) => Some(Err(BodyError::Broken)),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => Some(Ok(bytes)),
+                    Err(frame) if frame.trailers_ref().is_some_and(are_too_many) => {
+                        Some(Err(BodyError::Broken))
+                    }
                     // Fields behind the body say nothing that is used here.
                     Err(_trailers) => continue,
                 },
