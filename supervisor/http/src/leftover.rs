@@ -55,15 +55,19 @@ impl Arriving {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let next =
-            self.incoming.as_mut().map_or(Poll::Ready(None), |incoming| Pin::new(incoming).poll_frame(context));
+        let next = self
+            .incoming
+            .as_mut()
+            .map_or(Poll::Ready(None), |incoming| Pin::new(incoming).poll_frame(context));
         self.is_held_back &= next.is_pending();
         next
     }
 
     /// Nobody wants the rest of the body of this request.
     pub(crate) fn leave(&mut self, mark: &Rc<RequestMark>) {
-        let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) else { return };
+        let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) else {
+            return;
+        };
         if !self.is_http2 {
             let is_much = self.is_held_back || incoming.size_hint().lower() > u64::from(STREAM_WINDOW);
             mark.leave(if is_much { Left::Much } else { Left::Little });

@@ -167,8 +167,10 @@ fn kind_of_failure(code: OutcomeCode, is_of_a_process: bool) -> Option<&'static 
         }
         IoError | IoPanic => Some("the task could not read or write what it needs"),
         Unavailable => Some("the task cannot be run at the moment"),
-        Ok | AppError | Timeout | Cancelled | Overloaded | Quota | TooLarge | BadRequest | Unauthenticated
-        | Forbidden | Conflict | StorageFull | Unsupported | UnknownTask | NoSuchJob => None,
+        Ok | AppError | Timeout | Cancelled | Overloaded | Quota | TooLarge | BadRequest
+        | Unauthenticated | Forbidden | Conflict | StorageFull | Unsupported | UnknownTask | NoSuchJob => {
+            None
+        }
     }
 }
 
@@ -271,7 +273,11 @@ mod tests {
         let said = |code| ErrorDetail::new(code, "KEY=hunter2 at /srv/private");
         let told = |problem: Problem| {
             let neutral = problem.clone().without_cause();
-            assert_eq!(Problem { detail: problem.detail.clone(), ..neutral.clone() }, problem, "all else stays");
+            assert_eq!(
+                Problem { detail: problem.detail.clone(), ..neutral.clone() },
+                problem,
+                "all else stays"
+            );
             neutral.detail
         };
         let own = [OutcomeCode::AppError, OutcomeCode::Timeout, OutcomeCode::UnknownTask, OutcomeCode::Quota];

@@ -124,7 +124,10 @@ fn an_answer_says_so_if_the_connection_ends_because_the_body_is_not_read() {
         let mut connection = http.connect();
         send_head(&mut connection, &http, &head);
         let first = connection.line().expect("an answer");
-        assert!(first.starts_with(&format!("HTTP/1.1 {status} ")), "the body is not asked for: {first} {head}");
+        assert!(
+            first.starts_with(&format!("HTTP/1.1 {status} ")),
+            "the body is not asked for: {first} {head}"
+        );
         let mut fields = std::iter::from_fn(|| connection.line().filter(|line| !line.is_empty()));
         assert!(fields.any(|field| field.eq_ignore_ascii_case("connection: close")), "{head}");
         while connection.line().is_some() {}

@@ -55,12 +55,7 @@ fn hides_causes(route: &Route, remote: Remote) -> bool {
     route.auth == RouteAuth::None && !matches!(remote, Remote::Process(_))
 }
 
-async fn call(
-    route: Arc<Route>,
-    trace: Option<HeaderValue>,
-    answer: Answer,
-    hides_causes: bool,
-) -> Response {
+async fn call(route: Arc<Route>, trace: Option<HeaderValue>, answer: Answer, hides_causes: bool) -> Response {
     let hide = |failure: Failure| if hides_causes { failure.without_cause() } else { failure };
     let mut response = traced(trace, answer.await.map_err(hide));
     if response.status().is_success() {

@@ -75,7 +75,13 @@ pub(super) struct Order {
 impl Order {
     /// Nothing is said of how the job is to be done.
     fn of(job: Job) -> Order {
-        Order { job, preference: Preference::default(), stream: None, is_cancelled: None, hides_causes: false }
+        Order {
+            job,
+            preference: Preference::default(),
+            stream: None,
+            is_cancelled: None,
+            hides_causes: false,
+        }
     }
 }
 

@@ -102,6 +102,9 @@ mod tests {
         assert_eq!(number("second-token-012"), Some(second), "it is still the same");
         assert!(holders.hold(first).ended.is_it(), "it was looked at before");
         tokens.replace(Tokens::parse("first-token-0123").unwrap());
-        assert!(number("first-token-0123").is_some_and(|again| again != first), "what was ended does not come back");
+        assert!(
+            number("first-token-0123").is_some_and(|again| again != first),
+            "what was ended does not come back"
+        );
     }
 }
