@@ -1,9 +1,11 @@
 //! The bodies of requests and responses.
 
 use crate::access_log::Logged;
+use crate::guard::are_too_many;
 use crate::leftover::Arriving;
 use crate::limits::PIECE;
 use crate::patience::{BodyPace, Document, GivenUp, Patience, RequestMark, Unread};
+use crate::server::Hold;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
@@ -56,7 +58,7 @@ pub struct RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.mark.leave(self.incoming.left());
+        self.incoming.leave(&self.mark);
     }
 }
 
@@ -69,7 +71,7 @@ impl RequestBody {
         let is_plain =
             |coding: &HeaderValue| coding.is_empty() || coding.as_bytes().eq_ignore_ascii_case(b"identity");
         let is_encoded = !codings.all(is_plain);
-        let incoming = Arriving::new(incoming, head.version, mark.patience());
+        let incoming = Arriving::new(incoming, head);
         RequestBody { pace: None, incoming, ahead: None, media_type, mark, max: None, is_encoded }
     }
 
@@ -88,7 +90,8 @@ impl RequestBody {
     /// All of it, if its length was stated and it is here already. If not, nothing of it is lost: the rest is awaited with
     /// [`RequestBody::next`].
     pub(crate) fn whole_now(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
-        if self.length()? == 0 {
+        // Over HTTP/2 there may be fields behind no bytes.
+        if self.length()? == 0 && self.incoming.is_end_stream() {
             return Some(Bytes::new());
         }
         let mark = Rc::clone(&self.mark);
@@ -158,6 +161,9 @@ impl RequestBody {
                 Some(Err(_)) => Some(Err(BodyError::Broken)),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => Some(Ok(bytes)),
+                    Err(frame) if frame.trailers_ref().is_some_and(are_too_many) => {
+                        Some(Err(BodyError::Broken))
+                    }
                     // Fields behind the body say nothing that is used here.
                     Err(_trailers) => continue,
                 },
@@ -182,6 +188,8 @@ pub struct Body {
     collection: Option<Collection>,
     /// Of the stream over which it is sent, if that is one of HTTP/2: that takes a piece long before the client does.
     stream: Option<Rc<GivenUp>>,
+    /// Of one that may have no end: it is broken off with this.
+    hold: Option<Rc<Hold>>,
     /// Of the last piece over HTTP/2.
     last: Option<BodyIsGone>,
 }
@@ -289,6 +297,14 @@ impl Body {
         };
         (self.content, self.document, self.collection) = (Content::Empty, None, None);
         length
+    }
+
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.content, Content::Stream(_))
+    }
+
+    pub(crate) fn hold(&mut self, hold: Option<Rc<Hold>>) {
+        self.hold = hold;
     }
 
     pub(crate) fn log(&mut self, logged: Logged) {
@@ -411,6 +427,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let is_over = self.hold.as_ref().is_some_and(|hold| hold.ended.is_it());
         let next = match &mut self.content {
             Content::Empty => None,
             Content::Piece(piece) => {
@@ -426,6 +443,7 @@ impl http_body::Body for Body {
                     Some(Ok(if is_last { self.last(piece) } else { piece }))
                 }
             },
+            Content::Stream(_) if is_over => Some(Err(BrokenOff)),
             Content::Stream(produce) => match produce.poll_next(context) {
                 Poll::Ready(Some(Ok(piece))) if piece.is_empty() => {
                     // Whoever takes pieces would ask again at once, and never let others have a turn.
@@ -440,6 +458,7 @@ impl http_body::Body for Body {
                 Poll::Pending => {
                     // The client has room, and waits.
                     self.unread = None;
+                    self.hold.iter().for_each(|hold| hold.ended.wait(context));
                     return Poll::Pending;
                 }
             },

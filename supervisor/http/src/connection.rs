@@ -222,7 +222,7 @@ impl HyperService<http::Request<Incoming>> for Requests {
     }
 }
 
-/// Whether hyper ends the connection behind this answer, because so much of the body was not read. The client is told, as RFC 9112, 9.6
+/// Whether the connection ends behind this answer, because so much of the body was not read. The client is told, as RFC 9112, 9.6
 /// says. The length of a body in chunks is not known: what is left of one that was too large or too late is taken for much.
 fn ends_connection(left: Left, status: StatusCode) -> bool {
     let is_cut_short = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
@@ -265,6 +265,7 @@ impl Future for UnderWay {
         let stream = self.polled.borrow().clone();
         response.body_mut().mark(Rc::clone(&self.mark), stream);
         if ends_connection(self.mark.left(), response.status()) {
+            self.mark.reads_no_rest();
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Poll::Ready(Ok(response))

@@ -111,6 +111,11 @@ impl Failure {
         }
     }
 
+    /// The same for somebody who has shown no token: see [`Problem::without_cause`].
+    pub(crate) fn without_cause(self) -> Failure {
+        Failure { problem: self.problem.without_cause(), ..self }
+    }
+
     /// What the client is told.
     pub fn problem(&self) -> &Problem {
         &self.problem

@@ -18,6 +18,7 @@
 use crate::limits::{
     CHUNK_EXTENSION_MAX, CHUNKS_AT_ONCE, FIELDS_MAX, HEAD_MAX, TARGET_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX,
 };
+use http::HeaderMap;
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -403,6 +404,13 @@ impl Trailers {
         }
         Ok(false)
     }
+}
+
+/// The same bounds for the fields behind a body over HTTP/2.
+pub(crate) fn are_too_many(trailers: &HeaderMap) -> bool {
+    // With a colon, a space and the end of the line.
+    let bytes: usize = trailers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    trailers.len() > TRAILERS_MAX || bytes > TRAILER_BYTES_MAX
 }
 
 #[cfg(test)]

@@ -100,8 +100,8 @@ pub const GUESSES_PER_SECOND: u32 = 100;
 /// See [`GUESSES_PER_SECOND`].
 pub const GUESS_DELAY: Duration = Duration::from_secs(1);
 
-/// How long the end of a connection is awaited after an answer that ends it, so that the client can read that. Over HTTP/2 it is also how
-/// long the end of a body is awaited that nobody wants.
+/// How long the end of a connection is awaited after an answer that ends it, so that the client can read that. It is also how long the
+/// end of a body is awaited that nobody wants.
 pub const LINGER_TIME: Duration = Duration::from_secs(2);
 
 /// How long an answer may take before a client that sends no more is asked whether it waits or is gone.
@@ -158,7 +158,7 @@ pub const PIECE: usize = 64 << 10;
 pub const STREAMS_MAX: u32 = 64;
 
 /// Bytes that a client may send ahead on one request of an HTTP/2 connection, and on all of them. So much of a body that nobody wants is
-/// read, too, before its stream is reset.
+/// read, too, before its stream is reset; also over HTTP/1, before the connection ends.
 pub const STREAM_WINDOW: u32 = 256 << 10;
 
 /// Memory for a head that has begun to arrive: at first so much, then as much as it needs.

@@ -191,6 +191,11 @@ impl Patience {
         self.ahead.begins(self.now());
     }
 
+    /// There is room for what the client sends ahead.
+    pub(crate) fn little_is_ahead(&self) {
+        self.ahead.ends();
+    }
+
     /// The client takes no more for now.
     pub(crate) fn answer_waits(&self) {
         self.reader.waits(self.now());

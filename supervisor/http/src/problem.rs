@@ -86,6 +86,19 @@ impl Problem {
         }
     }
 
+    /// The same for somebody who has shown no token: what a process has said or met, such as the last lines of its standard error or the
+    /// path of a file, is not for everybody. The detail says only what kind of failure it was. What the task returned on purpose stays, and
+    /// so does what the supervisor says of itself.
+    pub(crate) fn without_cause(mut self) -> Problem {
+        let is_of_a_process = self.signal.is_some() || self.exit_code.is_some();
+        let code_of = |word: &str| OutcomeCode::ALL.iter().find(|code| code.as_str() == word);
+        let codes = [Some(self.code), self.cause].into_iter().flatten().filter_map(code_of);
+        if let Some(kind) = codes.filter_map(|code| kind_of_failure(*code, is_of_a_process)).next() {
+            self.detail = kind.to_owned();
+        }
+        self
+    }
+
     /// The same as this error.
     pub fn of(error: &ErrorDetail) -> Problem {
         let status = status_of(error.code);
@@ -140,6 +153,24 @@ pub fn status_of(code: OutcomeCode) -> StatusCode {
         StorageFull => StatusCode::INSUFFICIENT_STORAGE,
         Unsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         UnknownTask | NoSuchJob => StatusCode::NOT_FOUND,
+    }
+}
+
+/// What anybody may know of such an end. None if all that is said of it may be known.
+fn kind_of_failure(code: OutcomeCode, is_of_a_process: bool) -> Option<&'static str> {
+    use OutcomeCode::*;
+    match code {
+        // The message of a task is its answer; that of a program that has failed is what it wrote on its standard error.
+        AppError if is_of_a_process => Some("the program of the task has failed"),
+        Panic | WorkerCrashed | WorkerOom | WorkerProtocol | Confinement | Poison | Indeterminate => {
+            Some("the worker of the task has failed")
+        }
+        IoError | IoPanic => Some("the task could not read or write what it needs"),
+        Unavailable => Some("the task cannot be run at the moment"),
+        Ok | AppError | Timeout | Cancelled | Overloaded | Quota | TooLarge | BadRequest
+        | Unauthenticated | Forbidden | Conflict | StorageFull | Unsupported | UnknownTask | NoSuchJob => {
+            None
+        }
     }
 }
 
@@ -241,6 +272,34 @@ mod tests {
     }
 
     const NO: Violation = Violation { status: 400, reason: "no" };
+
+    #[test]
+    fn whoever_has_shown_no_token_is_not_told_what_a_process_has_said() {
+        let said = |code| ErrorDetail::new(code, "KEY=hunter2 at /srv/private");
+        let told = |problem: Problem| {
+            let neutral = problem.clone().without_cause();
+            assert_eq!(
+                Problem { detail: problem.detail.clone(), ..neutral.clone() },
+                problem,
+                "all else stays"
+            );
+            neutral.detail
+        };
+        let own = [OutcomeCode::AppError, OutcomeCode::Timeout, OutcomeCode::UnknownTask, OutcomeCode::Quota];
+        for code in own {
+            assert!(told(Problem::of(&said(code))).contains("hunter2"), "{code:?}");
+        }
+        let worker = [OutcomeCode::Panic, OutcomeCode::WorkerCrashed, OutcomeCode::WorkerProtocol];
+        for code in worker.into_iter().chain([OutcomeCode::IoError, OutcomeCode::Unavailable]) {
+            assert!(!told(Problem::of(&said(code))).contains("hunter2"), "{code:?}");
+            let gave_up = Problem::of_job(OutcomeCode::Timeout, &said(code));
+            assert!(!told(gave_up).contains("hunter2"), "{code:?} as a cause");
+        }
+        for (signal, exit_code) in [(None, Some(3)), (Some(9), None)] {
+            let program = ErrorDetail { signal, exit_code, ..said(OutcomeCode::AppError) };
+            assert!(!told(Problem::of(&program)).contains("hunter2"), "{program:?}");
+        }
+    }
 
     #[test]
     fn an_answer_to_a_head_that_is_written_here_is_that_to_a_get_without_its_content() {

@@ -8,7 +8,7 @@
 
 use crate::limits::{ROUTES_MAX, TARGET_MAX};
 use crate::request::quoted;
-use crate::router::{Found, Pattern, Router, canonical};
+use crate::router::{Found, Pattern, Router, canonical, own_beginning};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use offload_protocol::nouns::{MediaType, Metadata, TASK_NAMES, is_task_name};
@@ -19,9 +19,6 @@ use std::time::Duration;
 
 /// The methods that a route may have. HEAD comes with GET.
 const METHODS: [Method; 5] = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-
-/// What the supervisor's own interface begins with; no route of a table would be reached there.
-const OWN_PATHS: [&str; 5] = ["v1", "healthz", "readyz", "metrics", "openapi.json"];
 
 /// Header fields that are the server's to set, beside those that begin with [`OWN_PREFIXES`].
 const OWN_FIELDS: [&str; 12] = [
@@ -49,7 +46,8 @@ pub enum RouteAuth {
     #[default]
     Token,
     /// Everybody who reaches the server may use the route. What such a client says about its job does not count: its name, time
-    /// limits, priority, attempts, labels and metadata.
+    /// limits, priority, attempts, labels and metadata. If the job fails, it is told the code, and only what the task itself has
+    /// returned as its error; not what a process wrote on its standard error. Clients of the same user over a Unix socket are told all.
     None,
 }
 
@@ -153,8 +151,7 @@ fn check_path(path: &str) -> Result<(), String> {
     if path.len() > TARGET_MAX || path.bytes().any(is_strange) {
         return Err(format!("a path has at most {TARGET_MAX} visible ASCII characters, without '?' and '#'"));
     }
-    let path = canonical(path);
-    if let Some(own) = OWN_PATHS.iter().find(|own| path[1..].split('/').next() == Some(own)) {
+    if let Some(own) = own_beginning(&canonical(path)) {
         return Err(format!("/{own} is the supervisor's own"));
     }
     check_names(pattern.names())

@@ -3,11 +3,23 @@
 //! A pattern is a path in which `{name}` stands for one segment: `/v1/jobs/{id}/output`. Where several patterns fit, the one that
 //! has its first `{name}` later wins, so `/v1/tasks/primes` comes before `/v1/tasks/{task}`. `/v1/tasks/%70rimes` is the same path
 //! (RFC 3986, 6.2.2), so it finds the same pattern.
+//!
+//! What begins with one of [`OWN_PATHS`] is found only by a pattern that says so in words: a `{name}` in front would take over what the
+//! supervisor promises of these paths, such as who has to show a token.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 use std::sync::Arc;
+
+/// What the paths of the supervisor's own interface begin with. No `{name}` stands for these.
+const OWN_PATHS: [&str; 5] = ["v1", "healthz", "readyz", "metrics", "openapi.json"];
+
+/// What this path begins with, if that is the supervisor's own. The path is [`canonical`].
+pub(crate) fn own_beginning(path: &str) -> Option<&'static str> {
+    let (first, _) = first_segment(path.strip_prefix('/')?);
+    OWN_PATHS.into_iter().find(|own| *own == first)
+}
 
 /// The parameters of a path, decoded, by the names of the pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,10 +99,14 @@ impl Pattern {
         Ok(Pattern { segments, prefix, prefix_segments })
     }
 
-    /// The parameters, if the path fits; it is [`canonical`]. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name.
+    /// The parameters, if the path fits; it is [`canonical`]. A segment that is empty, or that is no UTF-8 when it is decoded, fits no name;
+    /// nor does a first one that is the supervisor's own.
     fn fit(&self, path: &str) -> Option<Parameters> {
         let mut rest = Some(path.strip_prefix(&*self.prefix)?);
         let segments = &self.segments[self.prefix_segments..];
+        if self.prefix_segments == 0 && own_beginning(path).is_some() {
+            return None;
+        }
         if segments.is_empty() {
             return (rest == Some("")).then(Parameters::default);
         }
@@ -325,6 +341,27 @@ mod tests {
         ] {
             assert_eq!(fits(pattern, path), expected, "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn no_name_stands_for_what_the_supervisors_own_paths_begin_with() {
+        let mut router = router();
+        router.add(Method::POST, "/{tenant}/{thing}", 7).unwrap();
+        router.add(Method::POST, "/{tenant}", 8).unwrap();
+        let found = |path: &str| match router.find(&Method::POST, path) {
+            Found::Handler(handler, _) => Some(handler),
+            Found::OtherMethods(_) | Found::Nothing => None,
+        };
+        for own in OWN_PATHS.into_iter().chain(["%76%31", "%68ealthz", "openapi%2ejson", "v%31"]) {
+            assert_eq!(found(&format!("/{own}")), None, "{own}");
+            assert_eq!(found(&format!("/{own}/x")), None, "{own}");
+            assert_eq!(found(&format!("/x/{own}")), Some(7), "{own}");
+        }
+        for other in ["v", "v10", "V1", "healthz.html", "v1%2Fx", "metrics%20"] {
+            assert_eq!(found(&format!("/{other}/x")), Some(7), "{other}");
+            assert_eq!(found(&format!("/{other}")), Some(8), "{other}");
+        }
+        assert_eq!(found("/v1/tasks/echo"), Some(1), "a pattern that says so finds it");
     }
 
     #[test]

@@ -8,13 +8,16 @@
 mod answer;
 mod askers;
 mod crowd;
+mod holders;
 mod registered;
 mod replier;
 
 pub(crate) use answer::Answering;
+pub(crate) use holders::Hold;
 pub use replier::Replier;
 
 use crate::access_log::AccessLog;
+use crate::api::SharedTokens;
 use crate::connection::{Answer, OnLoop, serve};
 use crate::cors::Cors;
 use crate::guard::Violation;
@@ -35,7 +38,8 @@ use crate::tls::{Acceptor, BadTls, Session, Tls};
 use crate::traffic::Traffic;
 use crate::turns::{Most, Turns};
 use askers::LastAsker;
-use crowd::{Crowds, shares_last_places};
+use crowd::{ClientKey, Crowds, client_key, shares_last_places};
+use holders::Holders;
 use http::Method;
 use http::request::Parts;
 use offload_event_loop::{Context, JoinHandle, LoopHandle, OnGone};
@@ -48,7 +52,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::panic::Location;
 use std::pin::{Pin, pin};
@@ -89,6 +92,7 @@ struct Inner {
     is_draining: Cell<bool>,
     guesses: Guesses,
     last_asker: LastAsker,
+    holders: Rc<Holders>,
     edge: RefCell<Rc<Edge>>,
     tls: RefCell<Option<Acceptor>>,
     /// For bodies that wait for memory.
@@ -151,6 +155,7 @@ impl Server {
             is_draining: Cell::new(false),
             guesses: Guesses::default(),
             last_asker: LastAsker::default(),
+            holders: Rc::default(),
             edge: RefCell::default(),
             tls: RefCell::default(),
             rooms: Rooms::new(handle),
@@ -167,7 +172,8 @@ impl Server {
     }
 
     /// Answers requests of this method and path by a handler. In the path, `{name}` stands for one segment
-    /// ([`Request::parameter`]). A handler for GET answers HEAD, too. A later handler replaces an earlier one.
+    /// ([`Request::parameter`]); as the first segment it never stands for `v1`, `healthz`, `readyz`, `metrics` or `openapi.json`. A handler
+    /// for GET answers HEAD, too. A later handler replaces an earlier one.
     ///
     /// A handler runs on the event loop: while it does not await, nothing else happens there. If it blocks the loop, a watchdog names
     /// the line that has added the route. Its future is dropped when the
@@ -363,6 +369,11 @@ impl Server {
         self.0.connections.borrow().len()
     }
 
+    /// Requests end with the token that they came with.
+    pub(crate) fn end_with(&self, tokens: &SharedTokens) {
+        self.0.holders.watch(tokens, &self.0.handle);
+    }
+
     pub(crate) fn traffic(&self) -> Rc<Traffic> {
         Rc::clone(&self.0.traffic)
     }
@@ -482,15 +493,5 @@ impl Inner {
             }
         }
         self.finish_if_done();
-    }
-}
-
-type ClientKey = Result<IpAddr, Option<u32>>;
-
-/// Connections of one machine, or of one process, are those of one client.
-fn client_key(remote: Remote) -> ClientKey {
-    match remote {
-        Remote::Address(address) => Ok(address.ip()),
-        Remote::Process(process) | Remote::Stranger(process) => Err(process),
     }
 }

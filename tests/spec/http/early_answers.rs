@@ -1,9 +1,10 @@
-//! Answers that are given before the body of their request was read, over HTTP/2: the client has to see them.
+//! Answers that are given before the body of their request was read: over HTTP/2 the client has to see them, and over HTTP/1 to know
+//! whether it may go on.
 
 use super::tls::Secure;
 use std::process::Command;
 use tests::harness::{private_folder, run};
-use tests::http::HttpDaemon;
+use tests::http::{HttpConnection, HttpDaemon};
 
 /// How often each refusal is tried: without a rule about the rest of a body, up to two of three are lost.
 const TRIES: usize = 40;
@@ -71,5 +72,64 @@ fn curl_shows_it_over_tls_too() {
     let (base, certificate) = (format!("https://{}", server.http.address), server.path("first.pem"));
     for refusal in &refusals(&token) {
         refuse(&["--http2", "--cacert", &certificate.display().to_string()], &base, refusal, TRIES / 4);
+    }
+}
+
+/// Heads of refused requests, without their last empty line, and the status of the answer.
+fn refused(length: usize) -> [(String, u16); 5] {
+    let head = |path: &str, field: &str| format!("{path} HTTP/1.1\r\n{field}Content-Length: {length}\r\n");
+    [
+        (head("POST /v1/tasks/nothing", ""), 404),
+        (head("POST /v1/tasks/echo", "Offload-Timeout: x\r\n"), 400),
+        (head("POST /v1/tasks/echo", "Content-Encoding: gzip\r\n"), 415),
+        (head("POST /images", ""), 415),
+        (head("POST /nowhere", ""), 404),
+    ]
+}
+
+fn send_head(connection: &mut HttpConnection, http: &HttpDaemon, head: &str) {
+    let fields = format!("Host: localhost\r\nAuthorization: Bearer {}\r\n\r\n", http.token);
+    connection.write(format!("{head}{fields}").as_bytes());
+}
+
+#[test]
+fn a_client_whose_request_was_refused_goes_on_over_the_same_connection() {
+    let http = HttpDaemon::start(&ROUTE);
+    let mut connection = http.connect();
+    for length in [5, 256 << 10] {
+        for (head, status) in refused(length) {
+            send_head(&mut connection, &http, &head);
+            let answer = connection.answer().expect("an answer before the body");
+            assert_eq!((answer.status, answer.field("connection")), (status, None), "{head}");
+            connection.write(&vec![b'x'; length]);
+            connection.send("POST", "/v1/tasks/echo", &[], b"hello");
+            let next = connection.answer().unwrap_or_else(|| panic!("the connection goes on: {head}"));
+            assert_eq!((next.status, next.text()), (200, "hello".to_owned()), "{head}");
+        }
+        let chunked = "POST /v1/tasks/nothing HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";
+        send_head(&mut connection, &http, chunked);
+        assert_eq!(connection.answer().expect("an answer").status, 404);
+        connection.write(b"3\r\nabc\r\n0\r\n\r\n");
+    }
+    assert_eq!(http.connections(), 2, "it is one connection, beside the one of this question");
+}
+
+#[test]
+fn an_answer_says_so_if_the_connection_ends_because_the_body_is_not_read() {
+    let http = HttpDaemon::start(&ROUTE);
+    let get = ("GET /v1/status HTTP/1.1\r\nContent-Length: 5\r\n".to_owned(), 200);
+    let waits = refused(5).into_iter().chain([get]);
+    let waits = waits.map(|(head, status)| (format!("{head}Expect: 100-continue\r\n"), status));
+    for (head, status) in waits.chain(refused((256 << 10) + 1)) {
+        let mut connection = http.connect();
+        send_head(&mut connection, &http, &head);
+        let first = connection.line().expect("an answer");
+        assert!(
+            first.starts_with(&format!("HTTP/1.1 {status} ")),
+            "the body is not asked for: {first} {head}"
+        );
+        let mut fields = std::iter::from_fn(|| connection.line().filter(|line| !line.is_empty()));
+        assert!(fields.any(|field| field.eq_ignore_ascii_case("connection: close")), "{head}");
+        while connection.line().is_some() {}
     }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod anonymous;
 mod answers;
 mod attacked;
 mod calls;
@@ -12,6 +13,7 @@ mod crowds;
 mod dead;
 mod early_answers;
 mod endings;
+mod exchanged_tokens;
 mod framing;
 mod going_away;
 mod guesses;

@@ -168,6 +168,26 @@ fn all_requests_of_an_address_without_a_token_are_of_one_client() {
     assert!(jobs.iter().all(|job| job["client"] == "anonymous 127.0.0.1"), "{jobs:?}");
 }
 
+/// Otherwise somebody without a token would be answered there, in the place of the supervisor.
+#[test]
+fn a_route_that_begins_with_a_name_does_not_take_over_the_supervisors_own_paths() {
+    let route = "[[route]]\npath = '/{tenant}/{thing}'\ntask = 'sha256'\nauth = 'none'\nmethod = ";
+    let one = "[[route]]\npath = '/{tenant}'\ntask = 'sha256'\nmethod = 'POST'\n";
+    let (http, _file, _folder) = configured(&format!("{route}'POST'\n{route}'GET'\n{one}"));
+    let anonymous = |method: &str, path: &str| http.ask(method, path, &[("Authorization", "")], b"x").status;
+    for path in ["/v1/status", "/v1/jobs", "/v1/nope", "/%76%31/nope", "/healthz/x", "/metrics/x", "/v1"] {
+        assert_eq!(anonymous("POST", path), 401, "{path}");
+        assert!(http.ask("POST", path, &[], b"x").status >= 404, "{path}");
+        assert_eq!(anonymous("GET", path), 401, "{path}");
+    }
+    // Nobody has to show a token here, so nobody may find a route that needs one.
+    for path in ["/healthz", "/readyz", "/%68ealthz"] {
+        assert_eq!(anonymous("POST", path), 405, "{path}");
+    }
+    assert_eq!((anonymous("POST", "/v2/status"), anonymous("GET", "/v2/status")), (200, 200));
+    assert_eq!((anonymous("POST", "/v2"), http.ask("POST", "/v2", &[], b"x").status), (401, 200));
+}
+
 #[test]
 fn the_mode_and_the_time_limit_are_the_routes() {
     let (http, _file, _folder) = configured(ROUTES);

@@ -3,7 +3,7 @@
 
 mod conformance;
 mod many;
-mod peer;
+pub(super) mod peer;
 
 use peer::*;
 use std::io::{Read, Write};

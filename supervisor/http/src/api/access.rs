@@ -7,6 +7,7 @@
 //! ```
 
 use super::routes::NeedsNoToken;
+use super::tokens::{SharedTokens, bearer};
 use crate::cors::{Cors, Preflight};
 use crate::problem::Problem;
 use crate::request::{Remote, quoted, several, visible};
@@ -14,78 +15,12 @@ use crate::router::canonical;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
-use subtle::{Choice, ConstantTimeEq};
 
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Paths that need no token: they tell a load balancer what it could find out by connecting.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-
-/// The tokens of which a client has to show one. Two are valid at a time, so that a token can be exchanged without a gap.
-#[derive(Clone)]
-pub struct Tokens(Vec<String>);
-
-impl Tokens {
-    /// Length of a token in bytes, at least: one that can be guessed protects nothing.
-    pub const LENGTH_MIN: usize = 16;
-
-    /// The tokens of a file: one on each line, at most two. Empty lines do not count.
-    ///
-    /// # Errors
-    /// A sentence: there is none, there are more than two, or one is too short or has characters that no header can carry.
-    pub fn parse(text: &str) -> Result<Tokens, String> {
-        let tokens: Vec<String> =
-            text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
-        if tokens.is_empty() || tokens.len() > 2 {
-            return Err(format!(
-                "a token file has one or two lines with a token; this one has {}",
-                tokens.len()
-            ));
-        }
-        let is_usable = |token: &String| {
-            token.len() >= Tokens::LENGTH_MIN && token.bytes().all(|byte| byte.is_ascii_graphic())
-        };
-        match tokens.iter().all(is_usable) {
-            true => Ok(Tokens(tokens)),
-            false => Err(format!("a token has at least {} visible ASCII characters", Tokens::LENGTH_MIN)),
-        }
-    }
-
-    /// The time that this takes depends on the lengths only.
-    fn has(&self, shown: &[u8]) -> bool {
-        let found = self.0.iter().fold(Choice::from(0), |found, token| found | token.as_bytes().ct_eq(shown));
-        found.into()
-    }
-}
-
-/// Tokens that can be exchanged while the server runs, from any thread.
-#[derive(Clone, Debug)]
-pub struct SharedTokens(Arc<RwLock<Tokens>>);
-
-impl SharedTokens {
-    /// These tokens, until there are others.
-    pub fn new(tokens: Tokens) -> SharedTokens {
-        SharedTokens(Arc::new(RwLock::new(tokens)))
-    }
-
-    /// From now on these are the tokens.
-    pub fn replace(&self, tokens: Tokens) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-    }
-
-    fn has(&self, shown: &[u8]) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).has(shown)
-    }
-}
-
-impl fmt::Debug for Tokens {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Tokens({} of them)", self.0.len())
-    }
-}
 
 /// The rules of one server. See the module's documentation.
 #[derive(Clone, Debug, Default)]
@@ -240,11 +175,6 @@ pub(crate) fn needs_no_token(head: &Parts) -> bool {
         || head.extensions.get::<NeedsNoToken>().is_some()
 }
 
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
-}
-
 /// A host without its port.
 fn name_of(host: &str) -> &str {
     match host.rsplit_once(':') {
@@ -255,6 +185,7 @@ fn name_of(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tokens::Tokens;
     use super::*;
 
     const TOKEN: &str = "0123456789abcdef";
@@ -398,31 +329,5 @@ mod tests {
         assert_eq!(status(&two, &[host, BEARER]), 200);
         tokens.replace(Tokens::parse("fedcba9876543210").unwrap());
         assert_eq!(status(&two, &[host, BEARER]), 401, "its time is over");
-    }
-
-    #[test]
-    fn a_token_counts_to_its_last_byte_whatever_its_length() {
-        for length in Tokens::LENGTH_MIN..=33 {
-            let token: Vec<u8> = (0..length).map(|index| b'a' + (index % 26) as u8).collect();
-            let tokens = Tokens::parse(std::str::from_utf8(&token).unwrap()).unwrap();
-            assert!(tokens.has(&token), "{length}");
-            for index in 0..length {
-                let mut other = token.clone();
-                other[index] ^= 1;
-                assert!(!tokens.has(&other), "{length}: {index}");
-            }
-            assert!(!tokens.has(&token[1..]) && !tokens.has(&token[..length - 1]), "{length}");
-            assert!(!tokens.has(&[&token[..], b"a"].concat()), "{length}");
-        }
-    }
-
-    #[test]
-    fn a_token_file_has_one_or_two_tokens_that_cannot_be_guessed() {
-        for text in
-            ["", "\n", "short", "with a space in it", "0123456789abcdef\n0123456789abcdef\n0123456789abcdef"]
-        {
-            assert!(Tokens::parse(text).is_err(), "{text:?}");
-        }
-        assert_eq!(format!("{:?}", Tokens::parse(TOKEN).unwrap()), "Tokens(1 of them)");
     }
 }

@@ -36,10 +36,13 @@ mod page;
 mod parts;
 mod routes;
 mod tasks;
+mod tokens;
 
+pub use access::Access;
 pub(crate) use access::needs_no_token;
-pub use access::{Access, SharedTokens, Tokens};
 pub(crate) use routes::NeedsNoToken;
+pub(crate) use tokens::TokenNumber;
+pub use tokens::{SharedTokens, Tokens};
 
 use crate::server::Server;
 
@@ -48,6 +51,7 @@ impl Server {
     /// field `Offload-...` that there is not is refused with status 400.
     pub fn mount_api(&self, access: Access) {
         self.set_cors(access.cors.clone());
+        access.tokens.iter().for_each(|tokens| self.end_with(tokens));
         self.check(move |head, remote| {
             access.check(head, remote)?;
             own_fields::check(head)

@@ -82,7 +82,7 @@ fn prefers_events(ranges: &[&str]) -> bool {
 
 /// Calls a task whose output is sent in parts. The status is known when the first part has come, or the end.
 pub(super) async fn stream(
-    form: Form,
+    (form, hides_causes): (Form, bool),
     job: Job,
     request: Request,
     context: RequestContext,
@@ -97,7 +97,7 @@ pub(super) async fn stream(
     let job = accepted.job.clone();
     let progress =
         (form == Form::Events).then(|| Progress { looks: Looks::new(context.clone()), told: None });
-    let mut parts = Parts { accepted, form, progress, first: None, left: Left::Parts };
+    let mut parts = Parts { accepted, form, hides_causes, progress, first: None, left: Left::Parts };
     let mut response = match form {
         Form::Events => {
             parts.first = Some(event("job", None, &json!({"job": job})));
@@ -135,6 +135,8 @@ enum Taken {
 struct Parts {
     accepted: Accepted,
     form: Form,
+    /// Whoever receives it has shown no token.
+    hides_causes: bool,
     /// Told between the parts, if there is a way to tell it.
     progress: Option<Progress>,
     /// What is sent before anything else.
@@ -193,6 +195,7 @@ impl Parts {
             (Ok(_), _) => Ok(()),
             (Err(_), Form::Bytes) => Err(BrokenOff),
             (Err(failure), Form::Events) => {
+                let failure = if self.hides_causes { failure.without_cause() } else { failure };
                 let problem = serde_json::to_value(failure.problem()).unwrap_or_default();
                 let document = json!({"outcome": failure.problem().code, "error": problem});
                 self.left = Left::Last(event("end", None, &document));

@@ -7,9 +7,10 @@
 use super::headers::{Preference, describe, metadata, preference};
 use super::parts;
 use super::tasks::{Answer, Order, carry_out, trace_of, traced};
+use crate::ended::Failure;
 use crate::offload::RequestContext;
 use crate::problem::Problem;
-use crate::request::Request;
+use crate::request::{Remote, Request};
 use crate::respond::{IntoResponse, Response};
 use crate::route_table::{Route, RouteAuth, RouteMode, SharedRoutes};
 use crate::router::Found;
@@ -43,13 +44,20 @@ impl Server {
 
 fn handler(route: Arc<Route>) -> Handler {
     Rc::new(move |request, context| {
+        let hides_causes = hides_causes(&route, request.remote);
         let (trace, answer) = (trace_of(&request), answer(&route, request, context));
-        Box::pin(call(Arc::clone(&route), trace, answer))
+        Box::pin(call(Arc::clone(&route), trace, answer, hides_causes))
     })
 }
 
-async fn call(route: Arc<Route>, trace: Option<HeaderValue>, answer: Answer) -> Response {
-    let mut response = traced(trace, answer.await);
+/// Whether the client may not know what processes of this machine say. On a route that needs no token nobody looks at tokens.
+fn hides_causes(route: &Route, remote: Remote) -> bool {
+    route.auth == RouteAuth::None && !matches!(remote, Remote::Process(_))
+}
+
+async fn call(route: Arc<Route>, trace: Option<HeaderValue>, answer: Answer, hides_causes: bool) -> Response {
+    let hide = |failure: Failure| if hides_causes { failure.without_cause() } else { failure };
+    let mut response = traced(trace, answer.await.map_err(hide));
     if response.status().is_success() {
         let fields = route.headers.iter().cloned();
         fields.for_each(|(name, value)| drop(response.headers_mut().insert(name, value)));
@@ -99,7 +107,8 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         (RouteMode::Sync, false) => (Preference::default(), parts::wanted(request)?),
         (RouteMode::Async, _) => (Preference { is_async: true, wait: None }, None),
     };
-    Ok(Order { job, preference, stream, is_cancelled: route.cancel_on_disconnect })
+    let hides_causes = hides_causes(route, request.remote);
+    Ok(Order { job, preference, stream, is_cancelled: route.cancel_on_disconnect, hides_causes })
 }
 
 fn with_parameters(own: &Metadata, route: &Route, request: &Request) -> Result<Metadata, Problem> {

@@ -68,12 +68,20 @@ pub(super) struct Order {
     pub(super) stream: Option<parts::Form>,
     /// If the client goes away; None leaves it to the server.
     pub(super) is_cancelled: Option<bool>,
+    /// The client has shown no token. What is known before a stream begins is not hidden here.
+    pub(super) hides_causes: bool,
 }
 
 impl Order {
     /// Nothing is said of how the job is to be done.
     fn of(job: Job) -> Order {
-        Order { job, preference: Preference::default(), stream: None, is_cancelled: None }
+        Order {
+            job,
+            preference: Preference::default(),
+            stream: None,
+            is_cancelled: None,
+            hides_causes: false,
+        }
     }
 }
 
@@ -121,14 +129,15 @@ fn order(request: &Request, job: Job) -> Result<Order, Problem> {
         job: describe(request, job)?,
         stream: parts::wanted(request)?,
         is_cancelled: None,
+        hides_causes: false,
     })
 }
 
 /// Runs the job on the body of the request.
 pub(super) fn carry_out(order: Order, request: Request, context: RequestContext) -> Answer {
-    let Order { job, preference, stream, is_cancelled } = order;
+    let Order { job, preference, stream, is_cancelled, hides_causes } = order;
     if let Some(form) = stream {
-        return Answer::of(parts::stream(form, job, request, context));
+        return Answer::of(parts::stream((form, hides_causes), job, request, context));
     }
     let is_cancelled = is_cancelled.unwrap_or(context.cancels_on_disconnect);
     let input = Input::from(request.body());

@@ -152,6 +152,8 @@ impl Line {
                 ready!(self.transport.socket().poll_hang_up(context));
                 return self.poll_unawaited(context);
             } else {
+                // It may have been a body that nobody wanted, which has been read meanwhile.
+                self.patience.little_is_ahead();
                 ready!(self.poll_fill(context)).is_err()
             };
             if is_lost {

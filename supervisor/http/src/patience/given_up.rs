@@ -24,7 +24,7 @@ impl GivenUp {
         }
     }
 
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.is_it.set(true);
         let waker = self.waker.take();
         waker.into_iter().for_each(Waker::wake);

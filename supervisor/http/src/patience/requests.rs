@@ -8,6 +8,7 @@
 //! ```
 
 use super::Patience;
+use offload_event_loop::JoinHandle;
 use offload_supervisor::service::{InFlight, Pass};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -71,7 +72,7 @@ impl Patience {
         self.look_by(self.now() + self.longest_rest());
         let pass = in_flight.pass();
         let (patience, in_flight) = (Rc::clone(self), RefCell::new(Some(in_flight)));
-        RequestMark { patience, left: Cell::default(), in_flight, pass }
+        RequestMark { patience, left: Cell::default(), reading: RefCell::default(), in_flight, pass }
     }
 
     fn request_ends(&self) {
@@ -154,6 +155,8 @@ impl Drop for Delayed {
 pub(crate) struct RequestMark {
     patience: Rc<Patience>,
     left: Cell<Left>,
+    /// Reads the rest of the body, which nobody wants.
+    reading: RefCell<Option<JoinHandle<()>>>,
     /// While its answer is waited for.
     in_flight: RefCell<Option<InFlight>>,
     pass: Pass,
@@ -165,9 +168,9 @@ pub(crate) enum Left {
     /// Nothing, or it is not known yet.
     #[default]
     Nothing,
-    /// So little that hyper may have it already: then the connection goes on.
+    /// So little that it is read: if it comes, the connection goes on.
     Little,
-    /// More than that, so hyper ends the connection behind the answer.
+    /// It is not read, so hyper ends the connection behind the answer.
     Much,
 }
 
@@ -180,6 +183,17 @@ impl RequestMark {
     pub(crate) fn leave(&self, left: Left) {
         self.left.set(left);
         self.patience.requests.is_body_left.set(left != Left::Nothing);
+    }
+
+    /// While it is left, this reads it.
+    pub(crate) fn reads_rest(&self, reading: JoinHandle<()>) {
+        self.reading.replace(Some(reading));
+    }
+
+    /// The connection is to end behind the answer, so nothing is read of the rest.
+    pub(crate) fn reads_no_rest(&self) {
+        let reading = self.reading.take();
+        reading.into_iter().for_each(|reading| reading.cancel());
     }
 
     pub(crate) fn left(&self) -> Left {

@@ -5,9 +5,10 @@
 //!     '-------------------------------------------- its line in the access log, when all is over -----'
 //! ```
 
+use super::holders::{Hold, Holders};
 use super::{Handler, HandlerFuture, Inner, client_key};
 use crate::access_log::Logged;
-use crate::api::needs_no_token;
+use crate::api::{TokenNumber, needs_no_token};
 use crate::body::RequestBody;
 use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
@@ -39,6 +40,7 @@ const HANDLER: &str = "the handler of an HTTP request";
 /// A request whose response is being made. Dropping it means that its client is gone.
 pub(crate) struct Answering {
     response: Pending,
+    lease: Lease,
     service: Service,
     /// In a box: most servers do nothing with a response.
     after: Option<Box<After>>,
@@ -48,6 +50,35 @@ enum Pending {
     /// In a box, because few requests have it.
     Ready(Box<Response>),
     Later(HandlerFuture),
+}
+
+/// How long a request may wait.
+enum Lease {
+    Endless,
+    /// As long as this token is valid. Nearly all that have it are answered without being looked at again.
+    Token(TokenNumber, Rc<Holders>),
+    Held(Rc<Hold>),
+}
+
+impl Lease {
+    /// Whether it is over. If not, the task is woken when it is.
+    fn is_over(&mut self, context: &Context<'_>) -> bool {
+        if let Lease::Token(token, holders) = self {
+            *self = Lease::Held(holders.hold(*token));
+        }
+        let Lease::Held(hold) = self else { return false };
+        hold.ended.wait(context);
+        hold.ended.is_it()
+    }
+
+    /// For a response that is a stream.
+    fn hold(self) -> Option<Rc<Hold>> {
+        match self {
+            Lease::Endless => None,
+            Lease::Token(token, holders) => Some(holders.hold(token)),
+            Lease::Held(hold) => Some(hold),
+        }
+    }
 }
 
 /// What is done with a response.
@@ -81,13 +112,14 @@ impl Answer for Inner {
         let found = self.find(&mut head);
         let logged = edge.access_log.as_ref().map(|log| log.begin(&head, name_in_log(client, remote)));
         let grant = edge.cors.grant(&head).map(|grant| (grant, head.extensions.get::<Preflight>().is_some()));
+        let lease = self.lease(&head, remote);
         let response = match self.respond(head, body, found, (remote, client)) {
             Ok(later) => Pending::Later(later),
             Err(response) => Pending::Ready(Box::new(response)),
         };
         let is_plain = logged.is_none() && grant.is_none();
         let after = (!is_plain).then(|| Box::new(After { logged, grant }));
-        Answering { response, service: self.service.clone(), after }
+        Answering { response, lease, service: self.service.clone(), after }
     }
 
     fn begin(&self) -> InFlight {
@@ -192,6 +224,16 @@ impl Inner {
         }
     }
 
+    /// By which token the client is let in, if by any.
+    fn lease(&self, head: &Parts, remote: Remote) -> Lease {
+        if matches!(remote, Remote::Process(_)) || needs_no_token(head) {
+            return Lease::Endless;
+        }
+        let shown = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let token = shown.and_then(|shown| self.holders.token(shown));
+        token.map_or(Lease::Endless, |token| Lease::Token(token, Rc::clone(&self.holders)))
+    }
+
     fn context(&self, body: &RequestBody, asker: Rc<Asker>, remote: Remote) -> RequestContext {
         RequestContext {
             service: self.service.clone(),
@@ -287,12 +329,17 @@ impl Future for Answering {
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
-        let Answering { response, service, .. } = &mut *self;
+        let Answering { response, service, lease, .. } = &mut *self;
         let mut response = match response {
             Pending::Ready(response) => std::mem::take(&mut **response),
             Pending::Later(later) => {
                 let polled = caught(service, HANDLER, || later.as_mut().poll(context));
                 match polled {
+                    Some(Poll::Pending) if lease.is_over(context) => {
+                        // Its handler is dropped, as if the client was gone.
+                        *response = Pending::Ready(Box::default());
+                        token_is_gone().into_response()
+                    }
                     Some(polled) => ready!(polled),
                     // A handler that panics costs its own request and nothing else.
                     None => panic_problem().into_response(),
@@ -300,6 +347,10 @@ impl Future for Answering {
             }
         };
         complete(&mut response);
+        if response.body().is_stream() {
+            let hold = std::mem::replace(lease, Lease::Endless).hold();
+            response.body_mut().hold(hold);
+        }
         if let Some(after) = self.after.take() {
             after.follow(&mut response);
         }
@@ -336,6 +387,10 @@ fn other_methods(head: &Parts, methods: &[Method]) -> Response {
     };
     response.headers_mut().insert(ALLOW, allow);
     response
+}
+
+fn token_is_gone() -> Problem {
+    Problem::new(OutcomeCode::Unauthenticated, "the token of this request is no longer valid")
 }
 
 /// In place of the response that a handler did not give.

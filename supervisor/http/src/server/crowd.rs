@@ -13,10 +13,22 @@
 //! them: for each client, the few that have waited longest are remembered, and looked for again when those are used up. A
 //! connection that is not among them began to wait later than all that are, or it was not waiting at all.
 
+use crate::request::Remote;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 
 /// So many connections of a client are remembered in one look.
 const REMEMBERED_MAX: usize = 64;
+
+pub(super) type ClientKey = Result<IpAddr, Option<u32>>;
+
+/// Connections of one machine, or of one process, are those of one client.
+pub(super) fn client_key(remote: Remote) -> ClientKey {
+    match remote {
+        Remote::Address(address) => Ok(address.ip()),
+        Remote::Process(process) | Remote::Stranger(process) => Err(process),
+    }
+}
 
 /// Whether a client with so many connections gets another one of the `free` places among `most`. Of the last eighth each client gets
 /// one more only while it has fewer than are left, as with places in the queue for jobs.

@@ -210,3 +210,29 @@ fn between_long_documents_the_loop_does_other_things() {
     let turns = turns() - before;
     assert!(turns >= u64::from(REQUESTS) / 2, "{REQUESTS} documents in {turns} turns");
 }
+
+/// Over HTTP/1 more is refused, too.
+#[test]
+fn fields_behind_a_body_have_their_bounds() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let many = |count: usize| fields(&vec![("x-sum", "1"); count]);
+    // A name of one byte, and a value of 600.
+    let long = |count: usize| [&[0, 1, b'x', 0x7f, 0xd9, 0x03][..], &[b'y'; 600]].concat().repeat(count);
+    for (trailers, is_taken) in [(many(8), true), (many(9), false), (long(6), true), (long(7), false)] {
+        for body in [&frame(DATA, 0, 1, b"text")[..], &[]] {
+            for length in [None, Some(if body.is_empty() { "0" } else { "4" })] {
+                let before = http.daemon.status()["jobs"]["accepted"].clone();
+                let mut peer = Peer::greeted(&http);
+                let length: Vec<_> = length.map(|length| ("content-length", length)).into_iter().collect();
+                let head = frame(HEADERS, END_HEADERS, 1, &peer.request("POST", "/v1/tasks/echo", &length));
+                let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers);
+                peer.write(&[&head, body, &trailers].concat());
+                let what = format!("{} {length:?} {}", body.len(), trailers.len());
+                assert_eq!(peer.hear(), Heard::Response(1), "{what}");
+                assert_eq!(peer.block == OK, is_taken, "{what}");
+                let is_accepted = http.daemon.status()["jobs"]["accepted"] != before;
+                assert_eq!(is_accepted, is_taken, "{what}");
+            }
+        }
+    }
+}

@@ -5,37 +5,37 @@ use std::net::TcpStream;
 use tests::harness::PATIENCE;
 use tests::http::HttpDaemon;
 
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(in crate::http) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The first byte of the fields of a response with status 200.
-pub(super) const OK: u8 = 0x88;
+pub(in crate::http) const OK: u8 = 0x88;
 
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const PRIORITY: u8 = 2;
-pub(super) const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PUSH_PROMISE: u8 = 5;
-pub(super) const PING: u8 = 6;
-pub(super) const GOAWAY: u8 = 7;
-pub(super) const WINDOW_UPDATE: u8 = 8;
-pub(super) const CONTINUATION: u8 = 9;
+pub(in crate::http) const DATA: u8 = 0;
+pub(in crate::http) const HEADERS: u8 = 1;
+pub(in crate::http) const PRIORITY: u8 = 2;
+pub(in crate::http) const RST_STREAM: u8 = 3;
+pub(in crate::http) const SETTINGS: u8 = 4;
+pub(in crate::http) const PUSH_PROMISE: u8 = 5;
+pub(in crate::http) const PING: u8 = 6;
+pub(in crate::http) const GOAWAY: u8 = 7;
+pub(in crate::http) const WINDOW_UPDATE: u8 = 8;
+pub(in crate::http) const CONTINUATION: u8 = 9;
 
-pub(super) const END_STREAM: u8 = 1;
-pub(super) const END_HEADERS: u8 = 4;
-pub(super) const ACK: u8 = 1;
+pub(in crate::http) const END_STREAM: u8 = 1;
+pub(in crate::http) const END_HEADERS: u8 = 4;
+pub(in crate::http) const ACK: u8 = 1;
 
-pub(super) const NO_ERROR: u32 = 0;
-pub(super) const PROTOCOL_ERROR: u32 = 1;
-pub(super) const FLOW_CONTROL_ERROR: u32 = 3;
-pub(super) const REFUSED_STREAM: u32 = 7;
-pub(super) const CANCEL: u32 = 8;
-pub(super) const STREAM_CLOSED: u32 = 5;
-pub(super) const FRAME_SIZE_ERROR: u32 = 6;
-pub(super) const COMPRESSION_ERROR: u32 = 9;
-pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
+pub(in crate::http) const NO_ERROR: u32 = 0;
+pub(in crate::http) const PROTOCOL_ERROR: u32 = 1;
+pub(in crate::http) const FLOW_CONTROL_ERROR: u32 = 3;
+pub(in crate::http) const REFUSED_STREAM: u32 = 7;
+pub(in crate::http) const CANCEL: u32 = 8;
+pub(in crate::http) const STREAM_CLOSED: u32 = 5;
+pub(in crate::http) const FRAME_SIZE_ERROR: u32 = 6;
+pub(in crate::http) const COMPRESSION_ERROR: u32 = 9;
+pub(in crate::http) const ENHANCE_YOUR_CALM: u32 = 11;
 
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(in crate::http) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
     frame.extend([kind, flags]);
@@ -45,7 +45,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// Fields as literals that are never indexed and not compressed.
-pub(super) fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
+pub(in crate::http) fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in pairs {
         block.push(0);
@@ -58,17 +58,17 @@ pub(super) fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-pub(super) struct Peer {
-    pub(super) stream: TcpStream,
-    pub(super) host: String,
+pub(in crate::http) struct Peer {
+    pub(in crate::http) stream: TcpStream,
+    pub(in crate::http) host: String,
     token: String,
     /// The first byte of the block of fields that came last.
-    pub(super) block: u8,
+    pub(in crate::http) block: u8,
 }
 
 /// What the other end does about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(in crate::http) enum Heard {
     GoAway(u32),
     Reset(u32, u32),
     /// The status of a response begins like this in its block of fields.
@@ -79,26 +79,26 @@ pub(super) enum Heard {
 
 impl Peer {
     /// A connection with the preface and an empty SETTINGS frame.
-    pub(super) fn greeted(http: &HttpDaemon) -> Peer {
+    pub(in crate::http) fn greeted(http: &HttpDaemon) -> Peer {
         let mut peer = Peer::silent(http);
         peer.write(PREFACE);
         peer.write(&frame(SETTINGS, 0, 0, &[]));
         peer
     }
 
-    pub(super) fn silent(http: &HttpDaemon) -> Peer {
+    pub(in crate::http) fn silent(http: &HttpDaemon) -> Peer {
         let stream = TcpStream::connect(&http.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Peer { stream, host: http.address.clone(), token: http.token.clone(), block: 0 }
     }
 
     /// The other end may have hung up.
-    pub(super) fn write(&mut self, bytes: &[u8]) {
+    pub(in crate::http) fn write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
     /// The fields of a request, and these.
-    pub(super) fn request(&self, method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    pub(in crate::http) fn request(&self, method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
         let authorization = format!("Bearer {}", self.token);
         let mut all =
             vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", &self.host)];
@@ -120,7 +120,7 @@ impl Peer {
     }
 
     /// The next frame: its kind, its flags, its stream and what it has. None at the end.
-    pub(super) fn next_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+    pub(in crate::http) fn next_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         let head = self.read(9)?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
@@ -128,7 +128,7 @@ impl Peer {
     }
 
     /// The next thing that says something.
-    pub(super) fn hear(&mut self) -> Heard {
+    pub(in crate::http) fn hear(&mut self) -> Heard {
         loop {
             let Some((kind, flags, stream, payload)) = self.next_frame() else { return Heard::End };
             let number = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
@@ -146,7 +146,7 @@ impl Peer {
     }
 }
 
-pub(super) fn setting(identifier: u16, value: u32) -> Vec<u8> {
+pub(in crate::http) fn setting(identifier: u16, value: u32) -> Vec<u8> {
     let payload = [identifier.to_be_bytes().as_slice(), &value.to_be_bytes()].concat();
     frame(SETTINGS, 0, 0, &payload)
 }

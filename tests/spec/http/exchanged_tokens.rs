@@ -1,0 +1,105 @@
+//! A token that is taken away while requests wait, or receive a stream, by it.
+
+use super::version2::peer::*;
+use rustix::process::Signal;
+use tests::harness::{Gate, until};
+use tests::http::{HttpConnection, HttpDaemon};
+
+const NEW: &str = "a-new-token-of-28-characters";
+
+/// The supervisor takes these in place of its token. It is not waited for that its workers are exchanged, because they are at work.
+fn exchange(http: &mut HttpDaemon, tokens: &[&str]) {
+    let file = http.daemon.folder().join("http.token");
+    std::fs::write(file, tokens.join("\n")).expect("our own file");
+    http.daemon.signal(Signal::HUP);
+    let old = std::mem::replace(&mut http.token, tokens[0].to_owned());
+    let status = |token: &str| {
+        let shown = format!("Bearer {token}");
+        http.ask("GET", "/v1/status", &[("Authorization", &shown)], b"").status
+    };
+    let others = if tokens.contains(&&*old) { 200 } else { 401 };
+    until("they count", || (status(tokens[0]) == 200 && status(&old) == others).then_some(()));
+}
+
+fn start(gate: &Gate) -> HttpDaemon {
+    let route = ["--http-route", "POST /open gate auth=none"];
+    HttpDaemon::start(&[&["--workers", "4", "--exec-task", &gate.task()], &route[..]].concat())
+}
+
+/// A stream that has begun.
+fn stream(http: &HttpDaemon, method: &str, path: &str, fields: &[(&str, &str)]) -> HttpConnection {
+    let mut connection = http.connect();
+    connection.send(method, path, fields, b"");
+    let (status, _) = connection.head_of_answer().expect("an answer");
+    assert_eq!(status, 200, "{path}");
+    connection
+}
+
+#[test]
+fn what_waits_or_streams_by_a_token_ends_with_it() {
+    let gate = Gate::closed();
+    let mut http = start(&gate);
+    let job = http.call("gate", &[("Prefer", "respond-async")], "x");
+    let place = job.field("location").expect("where it is").to_owned();
+    http.daemon.worker_running("gate");
+    let mut streams = vec![
+        stream(&http, "GET", "/v1/events", &[]),
+        stream(&http, "GET", &format!("{place}/events"), &[]),
+        stream(&http, "POST", "/v1/tasks/gate", &[("Accept", "text/event-stream")]),
+    ];
+    let mut waiting: Vec<_> = [("POST", "/v1/tasks/gate"), ("GET", &*format!("{place}?wait=60"))]
+        .into_iter()
+        .map(|(method, path)| {
+            let mut connection = http.connect();
+            connection.send(method, path, &[], b"");
+            connection
+        })
+        .collect();
+    let mut open = http.connect();
+    open.send("POST", "/open", &[("Authorization", "")], b"");
+    let cancelled = |http: &HttpDaemon| http.daemon.status()["jobs"]["cancelled"].clone();
+    until("all are there", || (http.daemon.status()["jobs"]["accepted"] == 4).then_some(()));
+    let old = http.token.clone();
+    exchange(&mut http, &[NEW, &old]);
+    assert_eq!(cancelled(&http), 0, "the old one still counts");
+    exchange(&mut http, &[NEW, "another-token-of-31-characters!"]);
+    for connection in &mut waiting {
+        assert_eq!(connection.answer().expect("an answer").problem(), (401, "unauthenticated".to_owned()));
+    }
+    for connection in &mut streams {
+        while connection.line().is_some() {}
+    }
+    until("their jobs are cancelled", || (cancelled(&http) == 2).then_some(()));
+    gate.open();
+    assert_eq!(open.answer().expect("an answer").status, 200, "it needs no token");
+    assert_eq!(http.ask("GET", &format!("{place}?wait=60"), &[], b"").json()["state"], "ok", "nobody waited");
+}
+
+#[test]
+fn over_http2_only_the_requests_of_that_token_end() {
+    let gate = Gate::closed();
+    let mut http = start(&gate);
+    let old = http.token.clone();
+    exchange(&mut http, &[NEW, &old]);
+    let mut peer = Peer::greeted(&http);
+    let with_old = |peer: &Peer, method: &str, path: &str| {
+        let authorization = format!("Bearer {old}");
+        let all = [(":method", method), (":scheme", "http"), (":path", path), (":authority", &*peer.host)];
+        fields(&[&all[..], &[("authorization", &authorization)]].concat())
+    };
+    for (stream, block) in [
+        (1, with_old(&peer, "POST", "/v1/tasks/gate")),
+        (3, with_old(&peer, "GET", "/v1/events")),
+        (5, peer.request("POST", "/v1/tasks/gate", &[])),
+    ] {
+        peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+    }
+    assert_eq!(peer.hear(), Heard::Response(3), "the stream has begun");
+    until("both are there", || (http.daemon.status()["jobs"]["accepted"] == 2).then_some(()));
+    exchange(&mut http, &[NEW, "another-token-of-31-characters!"]);
+    let mut ended = [peer.hear(), peer.hear()];
+    ended.sort_by_key(|heard| matches!(heard, Heard::Reset(..)));
+    assert!(matches!(ended, [Heard::Response(1), Heard::Reset(3, _)]), "{ended:?}");
+    gate.open();
+    assert_eq!((peer.hear(), peer.block), (Heard::Response(5), OK), "another one goes on");
+}
