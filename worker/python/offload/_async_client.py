@@ -8,6 +8,7 @@ import json
 import os
 import select
 import socket
+import time
 import weakref
 from typing import Any, AsyncGenerator, AsyncIterator, Callable, Iterable, List, Optional
 
@@ -18,9 +19,6 @@ from ._dialogue import SENT, Dialogue, Request
 from ._errors import NoSupervisor, NotSent, OffloadError
 from ._requests import JobRequest, call_request, job_request
 from ._wire import WireError
-
-# So many parts of a stream wait for their reader before no more are read.
-_PARTS_AHEAD = 4
 
 
 class _Asked(Request):
@@ -47,7 +45,7 @@ class _Asked(Request):
     def _changed(self) -> None:
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
-        if len(self.parts) >= _PARTS_AHEAD:
+        if self.is_full:
             self._connection.pause()
         if self.is_unwanted:
             self._cancel_job()
@@ -124,10 +122,12 @@ class _Connection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Reads no more until `resume`."""
+        self.dialogue.note_held(time.monotonic())
         if not self.is_lost:
             self._transport.pause_reading()
 
     def resume(self) -> None:
+        self.dialogue.note_held(time.monotonic())
         if not self.is_lost:
             self._transport.resume_reading()
 
@@ -214,8 +214,10 @@ class AsyncClient:
         self._process = os.getpid()
 
     async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
-        """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job, unless it has an idempotency
-        key: then it may be that of others, too."""
+        """Runs a task on an input, and returns its output: see `Client.call`.
+
+        If it is cancelled, so is the job, unless it has an idempotency key: then it may be that of others, too.
+        """
         wanted = call_request(task, input, **options)
         request = await self._run(wanted)
         return request.result(wanted.is_raw)
@@ -234,8 +236,9 @@ class AsyncClient:
     def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncGenerator[bytes, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job. Takes what `call` takes, but
-        neither `raw` nor `idempotency_key`.
+        8 MiB are read ahead. If they wait for their reader for 10 s, the supervisor closes the connection (`ConnectionLost`).
+        A stream has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job. Takes what `call`
+        takes, but neither `raw` nor `idempotency_key`.
         """
         return self._stream(job_request(task, input, stream=True, **options))
 
@@ -346,13 +349,16 @@ async def _connected(path: str) -> socket.socket:
 
 
 async def _parts(connection: _Connection, request: _Asked) -> AsyncIterator[bytes]:
-    """The parts as they come. While some wait for their reader, no more are read."""
+    """The parts as they come. While too many wait for their reader, no more are read."""
     while True:
         while request.parts:
-            yield request.parts.popleft()
+            was_full = request.is_full
+            part = request.take_part()
+            if was_full and not request.is_full:
+                connection.resume()
+            yield part
         if request.is_done:
             return
-        connection.resume()
         await request.change()
 
 

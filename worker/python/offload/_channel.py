@@ -17,12 +17,9 @@ from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple
 
 from . import _messages as messages
 from ._linger import LINGER, Linger
-from ._wire import PAYLOAD_MAX_CEILING, Decoder, NotUnderstood, frame
+from ._wire import COPIED_MAX, PAYLOAD_MAX_CEILING, Decoder, NotUnderstood, frame
 
 _READ_MAX = 64 << 10
-# A payload of at least so many bytes is not copied behind its header.
-_COPIED_MAX = 32 << 10
-
 
 _RUN = messages.TO_WORKER.number_of(messages.Run)
 _RUN_START = Struct("<IQI")
@@ -153,7 +150,7 @@ class Channel:
     def queue_with(self, start: bytes, payload: bytes) -> None:
         """As `queue_frame`, with the payload apart. A long one is sent at once, because it is not copied."""
         self._unsent += start
-        if len(payload) < _COPIED_MAX:
+        if len(payload) < COPIED_MAX:
             self._unsent += payload
             return
         self.flush()

@@ -37,7 +37,8 @@ class Executor(_Executor):
                 ...
 
     The differences: if a worker process dies, only the future of the call that it ran fails, with a `JobError` (`outcome` is
-    `worker_crashed`); the others go on. `timeout` ends a call that takes longer, also in native code, with a `JobError` (`timeout`).
+    `worker_crashed`); the others go on. `timeout` ends a call that takes longer, also in native code, with a `JobError`
+    (`timeout`).
 
     - `max_workers`: by default one for each core
     - `initializer(*initargs)` is called in each worker process before its first call
@@ -156,7 +157,7 @@ class Executor(_Executor):
         """Has a thread read the answers of this connection, if none does."""
         if connection is not self._read_from:
             self._read_from = connection
-            threading.Thread(target=connection.read_for_all, name="offload answers", daemon=True).start()
+            threading.Thread(target=connection.wait_for_loss, name="offload answers", daemon=True).start()
 
     def _answered(self, call: "_Call", request: Any) -> None:
         """On the thread that reads."""

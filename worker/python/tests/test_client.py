@@ -169,7 +169,7 @@ class Calls(WithPool):
         for thread in threads:
             thread.start()
         self.running()
-        eventually(lambda: len(job._request.waiters) == 3, "one reads, the others sleep")
+        eventually(lambda: len(self.pool.connection()._asleep) == 3, "one reads, the others sleep")
         self.file.unlink()
         for thread in threads:
             thread.join(PATIENCE)
@@ -214,6 +214,26 @@ class Calls(WithPool):
             with self.assertRaises(ValueError) as refused:
                 client.stream("count", 1, idempotency_key="kept")
             self.assertIn("nothing of a stream is kept", str(refused.exception))
+
+    def test_a_name_that_is_too_long_to_send_harms_no_other_job(self):
+        job = self.pool.submit("wait", str(self.file))
+        self.running()
+        with self.assertRaises(ValueError) as refused:
+            self.pool.call("x" * 20_000, 1)
+        self.assertIn("at most 16384 can be sent", str(refused.exception))
+        self.file.unlink()
+        self.assertIsNone(job.result())
+
+    def test_a_client_that_is_closed_takes_nothing(self):
+        client = Client(self.pool.socket)
+        job = client.submit("square", 3)
+        self.assertEqual(job.result(), 9)
+        client.close()
+        for ask in (lambda: client.call("square", 1), lambda: client.submit("square", 1), lambda: list(client.stream("count", 1)),
+                    client.status, client.tasks, job.cancel):  # fmt: skip
+            with self.assertRaises(OffloadError) as refused:
+                ask()
+            self.assertIn("this client is closed", str(refused.exception))
 
     def test_whatever_is_asked_for_makes_sense_or_is_a_value_or_type_error(self):
         strange = [None, 5, 0.5, -1, 1 << 70, float("nan"), float("inf"), "", "x", "\ud800", b"x", [], ["x"], [5], {}, {"a": 5}, {5: "a"},
@@ -644,7 +664,7 @@ class Supervisors(unittest.TestCase):
             calls = [threading.Thread(target=call) for _ in range(3)]
             for thread in calls:
                 thread.start()
-            eventually(lambda: len(client._connection._for_room) == 2, "one reads, the others sleep")
+            eventually(lambda: len(client._connection._asleep) == 2, "one reads, the others sleep")
             process.kill()
             process.wait(PATIENCE)
             for thread in calls:
