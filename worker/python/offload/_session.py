@@ -98,7 +98,7 @@ class Session:
         if task is None and not given.refusal:
             raise ProtocolError(f"a job of the task {given.run.task!r}, which was not offered")
         self._channel.queue_frame(messages.started_frame(job, attempt))
-        self._channel.job_began(job)
+        self._channel.job_began(job, attempt)
         self._channel.flush()
         self._listener.job_began()
         began = time.perf_counter_ns()
