@@ -20,7 +20,7 @@ from ._turns import Turn, Waiter
 # The supervisor closes connections that were idle for 60 s.
 IDLE_MAX = 30.0
 # So long somebody who gives up a job waits for its id, to cancel it.
-_ID_PATIENCE = 5.0
+ID_PATIENCE = 5.0
 encode = messages.TO_SUPERVISOR.encode
 
 
@@ -272,7 +272,7 @@ class Client:
         Their connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
         """
         ours = [] if keep else [request for request in requests if request.state is not UNSENT and request.connection.is_ours()]
-        end = time.monotonic() + _ID_PATIENCE
+        end = time.monotonic() + ID_PATIENCE
         for request in ours:
             request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
         running = [request.job for request in ours if request.job is not None and request.finished is None]

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Un
 
 from ._async_client import AsyncClient
 from ._client import Client
-from ._supervisor import START_PATIENCE, PrivateSupervisor
+from ._supervisor import ASK_AGAIN, START_PATIENCE, PrivateSupervisor
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -155,6 +155,12 @@ async def _until_ready(supervisor: PrivateSupervisor) -> None:
     if supervisor.is_ready():
         return
     loop = asyncio.get_running_loop()
+    if not supervisor.is_ours():
+        end = loop.time() + START_PATIENCE
+        while not supervisor.is_known() and loop.time() < end:
+            await asyncio.sleep(ASK_AGAIN)
+        supervisor.check_ready()
+        return
     known: asyncio.Future = loop.create_future()
 
     def tell() -> None:

@@ -33,10 +33,15 @@ class FakeListener:
 
     def accept(self):
         """The next connection, greeted."""
+        end = self.accept_silently()
+        end.welcome()
+        return end
+
+    def accept_silently(self):
+        """The next connection, which has said hello."""
         end = Connected(self.socket.accept()[0])
         self.ends.append(end)
         end.receive()
-        end.send(messages.ClientWelcome(b"OFFLOADC", 3, 0, 0, 64 << 20))
         return end
 
 
@@ -61,6 +66,9 @@ class Connected:
 
     def send(self, message, payload=b""):
         self.socket.sendall(frame(messages.TO_CLIENT.encode(message), payload))
+
+    def welcome(self):
+        self.send(messages.ClientWelcome(b"OFFLOADC", 3, 0, 0, 64 << 20))
 
     def accepts(self, ticket):
         self.send(messages.Accepted(ticket, str(ticket)))

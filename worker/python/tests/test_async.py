@@ -101,6 +101,18 @@ class Calls(WithPool):
         data = os.urandom(1 << 20)
         self.assertTrue(all(output == data for output in await self.client.map("echo", [data] * 40)))
 
+    async def test_large_inputs_are_written_one_after_the_other(self):
+        tell, waiting = _Connection.tell, []
+
+        def told(connection, *arguments):
+            waiting.append(connection._transport.get_write_buffer_size())
+            return tell(connection, *arguments)
+
+        await self.client.status()
+        with mock.patch.object(_Connection, "tell", told):
+            await self.client.map("mirror", [bytes(4 << 20)] * 8)
+        self.assertLess(max(waiting), 1 << 20, "what waits in memory when another input is written")
+
     async def test_the_loop_goes_on_while_a_job_runs(self):
         call = asyncio.ensure_future(self.client.call("wait", str(self.file)))
         await self.running()
