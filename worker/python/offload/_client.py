@@ -21,6 +21,8 @@ from ._turns import Turn, Waiter
 IDLE_MAX = 30.0
 # So long somebody who gives up a job waits for its id, to cancel it.
 ID_PATIENCE = 5.0
+# So often a `map` that submits looks whether a job has failed.
+_LOOK_EVERY = 0.01
 encode = messages.TO_SUPERVISOR.encode
 
 
@@ -121,8 +123,14 @@ class Client:
         return request.result(wanted.is_raw)
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
-        """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
-        wanted, request = call_request(task, input, **options), WaitedRequest()
+        """Submits a job and does not wait for it. Takes what `call` takes.
+
+        `Rejected` comes from `Job.result`, but at once if the input is larger than the supervisor takes (`too_large`).
+        """
+        return self._submit(WaitedRequest(), task, input, **options)
+
+    def _submit(self, request: WaitedRequest, task: str, input: Any, **options: Any) -> Job:
+        wanted = call_request(task, input, **options)
         try:
             self.ask(wanted.header, wanted.data, request)
             request.connection.keep_reading()
@@ -136,9 +144,29 @@ class Client:
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
         jobs: List[Job] = []
+        failed: List[WaitedRequest] = []
+        waiters: List[Waiter] = []
+
+        def ended(request: WaitedRequest) -> None:
+            if not request.is_ok:
+                failed.append(request)
+            for waiter in tuple(waiters):
+                waiter.wake()
+
         try:
+            looked = time.monotonic()
             for input in inputs:
-                jobs.append(self.submit(task, input, **options))
+                if jobs and time.monotonic() - looked > _LOOK_EVERY:
+                    jobs[-1]._request.connection.look_now()
+                    looked = time.monotonic()
+                if failed:
+                    break
+                jobs.append(self._submit(WaitedRequest(ended), task, input, **options))
+            for job in jobs:
+                request = job._request
+                request.connection.wait(waiters, lambda: bool(failed) or request.is_done)  # noqa: B023
+                if failed:
+                    failed[0].check()
             return [job.result() for job in jobs]
         except BaseException:
             self._give_up(*(job._request for job in jobs), keep=options.get("idempotency_key") is not None)
@@ -264,6 +292,11 @@ class Client:
 
     def _show(self, view: str) -> Any:
         return json.loads(self._ask_apart(lambda ticket: encode(messages.Show(ticket, view))))
+
+    def cancel_queued(self) -> None:
+        """For code of this package: cancels all jobs of the supervisor that no worker has begun."""
+        queued = [job["job"] for job in self._show("jobs") if job["state"] == "queued"]
+        ask_apart(self._address(), self._name, [functools.partial(cancel, job=job) for job in queued])
 
     def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
         """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.

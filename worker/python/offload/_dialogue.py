@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
 from typing import Any, Callable, Deque, Dict, Optional
 
 from . import _messages as messages
@@ -25,7 +24,6 @@ _OF_A_PART = 64
 # A supervisor ends a connection whose answers are not taken for so many seconds.
 _STALL_TIMEOUT = 10.0
 
-_START = Struct("<IQ")
 _ACCEPTED, _FINISHED, _PART, _GOODBYE = map(
     messages.TO_CLIENT.number_of, (messages.Accepted, messages.JobFinished, messages.JobPart, messages.Goodbye)
 )
@@ -101,6 +99,11 @@ class Request:
         if media_type is None:
             raise error_of(self.report)
         return media_type
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether a job has ended well."""
+        return self.finished is not None and messages.output_type(self.finished) is not None
 
     def ended(self, error: Optional[OffloadError] = None) -> None:
         self.error = error
@@ -189,10 +192,10 @@ class Dialogue:
 
     def _take(self, header: bytes, payload: bytes) -> None:
         """All messages but Goodbye begin with the ticket of their request."""
-        if len(header) < _START.size or header[0] == _GOODBYE:
+        if len(header) < messages.TICKET_START.size or header[0] == _GOODBYE:
             self._goodbye = messages.TO_CLIENT.decode(header).reason
             return
-        number, ticket = _START.unpack_from(header)
+        number, ticket = messages.TICKET_START.unpack_from(header)
         request = self.requests.get(ticket)
         if request is None:
             return

@@ -26,7 +26,8 @@ Tasks = Union[Mapping[str, Callable[..., Any]], Iterable[Callable[..., Any]]]
 def serve(tasks: Optional[Tasks] = None, *, setup: Optional[Callable[[], Any]] = None) -> None:
     """Runs jobs until the supervisor ends this worker. Returns when that is done.
 
-    Without `tasks`, it offers all functions that were decorated with `task`; otherwise these functions, or these by name.
+    Without `tasks`, it offers all functions that were decorated with `task`; otherwise these functions, or these by name. One that
+    was decorated keeps its options.
     `setup` is called once before the first job, after the functions that were decorated with `setup`.
 
     Start the program with `offload serve --worker 'python3 worker.py'` or `Pool(worker="worker.py")`. Started by hand, it says
@@ -52,9 +53,9 @@ def serve(tasks: Optional[Tasks] = None, *, setup: Optional[Callable[[], Any]] =
 def _offered(tasks: Optional[Tasks]) -> Dict[str, Task]:
     if tasks is None:
         return dict(_tasks.registered)
-    if isinstance(tasks, Mapping):
-        return {name: Task(function, name) for name, function in tasks.items()}
     known = {registered.function: registered for registered in _tasks.registered.values()}
+    if isinstance(tasks, Mapping):
+        return {name: known[function].called(name) if function in known else Task(function, name) for name, function in tasks.items()}
     made = [known.get(function) or Task(function) for function in tasks]
     return {one.name: one for one in made}
 

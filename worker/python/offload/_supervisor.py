@@ -48,8 +48,8 @@ START_PATIENCE = 60.0
 ASK_AGAIN = 0.05
 _STOP_PATIENCE = 5.0
 _STARTING, _RUNNING, _STOPPING, _ENDED = "starting", "running", "stopping", "ended"
-# So long after it was made, a folder without a supervisor is not one that is about to get one: if its program is not seen (it may
-# live in another PID namespace), or in any case.
+# A folder without a supervisor may be about to get one. After so many seconds it is not: the first number is for one whose program is
+# not seen, which may live in another PID namespace.
 _ABANDONED_AFTER_ITS_PROGRAM = 10
 _ABANDONED_AFTER = 600
 
