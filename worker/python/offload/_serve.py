@@ -53,11 +53,18 @@ def serve(tasks: Optional[Tasks] = None, *, setup: Optional[Callable[[], Any]] =
 def _offered(tasks: Optional[Tasks]) -> Dict[str, Task]:
     if tasks is None:
         return dict(_tasks.registered)
-    known = {registered.function: registered for registered in _tasks.registered.values()}
     if isinstance(tasks, Mapping):
-        return {name: known[function].called(name) if function in known else Task(function, name) for name, function in tasks.items()}
-    made = [known.get(function) or Task(function) for function in tasks]
+        return {name: _made(function, name) for name, function in tasks.items()}
+    made = [_made(function) for function in tasks]
     return {one.name: one for one in made}
+
+
+def _made(function: Callable[..., Any], name: Optional[str] = None) -> Task:
+    """The task that a function was decorated as, or a new one; under this name, if one is given."""
+    decorated = next((one for one in _tasks.registered.values() if one.function is function), None)
+    if decorated is None:
+        return Task(function, name)
+    return decorated if name is None else decorated.called(name)
 
 
 def _has_a_supervisor() -> bool:

@@ -35,6 +35,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import _messages as messages
+from ._address import GREETING_TIMEOUT
 from ._connection import ask_apart
 from ._errors import NoSupervisor
 
@@ -48,8 +49,8 @@ START_PATIENCE = 60.0
 ASK_AGAIN = 0.05
 _STOP_PATIENCE = 5.0
 _STARTING, _RUNNING, _STOPPING, _ENDED = "starting", "running", "stopping", "ended"
-# A folder without a supervisor may be about to get one. After so many seconds it is not: the first number is for one whose program is
-# not seen, which may live in another PID namespace.
+# A folder without a supervisor may be about to get one. After so many seconds it is not. The first number is for one whose program
+# is not seen, which may live in another PID namespace.
 _ABANDONED_AFTER_ITS_PROGRAM = 10
 _ABANDONED_AFTER = 600
 
@@ -131,7 +132,8 @@ class PrivateSupervisor:
             self._told.set()
             return
         try:
-            (tasks,) = ask_apart(self.socket, "", [lambda ticket: messages.TO_SUPERVISOR.encode(messages.Show(ticket, "tasks"))], 5.0)
+            show = lambda ticket: messages.TO_SUPERVISOR.encode(messages.Show(ticket, "tasks"))  # noqa: E731
+            (tasks,) = ask_apart(self.socket, "", [show], GREETING_TIMEOUT)
         except NoSupervisor:
             return
         if json.loads(tasks.output or b"[]"):

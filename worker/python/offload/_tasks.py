@@ -153,7 +153,7 @@ def setup(function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _hints(function: Callable[..., Any]) -> Dict[str, Any]:
-    """The annotations that can be resolved. One that names what is not there, as what is imported for type checkers, says nothing."""
+    """The annotations that can be resolved. One that names what is imported for type checkers only says nothing."""
     names = getattr(inspect.unwrap(function), "__globals__", {})
     hints: Dict[str, Any] = {}
     for name, annotation in (getattr(function, "__annotations__", None) or {}).items():

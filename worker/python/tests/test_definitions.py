@@ -46,7 +46,8 @@ class Definitions(unittest.TestCase):
 
         size.__annotations__ = {"data": "int", "width": "Image", "return": "dict"}
         made = Task(size)
-        self.assertEqual((made._schema()["properties"], made._produced()), ({"data": {"type": "integer"}, "width": {}}, "application/json"))
+        self.assertEqual(made._schema()["properties"], {"data": {"type": "integer"}, "width": {}})
+        self.assertEqual(made._produced(), "application/json")
         with self.assertRaises(TaskError):
             made.run(b'{"data": "1", "width": 2}', "application/json")
 
@@ -64,7 +65,8 @@ class Definitions(unittest.TestCase):
             def one(_):
                 pass
 
-            (offered,) = _serve._offered({"other": one}).values()
+            offered, plain = _serve._offered({"other": one, "plain": lambda n: n}).values()
+        self.assertEqual(plain._task[:2], ("plain", False))
         self.assertEqual(offered._task[:5], ("other", True, "cpu", False, True))
 
     def test_progress_is_promised_within_some_time(self):

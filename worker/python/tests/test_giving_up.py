@@ -1,4 +1,4 @@
-"""What a client leaves behind: jobs that nobody wants any more, connections that are closed, loops and processes that have ended."""
+"""What a client leaves behind: jobs that nobody wants any more, closed connections, loops and processes that have ended."""
 
 import asyncio
 import gc
@@ -9,7 +9,6 @@ import warnings
 from unittest import mock
 
 from offload import AsyncClient, ConnectionLost, OffloadError, Pool
-from offload import _messages as messages
 from offload._supervisor import PrivateSupervisor
 
 from . import workers
@@ -52,7 +51,6 @@ class Cancelled(unittest.TestCase):
                 end.accepts(1)
                 cancel, _ = end.receive()
                 end.finishes(1, outcome="cancelled")
-                end.send(messages.Answer(cancel.ticket))
             finally:
                 submitted.set()
                 thread.join(PATIENCE)

@@ -104,6 +104,52 @@ class Reading(unittest.TestCase):
                 end.receive()
 
 
+class Turns(unittest.TestCase):
+    """Two functions of one thread take a turn, as a call and the signal handler that interrupts it."""
+
+    def setUp(self):
+        self.turn = _turns.Turn()
+
+    def interrupted(self, is_waiting, handler):
+        me = _turns.Waiter()
+        try:
+            self.turn.take(me)
+            me.only_waits = is_waiting
+            return handler()
+        finally:
+            self.turn.leave(me)
+
+    def handler(self):
+        me = _turns.Waiter()
+        try:
+            self.turn.take(me)
+            return "done"
+        finally:
+            self.turn.leave(me)
+
+    def test_a_handler_goes_before_a_call_that_only_waits(self):
+        self.assertEqual(self.interrupted(True, self.handler), "done")
+        self.assertEqual(list(self.turn._line), [])
+
+    def test_a_handler_that_would_wait_for_its_own_thread_says_so(self):
+        with self.assertRaises(OffloadError) as refused:
+            self.interrupted(False, self.handler)
+        self.assertIn("this signal handler has interrupted a call", str(refused.exception))
+        self.assertEqual(self.handler(), "done")
+
+    def test_a_turn_whose_function_has_ended_without_leaving_it_is_free(self):
+        def lose():
+            me = _turns.Waiter()
+            self.turn.take(me)
+
+        lose()
+        self.assertEqual(self.handler(), "done")
+        lose()
+        thread = started(self.handler)
+        thread.join(PATIENCE)
+        self.assertEqual(thread.results, ["done"])
+
+
 class Held(unittest.TestCase):
     def test_a_stream_that_nobody_reads_is_not_read_further_and_its_end_says_why(self):
         dialogue, request = _dialogue.Dialogue("there"), _dialogue.Request(lambda: None)
