@@ -8,57 +8,73 @@ import json
 import os
 import select
 import socket
+import time
 import weakref
 from typing import Any, AsyncGenerator, AsyncIterator, Callable, Iterable, List, Optional
 
 from . import _messages as messages
 from ._address import AGAIN, GREETING_TIMEOUT, AcceptsNobody, connect_now, default_socket
-from ._client import IDLE_MAX, cancel, check_client, encode
+from ._client import ID_PATIENCE, IDLE_MAX, cancel, check_client, encode
 from ._dialogue import SENT, Dialogue, Request
 from ._errors import NoSupervisor, NotSent, OffloadError
+from ._forks import tell_after_fork
 from ._requests import JobRequest, call_request, job_request
 from ._wire import WireError
-
-# So many parts of a stream wait for their reader before no more are read.
-_PARTS_AHEAD = 4
 
 
 class _Asked(Request):
     """A request of a coroutine, which waits for its next answer."""
 
-    __slots__ = ("_next", "is_unwanted", "_connection")
+    __slots__ = ("_next", "_is_unwanted", "_is_cancelling", "_heard", "_connection")
 
     def __init__(self, connection: "_Connection") -> None:
         super().__init__(self._changed)
         self._next: Optional[asyncio.Future] = None
         self._connection = connection
-        self.is_unwanted = False
+        self._is_unwanted = self._is_cancelling = False
+        # Done when the supervisor has heard that nobody wants the job any more.
+        self._heard: Optional[asyncio.Future] = None
 
     async def change(self) -> None:
         """Returns after the next answer."""
         self._next = self._connection.loop.create_future()
         await self._next
 
-    def give_up(self) -> None:
-        """Nobody waits for it any more: the job is cancelled as soon as its id is known."""
-        self.is_unwanted = True
+    async def give_up(self) -> None:
+        """Nobody waits for it any more: cancels the job as soon as its id is known.
+
+        Returns when the supervisor has heard of it, so that the connection may be closed and the loop end, or after `ID_PATIENCE`.
+        """
+        if self.is_done or self._connection.is_lost:
+            return
+        self._is_unwanted = True
+        self._heard = self._connection.loop.create_future()
+        self._connection.resume()
         self._cancel_job()
+        await asyncio.wait([self._heard], timeout=ID_PATIENCE)
 
     def _changed(self) -> None:
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
-        if len(self.parts) >= _PARTS_AHEAD:
+        if self.is_full and not self._is_unwanted:
             self._connection.pause()
-        if self.is_unwanted:
+        if self._is_unwanted:
+            self.parts.clear()
             self._cancel_job()
 
     def _cancel_job(self) -> None:
-        if self.job is not None and not self.is_done:
-            self.is_unwanted = False
+        if self.is_done:
+            self._was_heard()
+        elif self.job is not None and self._heard is not None and not self._is_cancelling:
+            self._is_cancelling = True
             try:
-                self._connection.tell(functools.partial(cancel, job=self.job))
+                self._connection.tell(functools.partial(cancel, job=self.job)).changed = self._was_heard
             except OffloadError:  # the supervisor is gone
-                pass
+                self._was_heard()
+
+    def _was_heard(self) -> None:
+        if self._heard is not None and not self._heard.done():
+            self._heard.set_result(None)
 
 
 class _Connection(asyncio.Protocol):
@@ -76,7 +92,9 @@ class _Connection(asyncio.Protocol):
         self._greeted: asyncio.Future = self.loop.create_future()
         self._may_write = asyncio.Event()
         self._may_write.set()
-        _connections.add(self)
+        # In a forked child, only the descriptor of it may be closed.
+        self._socket: Optional[socket.socket] = None
+        tell_after_fork(self)
 
     @classmethod
     async def open(cls, path: str, name: str) -> "_Connection":
@@ -84,6 +102,7 @@ class _Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         end = await _connected(path)
         _, connection = await loop.create_unix_connection(lambda: cls(path), sock=end)
+        connection._socket = end
         connection._end.register(end, select.POLLRDHUP)
         connection._transport.write(Dialogue.hello(name))
         try:
@@ -107,7 +126,8 @@ class _Connection(asyncio.Protocol):
 
     async def ask(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
         """Sends a request. Waits while the supervisor does not read. Raises `NotSent` or `Rejected`."""
-        await self._may_write.wait()
+        while not self._may_write.is_set():  # of all who wait, the first to wake may fill the socket again
+            await self._may_write.wait()
         return self.tell(build, data)
 
     def tell(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
@@ -124,19 +144,27 @@ class _Connection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Reads no more until `resume`."""
+        self.dialogue.note_held(time.monotonic())
         if not self.is_lost:
             self._transport.pause_reading()
 
     def resume(self) -> None:
+        self.dialogue.note_held(time.monotonic())
         if not self.is_lost:
             self._transport.resume_reading()
 
     def close(self) -> None:
         self._lose(f"this program has closed its connection to {self.path}")
 
-    def forget(self) -> None:
-        """For a forked child: the connection and its loop are those of the parent, and nothing is said to the supervisor."""
+    def after_fork(self) -> None:
+        """In a child: closes its copy of the descriptor. Supervisor and loop are those of the parent, and hear nothing."""
+        self.leave_to_nobody()
+
+    def leave_to_nobody(self) -> None:
+        """Closes the socket without the loop, which is closed, or that of another process."""
         self.is_lost = True
+        if self._socket is not None:
+            self._socket.close()
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -184,6 +212,7 @@ class _OnLoop:
 
     def __init__(self, max_in_flight: int) -> None:
         self.connection: Optional[_Connection] = None
+        self.is_closed = False
         self.connecting = asyncio.Lock()
         self.places = asyncio.Semaphore(max_in_flight)
 
@@ -202,7 +231,7 @@ class AsyncClient:
     """Submits jobs to the supervisor at a local socket, from coroutines.
 
     It may be used on several loops, as in tests that have one each; on each it has a connection of its own, which is made when it
-    is first used, and again after it was lost. The arguments are those of `Client`.
+    is first used, and again after it was lost. It is closed on each loop apart. The arguments are those of `Client`.
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "", max_in_flight: int = 1000) -> None:
@@ -211,11 +240,13 @@ class AsyncClient:
         self._name = name
         self._max_in_flight = max_in_flight
         self._loops: "weakref.WeakKeyDictionary[Any, _OnLoop]" = weakref.WeakKeyDictionary()
-        self._process = os.getpid()
+        tell_after_fork(self)
 
     async def call(self, task: str, input: Any = b"", **options: Any) -> Any:
-        """Runs a task on an input, and returns its output: see `Client.call`. If it is cancelled, so is the job, unless it has an idempotency
-        key: then it may be that of others, too."""
+        """Runs a task on an input, and returns its output: see `Client.call`.
+
+        If it is cancelled, so is the job, unless it has an idempotency key: then it may be that of others, too.
+        """
         wanted = call_request(task, input, **options)
         request = await self._run(wanted)
         return request.result(wanted.is_raw)
@@ -234,8 +265,9 @@ class AsyncClient:
     def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncGenerator[bytes, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job. Takes what `call` takes, but
-        neither `raw` nor `idempotency_key`.
+        8 MiB are read ahead. If they wait for their reader for 10 s, the supervisor closes the connection (`ConnectionLost`).
+        A stream has a connection of its own. Leaving the loop over it, or cancelling it, cancels the job. Takes what `call`
+        takes, but neither `raw` nor `idempotency_key`.
         """
         return self._stream(job_request(task, input, stream=True, **options))
 
@@ -247,7 +279,7 @@ class AsyncClient:
                 async for part in _parts(connection, request):
                     yield part
             finally:
-                request.give_up()
+                await request.give_up()
             request.check()
             if request.output:
                 yield request.output
@@ -263,8 +295,12 @@ class AsyncClient:
         return await self._show("tasks")
 
     async def close(self) -> None:
-        """Ends the connection of this loop. Its queued jobs are cancelled; those that run go on, and nobody hears of them."""
-        here = self._here()
+        """Ends the connection of this loop, for good: whatever is asked on this loop from then on is an `OffloadError`.
+
+        Its queued jobs are cancelled; those that run go on, and nobody hears of them.
+        """
+        here = self._on_loop()
+        here.is_closed = True
         if here.connection is not None:
             here.connection.close()
             here.connection = None
@@ -276,16 +312,30 @@ class AsyncClient:
         await self.close()
 
     def _here(self) -> _OnLoop:
-        if os.getpid() != self._process:
-            self._after_fork()
+        """What it has on this loop. Raises `OffloadError` if it was closed here."""
+        here = self._on_loop()
+        if here.is_closed:
+            raise OffloadError("this client is closed")
+        return here
+
+    def _on_loop(self) -> _OnLoop:
         loop = asyncio.get_running_loop()
         if loop not in self._loops:
+            self._drop_closed_loops()
             self._loops[loop] = _OnLoop(self._max_in_flight)
         return self._loops[loop]
 
-    def _after_fork(self) -> None:
+    def _drop_closed_loops(self) -> None:
+        """A connection knows its loop, so neither would ever be dropped."""
+        for loop, there in list(self._loops.items()):
+            if loop.is_closed():
+                self._loops.pop(loop, None)
+                if there.connection is not None:
+                    there.connection.leave_to_nobody()
+
+    def after_fork(self) -> None:
+        """In a child: connections and loops are those of the parent."""
         self._loops = weakref.WeakKeyDictionary()
-        self._process = os.getpid()
 
     async def _open(self) -> _Connection:
         here = self._here()
@@ -298,7 +348,13 @@ class AsyncClient:
         return connection
 
     async def _connect(self) -> _Connection:
-        return await _Connection.open(await self._address(), self._name)
+        """A new connection, unless the client is closed on this loop, also meanwhile."""
+        here = self._here()
+        connection = await _Connection.open(await self._address(), self._name)
+        if here.is_closed:
+            connection.close()
+            self._here()
+        return connection
 
     async def _address(self) -> str:
         """Where the supervisor is, asked before each connection."""
@@ -312,7 +368,7 @@ class AsyncClient:
                     await request.change()
             except BaseException:
                 if not job.has_key:
-                    request.give_up()
+                    await request.give_up()
                 raise
             return request
 
@@ -346,22 +402,14 @@ async def _connected(path: str) -> socket.socket:
 
 
 async def _parts(connection: _Connection, request: _Asked) -> AsyncIterator[bytes]:
-    """The parts as they come. While some wait for their reader, no more are read."""
+    """The parts as they come. While too many wait for their reader, no more are read."""
     while True:
         while request.parts:
-            yield request.parts.popleft()
+            was_full = request.is_full
+            part = request.take_part()
+            if was_full and not request.is_full:
+                connection.resume()
+            yield part
         if request.is_done:
             return
-        connection.resume()
         await request.change()
-
-
-_connections: "weakref.WeakSet[_Connection]" = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for connection in list(_connections):
-        connection.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

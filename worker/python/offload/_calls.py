@@ -43,7 +43,7 @@ def call(data: bytes) -> bytes:
     try:
         function, arguments, named = pickle.loads(data)
         return _packed(function(*arguments, **named))
-    except Exception as error:
+    except BaseException as error:  # as `sys.exit`: the future gets what the function raised
         error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
         return _packed_error(error)
 
@@ -52,7 +52,7 @@ def _packed(returned: Any) -> bytes:
     return pickle.dumps((returned, None, ""), pickle.HIGHEST_PROTOCOL)
 
 
-def _packed_error(error: Exception) -> bytes:
+def _packed_error(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         data = pickle.dumps((None, error, text), pickle.HIGHEST_PROTOCOL)

@@ -17,12 +17,9 @@ from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Tuple
 
 from . import _messages as messages
 from ._linger import LINGER, Linger
-from ._wire import PAYLOAD_MAX_CEILING, Decoder, NotUnderstood, frame
+from ._wire import COPIED_MAX, PAYLOAD_MAX_CEILING, Decoder, NotUnderstood, frame
 
 _READ_MAX = 64 << 10
-# A payload of at least so many bytes is not copied behind its header.
-_COPIED_MAX = 32 << 10
-
 
 _RUN = messages.TO_WORKER.number_of(messages.Run)
 _RUN_START = Struct("<IQI")
@@ -60,8 +57,9 @@ class Inbox:
         self.granted = 0
         self.capabilities = 0
         self.payload_max = PAYLOAD_MAX_CEILING
-        # The job that runs now, if one does.
+        # The job that runs now, if one does, and its attempt.
         self.running: Optional[int] = None
+        self.attempt = 0
         self._checkpoints: Dict[int, bytes] = {}
         # The last Run from behind its numbers on, as bytes and read: that of the next job is usually the same.
         self._last = b""
@@ -153,39 +151,46 @@ class Channel:
     def queue_with(self, start: bytes, payload: bytes) -> None:
         """As `queue_frame`, with the payload apart. A long one is sent at once, because it is not copied."""
         self._unsent += start
-        if len(payload) < _COPIED_MAX:
+        if len(payload) < COPIED_MAX:
             self._unsent += payload
             return
-        self.flush()
-        self._send_all(payload)
+        self.flush(payload)
 
-    def flush(self) -> None:
-        """Sends what is queued. Raises `SupervisorGone`."""
+    def flush(self, payload: bytes = b"") -> None:
+        """Sends what is queued, with the payload of the last frame of it if that is apart. Raises `SupervisorGone`."""
         if self._unsent:
             unsent, self._unsent = self._unsent, bytearray()
-            self._send_all(unsent)
+            self._send_all((unsent, payload) if payload else (unsent,))
 
     def send(self, message: Any, payload: bytes = b"") -> None:
-        """Sends a message at once. Any thread may call it while a job runs: nothing is queued then."""
-        self._send_all(frame(messages.FROM_WORKER.encode(message), payload))
+        """Sends a message at once, while a job runs: nothing is queued then."""
+        self._send_all((frame(messages.FROM_WORKER.encode(message), payload),))
 
-    def _send_all(self, data: Any) -> None:
+    def send_of_job(self, message: Any, payload: bytes = b"") -> None:
+        """Sends a message about an attempt of a job at once, unless that has ended. Any thread may call it, at any time."""
+        self._send_all((frame(messages.FROM_WORKER.encode(message), payload),), (message.job, message.attempt))
+
+    def _send_all(self, pieces: Tuple[Any, ...], attempt: Optional[Tuple[int, int]] = None) -> None:
+        """Sends the pieces, and nothing of another thread between them; only while this attempt of a job runs, if it is of one."""
         self.leave_to_parent()
         try:
             with self._writing:
-                self._socket.sendall(data)
+                if attempt is None or attempt == (self.inbox.running, self.inbox.attempt):
+                    for piece in pieces:
+                        self._socket.sendall(piece)
         except OSError as error:
             raise SupervisorGone() from error
 
-    def job_began(self, job: int) -> None:
+    def job_began(self, job: int, attempt: int) -> None:
         """From now on the listener may read."""
         self.inbox.granted = messages.PARTS_CREDIT
+        self.inbox.attempt = attempt
         self.inbox.running = job
 
     def job_ended(self, job: int) -> None:
-        """When this returns, the listener does not read any more."""
+        """When this returns, the listener does not read any more, and no thread sends anything of this job."""
         self.leave_to_parent()
-        with self._reading:
+        with self._reading, self._writing:
             self.inbox.running = None
             self.inbox.cancelled.discard(job)
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import functools
 import json
 import os
-import threading
 import time
-import weakref
 from typing import Any, Callable, Generator, List, Optional
 
 from . import _messages as messages
-from ._address import default_socket
+from ._address import GREETING_TIMEOUT, default_socket
 from ._connection import Connection, WaitedRequest, ask_apart
 from ._dialogue import SENT, UNSENT
 from ._errors import NotSent, OffloadError
+from ._forks import tell_after_fork
 from ._requests import JobRequest, call_request, check_text, job_request
+from ._turns import Turn, Waiter
 
 # The supervisor closes connections that were idle for 60 s.
 IDLE_MAX = 30.0
 # So long somebody who gives up a job waits for its id, to cancel it.
-_ID_PATIENCE = 5.0
+ID_PATIENCE = 5.0
+# So often a `map` that submits looks whether a job has failed.
+_LOOK_EVERY = 0.01
 encode = messages.TO_SUPERVISOR.encode
 
 
@@ -44,8 +46,11 @@ class Job:
         return request.job or request.report.job
 
     def done(self) -> bool:
-        """Whether it has ended, as far as was read: somebody has to wait for an answer on the same client."""
-        return self._request.is_done
+        """Whether it has ended. Does not wait."""
+        request = self._request
+        if not request.is_done and request.connection.is_ours():
+            request.connection.look_now()
+        return request.is_done
 
     def result(self) -> Any:
         """Waits for its output. Raises `JobError`, `Rejected` or `OutputError`."""
@@ -60,7 +65,7 @@ class Job:
     def cancel(self) -> None:
         """Asks for its end: then it ends as `cancelled`, unless it has ended before."""
         job = self.id
-        self._client._ask(functools.partial(cancel, job=job))
+        self._client._ask_apart(functools.partial(cancel, job=job))
 
     def _wait(self) -> None:
         self._request.connection.check_process()
@@ -75,7 +80,7 @@ class Client:
 
     - `socket`: its path; by default the one that the command line uses
     - `name`: the client's name for tables and fair shares; by default the process is a client of its own
-    - `max_in_flight`: `submit` and `call` wait while so many jobs of this client have not ended
+    - `max_in_flight`: `submit` and `call` wait while so many jobs of this client have not ended; nothing else does
     """
 
     def __init__(self, socket: Optional[str] = None, *, name: str = "", max_in_flight: int = 1000) -> None:
@@ -84,9 +89,9 @@ class Client:
         self._name = name
         self._max_in_flight = max_in_flight
         self._connection: Optional[Connection] = None
-        self._connecting = threading.Lock()
+        self._connecting = Turn()
         self._is_closed = False
-        _clients.add(self)
+        tell_after_fork(self)
 
     def call(self, task: str, input: Any = b"", **options: Any) -> Any:
         """Runs a task on an input, and returns its output.
@@ -118,10 +123,17 @@ class Client:
         return request.result(wanted.is_raw)
 
     def submit(self, task: str, input: Any = b"", **options: Any) -> Job:
-        """Submits a job and does not wait for it. Takes what `call` takes; `Rejected` comes from `Job.result`."""
-        wanted, request = call_request(task, input, **options), WaitedRequest()
+        """Submits a job and does not wait for it. Takes what `call` takes.
+
+        `Rejected` comes from `Job.result`, but at once if the input is larger than the supervisor takes (`too_large`).
+        """
+        return self._submit(WaitedRequest(), task, input, **options)
+
+    def _submit(self, request: WaitedRequest, task: str, input: Any, **options: Any) -> Job:
+        wanted = call_request(task, input, **options)
         try:
             self.ask(wanted.header, wanted.data, request)
+            request.connection.keep_reading()
         except OffloadError:
             raise
         except BaseException:
@@ -132,9 +144,29 @@ class Client:
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
         jobs: List[Job] = []
+        failed: List[WaitedRequest] = []
+        waiters: List[Waiter] = []
+
+        def ended(request: WaitedRequest) -> None:
+            if not request.is_ok:
+                failed.append(request)
+            for waiter in tuple(waiters):
+                waiter.wake()
+
         try:
+            looked = time.monotonic()
             for input in inputs:
-                jobs.append(self.submit(task, input, **options))
+                if jobs and time.monotonic() - looked > _LOOK_EVERY:
+                    jobs[-1]._request.connection.look_now()
+                    looked = time.monotonic()
+                if failed:
+                    break
+                jobs.append(self._submit(WaitedRequest(ended), task, input, **options))
+            for job in jobs:
+                request = job._request
+                request.connection.wait(waiters, lambda: bool(failed) or request.is_done)  # noqa: B023
+                if failed:
+                    failed[0].check()
             return [job.result() for job in jobs]
         except BaseException:
             self._give_up(*(job._request for job in jobs), keep=options.get("idempotency_key") is not None)
@@ -143,8 +175,9 @@ class Client:
     def stream(self, task: str, input: Any = b"", **options: Any) -> Generator[bytes, None, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
 
-        It has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a part.
-        Takes what `call` takes, but neither `raw` nor `idempotency_key`. Raises as `call` does, also after some parts.
+        8 MiB are read ahead. If they wait for their reader for 10 s, the supervisor closes the connection (`ConnectionLost`).
+        A stream has a connection of its own. Closing the iterator cancels the job, and so does an interrupt while it waits for a
+        part. Takes what `call` takes, but neither `raw` nor `idempotency_key`. Raises as `call` does, also after some parts.
         """
         request = job_request(task, input, stream=True, **options)
         return self._stream(request)
@@ -158,12 +191,14 @@ class Client:
         return self._show("tasks")
 
     def close(self) -> None:
-        """Ends the connection. Its queued jobs are cancelled; those that run go on, and nobody hears of them."""
+        """Ends the connection, for good: whatever is asked of the client from then on is an `OffloadError`.
+
+        Its queued jobs are cancelled; those that run go on, and nobody hears of them. Never waits for another thread.
+        """
         self._is_closed = True
-        with self._connecting:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -187,28 +222,49 @@ class Client:
         connection = self._connection
         if connection is not None and connection.is_usable(IDLE_MAX):
             return connection
-        with self._connecting:
-            if self._is_closed:
-                raise OffloadError("this client is closed")
-            connection = self._connection
-            if connection is None or not connection.is_usable(IDLE_MAX):
-                if connection is not None:
-                    connection.close()
-                connection = self._connection = Connection(self._address(), self._name, self._max_in_flight)
+        me = Waiter()
+        try:
+            self._connecting.take(me)
+            return self._connected()
+        finally:
+            self._connecting.leave(me)
+
+    def _connected(self) -> Connection:
+        """The connection, a new one if need be. It is this thread's turn to make one."""
+        connection = self._connection
+        if connection is not None and connection.is_usable(IDLE_MAX):
             return connection
+        if connection is not None:
+            connection.close()
+        self._connection = connection = self._connect(self._max_in_flight)
+        if self._is_closed:  # meanwhile
+            self.close()
+            connection.close()
+            self._check_open()
+        return connection
+
+    def _connect(self, max_in_flight: int) -> Connection:
+        """A new connection, unless the client is closed."""
+        self._check_open()
+        return Connection(self._address(), self._name, max_in_flight)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise OffloadError("this client is closed")
 
     def _address(self) -> str:
         return default_socket() if self._path is None else self._path
 
     def _stream(self, job: JobRequest) -> Generator[bytes, None, None]:
-        connection, request = Connection(self._address(), self._name, 2), WaitedRequest()
+        connection, request = self._connect(1), WaitedRequest()
         try:
             connection.ask(job.header, job.data, request)
+            connection.keep_reading()
             while not request.is_done or request.parts:
                 while request.parts:
-                    yield request.parts.popleft()
+                    yield request.take_part()
                     connection.check_process()
-                connection.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
+                connection.wait_for_part(request)
             request.check()
             if request.output:
                 yield request.output
@@ -220,17 +276,27 @@ class Client:
         finally:
             connection.close()
 
-    def _ask(self, build: Callable[[int], bytes]) -> bytes:
-        """Sends a request that is answered with a document."""
-        request = self.ask(build, b"", WaitedRequest())
-        request.connection.wait_for_end(request)
+    def _ask_apart(self, build: Callable[[int], bytes]) -> bytes:
+        """Sends a request that is answered with a document. It has a connection of its own, so it waits for nobody's job."""
+        self._check_open()
+        (request,) = ask_apart(self._address(), self._name, [build])
+        if request.error is not None:
+            raise request.error
         return request.output
 
     def _drain(self) -> None:
-        self._ask(lambda ticket: encode(messages.DrainAll(ticket)))
+        self._ask_apart(lambda ticket: encode(messages.DrainAll(ticket)))
+        connection = self._connection
+        if connection is not None:  # all jobs have ended, and their results are on the way
+            connection.wait_for_all()
 
     def _show(self, view: str) -> Any:
-        return json.loads(self._ask(lambda ticket: encode(messages.Show(ticket, view))))
+        return json.loads(self._ask_apart(lambda ticket: encode(messages.Show(ticket, view))))
+
+    def cancel_queued(self) -> None:
+        """For code of this package: cancels all jobs of the supervisor that no worker has begun."""
+        queued = [job["job"] for job in self._show("jobs") if job["state"] == "queued"]
+        ask_apart(self._address(), self._name, [functools.partial(cancel, job=job) for job in queued])
 
     def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
         """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.
@@ -239,19 +305,20 @@ class Client:
         Their connection may have lost step, or may never be read again. So every wait here ends, and the cancel goes elsewhere.
         """
         ours = [] if keep else [request for request in requests if request.state is not UNSENT and request.connection.is_ours()]
-        end = time.monotonic() + _ID_PATIENCE
+        end = time.monotonic() + ID_PATIENCE
         for request in ours:
             request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done, end)
         running = [request.job for request in ours if request.job is not None and request.finished is None]
         if running:
             try:
-                ask_apart(ours[0].connection.path, self._name, [functools.partial(cancel, job=job) for job in running])
+                cancels = [functools.partial(cancel, job=job) for job in running]
+                ask_apart(ours[0].connection.path, self._name, cancels, GREETING_TIMEOUT)
             except OffloadError:  # the supervisor is gone
                 pass
 
-    def _after_fork(self) -> None:
-        """In a child: the connection and all locks are those of the parent."""
-        self._connecting = threading.Lock()
+    def after_fork(self) -> None:
+        """In a child: the connection and all turns are those of the parent."""
+        self._connecting = Turn()
         self._connection = None
 
 
@@ -267,14 +334,3 @@ def check_client(name: str, max_in_flight: int) -> None:
         raise ValueError(f"the name of a client has at most {messages.NAME_MAX} bytes")
     if max_in_flight < 1:
         raise ValueError("max_in_flight has to be at least 1")
-
-
-_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for client in list(_clients):
-        client._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

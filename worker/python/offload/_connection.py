@@ -1,7 +1,18 @@
-"""A connection that many threads share, without a thread of its own.
+"""A connection that many threads share, without a thread of its own as long as they use it.
 
-Of the threads that wait for an answer, one reads the socket for all of them. When it has its own answer, it wakes another one,
-which goes on reading. So a program with one thread costs no change of threads.
+```text
+ a thread that waits for an answer   looks: it reads what comes, for all, until its own answer is there
+ further threads that wait           sleep until their answer is there, or until whoever looks stops: then one of them looks
+ a thread that sends                 looks while the socket takes nothing: a supervisor whose answers nobody takes reads nothing
+ nobody for a second, and            the keeper, a thread that does nothing else (`_keeper.py`), until somebody looks again
+   something is in flight
+```
+
+So a call costs no change of threads, and nothing that was submitted is lost because the program does something else meanwhile.
+
+Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception keeps it from that, it has not looked for
+`_STALE` seconds, and another one does. To read is one step for one thread at a time, a turn, which survives an exception as well
+(`_turns.py`). A step ends after a second, also if nothing has come, so that everybody looks around now and then.
 """
 
 from __future__ import annotations
@@ -9,42 +20,25 @@ from __future__ import annotations
 import os
 import select
 import socket
-import threading
+import struct
 import time
-import weakref
 from collections import deque
-from typing import Any, Callable, Deque, Iterable, List, Optional
+from typing import Any, Callable, Deque, Iterable, List, Optional, Tuple
 
 from ._address import connect
 from ._dialogue import SENT, UNSENT, Dialogue, Request
 from ._errors import NoSupervisor, OffloadError
-from ._wire import WireError
+from ._forks import tell_after_fork
+from ._keeper import keeper
+from ._turns import CHECK_EVERY, Turn, Waiter
+from ._wire import COPIED_MAX, WireError
 
-# For `map`, once: how much to read, and how to send.
+# For `map`, once: how much to read, and how to read and send.
 _READ_SIZE = (64 << 10,)
+_WAIT = (0,)
 _DO_NOT_WAIT = (socket.MSG_DONTWAIT,)
-# An input of at least so many bytes is not copied behind its header.
-_COPIED_MAX = 32 << 10
-
-
-class Waiter:
-    """A thread that sleeps until there is something to look at."""
-
-    __slots__ = ("_asleep",)
-
-    def __init__(self) -> None:
-        self._asleep = threading.Lock()
-        self._asleep.acquire()
-
-    def wake(self) -> None:
-        try:
-            self._asleep.release()
-        except RuntimeError:  # it was told already
-            pass
-
-    def sleep(self, end: Optional[float] = None) -> None:
-        """Returns when it is woken, or at `end`."""
-        self._asleep.acquire(timeout=-1 if end is None else max(0.0, end - time.monotonic()))
+# Whoever looks says so every second. After so many seconds without it, nobody does.
+_STALE = 2.5 * CHECK_EVERY
 
 
 class WaitedRequest(Request):
@@ -75,11 +69,16 @@ class Connection:
     def __init__(self, path: str, name: str, max_in_flight: int) -> None:
         """Connects. Raises `NoSupervisor`."""
         self.path = path
+        self.is_kept = False
         self._process = os.getpid()
         self._max_in_flight = max_in_flight
         self._dialogue = Dialogue(path)
-        self._reading = threading.Lock()
-        self._sending = threading.Lock()
+        self._reading = Turn()
+        self._sending = Turn()
+        # Who looks for what comes, since when it was last seen to, and who sleeps meanwhile.
+        self._looking: Optional[Waiter] = None
+        self._looked = time.monotonic()
+        self._asleep: List[Waiter] = []
         # The request that a thread is sending. Only that thread knows whether a part of it has left.
         self._in_hand: Optional[WaitedRequest] = None
         self._for_room: List[Waiter] = []
@@ -87,7 +86,7 @@ class Connection:
         self._is_lost = False
         self._used = time.monotonic()
         self._socket = connect(path)
-        _connections.add(self)
+        tell_after_fork(self)
         try:
             self._greet(name)
         except BaseException:
@@ -98,7 +97,7 @@ class Connection:
         try:
             self._socket.sendall(Dialogue.hello(name))
             while not self._dialogue.is_open:
-                self._read()
+                _receive(self._socket, self._dialogue)
         except WireError as error:
             raise NoSupervisor(f"what listens at {self.path} is no supervisor: {error}") from None
         except NoSupervisor:
@@ -106,71 +105,81 @@ class Connection:
         except (EOFError, OSError) as error:
             raise NoSupervisor(f"the supervisor at {self.path} does not answer: {error}") from None
         self._socket.settimeout(None)
+        # By the kernel, which costs nothing. With a timeout of Python's, each read is two system calls.
+        seconds_and_microseconds = divmod(int(1e6 * CHECK_EVERY), 1_000_000)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", *seconds_and_microseconds))
 
     def is_usable(self, idle_max: float) -> bool:
         """Whether it is alive. One that nobody used for `idle_max` seconds may be closed by the supervisor at any moment."""
-        is_idle = not self._dialogue.requests and time.monotonic() - self._used > idle_max
-        return not (self._is_lost or is_idle)
+        return not self._is_lost and (bool(self._dialogue.requests) or time.monotonic() - self._used <= idle_max)
+
+    def is_in_use(self, since: float) -> bool:
+        """Whether something is in flight, or was asked `since`."""
+        return bool(self._dialogue.requests) or self._used >= since
 
     def ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> None:
-        """Sends a request. Waits while as many as are allowed are in flight. Raises `Rejected`, `NotSent` or `ConnectionLost`.
+        """Submits a job. Waits while as many as are allowed are in flight.
 
+        Raises `Rejected`, `NotSent`, `ConnectionLost`, or `ValueError` for a header that is too long.
         If it is interrupted, the `state` of the request says how far it got.
         """
         if len(self._dialogue.requests) >= self._max_in_flight:
             self._wait_for_room()
         request.connection = self
-        with self._sending:
-            if self._is_lost:
-                raise self._dialogue.loss_of(request, self._gone())
-            self._in_hand, request.state = request, SENT
-            # How much has left, piece by piece.
-            sent: List[int] = []
-            try:
-                start = self._dialogue.ask(build, request, len(data))
-                if len(data) < _COPIED_MAX:
-                    self._send(start + data, sent)
-                else:
-                    self._send(start, sent)
-                    self._send(data, sent)
-            except OffloadError:
-                raise
-            except BaseException:
-                if sent and sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
-                    self.close()
-                    if self._dialogue.withdraw(request):
-                        request.ended(self._dialogue.loss_of(request, self._gone()))
-                raise
-            finally:
-                if not sent:  # from here on it has nothing to do with this connection, and may go over another one
-                    self._dialogue.withdraw(request)
-                    request.state = UNSENT
-                self._in_hand = None
-            if not sent or (self._is_lost and self._dialogue.withdraw(request)):
-                raise self._dialogue.loss_of(request, self._gone())
+        me = Waiter()
+        try:
+            self._sending.take(me)
+            self._ask(build, data, request)
+        finally:
+            self._sending.leave(me)
         self._used = time.monotonic()
+
+    def _ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> None:
+        """As `ask`. It is this thread's turn to send."""
+        if self._is_lost:
+            raise self._dialogue.loss_of(request, self._gone())
+        # How much has left, piece by piece.
+        sent: List[int] = []
+        try:
+            self._in_hand, request.state = request, SENT
+            start = self._dialogue.ask(build, request, len(data))
+            if len(data) < COPIED_MAX:
+                self._send(start + data, sent)
+            else:
+                self._send(start, sent)
+                self._send(data, sent)
+        except OffloadError:
+            raise
+        except BaseException:
+            if sent and sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
+                self.close()
+                if self._dialogue.withdraw(request):
+                    request.ended(self._dialogue.loss_of(request, self._gone()))
+            raise
+        finally:
+            if not sent:  # from here on it has nothing to do with this connection, and may go over another one
+                self._dialogue.withdraw(request)
+                request.state = UNSENT
+            self._in_hand = None
+        if not sent or (self._is_lost and self._dialogue.withdraw(request)):
+            raise self._dialogue.loss_of(request, self._gone())
 
     def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
         """Returns when `is_there()`, which answers bring about that wake the waiters, or at `end`, if that is sooner."""
+        if is_there():
+            return
+        me = Waiter()
         try:
+            waiters.append(me)
             while not is_there() and (end is None or time.monotonic() < end):
-                if self._reading.acquire(blocking=False):
-                    self._read_until(is_there, end)
+                if self._may_look(me):
+                    self._look(me, end)
                 else:
-                    self._sleep(waiters, is_there, end)
+                    self._sleep(me, is_there, end)
         finally:
-            self._pass_on()
-
-    def _sleep(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float]) -> None:
-        """Sleeps until an answer wakes the waiters, or nobody reads any more."""
-        waiter = Waiter()
-        waiters.append(waiter)
-        try:
-            # Whoever reads wakes a waiter when it stops. It may have stopped before this one was there.
-            if not is_there() and self._reading.locked():
-                waiter.sleep(end)
-        finally:
-            waiters.remove(waiter)
+            if me in waiters:
+                waiters.remove(me)
+            self._stop_looking(me)
 
     def wait_for_end(self, request: WaitedRequest) -> None:
         """Returns when the request is answered. Raises what it was answered with, if that is an error."""
@@ -179,11 +188,47 @@ class Connection:
         if request.error is not None:
             raise request.error
 
-    def read_for_all(self) -> None:
-        """Reads until the connection ends: for a thread that does nothing else."""
-        with self._reading:
-            while not self._is_lost:
-                self._read_or_lose()
+    def wait_for_part(self, request: WaitedRequest) -> None:
+        """Returns when there is another part of a stream, or its end."""
+        self._dialogue.note_held(time.monotonic())
+        self.wait(request.waiters, lambda: bool(request.parts) or request.is_done)
+
+    def wait_for_loss(self) -> None:
+        """Returns when the connection has ended, and what came before is read: for a thread that does nothing else."""
+        self.wait([], lambda: self._is_lost)
+
+    def wait_for_all(self) -> None:
+        """Returns when nothing is in flight."""
+        self.wait(self._for_room, lambda: self._is_lost or not self._dialogue.requests)
+
+    def look_now(self) -> None:
+        """Reads what has come, unless another thread does, and does not wait for more."""
+        me = Waiter()
+        try:
+            if self._may_look(me):
+                self._look(me, 0.0)
+        finally:
+            self._stop_looking(me)
+
+    def keep_reading(self) -> None:
+        """Has the keeper read as long as something is in flight and nobody else does."""
+        if not self.is_kept:
+            self.is_kept = True
+            keeper.keep(self)
+
+    def is_left_alone(self, now: float) -> bool:
+        """For the keeper: whether something is in flight and may be read, and nobody looks."""
+        patience = CHECK_EVERY if self._looking is None else _STALE
+        return bool(self._dialogue.requests) and now - self._looked > patience and not self._dialogue.note_held(now)
+
+    def fileno(self) -> int:
+        """For the keeper: the descriptor to poll; less than 0 if it is closed."""
+        return self._socket.fileno()
+
+    def read_for_others(self) -> None:
+        """For the keeper: takes what has come."""
+        me = Waiter()
+        self._read_or_lose(me)
 
     def is_ours(self) -> bool:
         """Whether this process has made it. A forked child has only a copy, and leaves the connection to its parent."""
@@ -197,7 +242,7 @@ class Connection:
     def close(self) -> None:
         """Ends the connection: queued jobs of it are cancelled. A forked child only forgets it."""
         if not self.is_ours():
-            self.forget()
+            self.after_fork()
             return
         self._lose(f"this program has closed its connection to {self.path}")
         try:
@@ -206,51 +251,60 @@ class Connection:
             pass
         self._socket.close()
 
-    def forget(self) -> None:
-        """For a forked child: closes its copy of the descriptor, and says nothing to the supervisor."""
+    def after_fork(self) -> None:
+        """In a child: closes its copy of the descriptor, and says nothing to the supervisor."""
         self._is_lost = True
         self._socket.close()
 
     def _wait_for_room(self) -> None:
         self.wait(self._for_room, lambda: self._is_lost or len(self._dialogue.requests) < self._max_in_flight)
 
-    def _read_until(self, is_there: Callable[[], bool], end: Optional[float]) -> None:
-        """Reads for all. The lock for that is held, and is given up."""
+    def _may_look(self, me: Waiter) -> bool:
+        """Whether `me` is the one who looks. It is, too, if a signal handler of the same thread has interrupted the one who did."""
+        now, looking = time.monotonic(), self._looking
+        if looking is not None and looking.thread != me.thread and now - self._looked < _STALE:
+            return False
+        self._looking, self._looked = me, now
+        return True
+
+    def _stop_looking(self, me: Waiter) -> None:
+        """Every thread that has looked or slept leaves by this: if nobody looks now, one who sleeps does."""
+        if self._looking is me:
+            self._looking = None
+        if self._looking is None and self._asleep:
+            for waiter in self._asleep[:1]:
+                waiter.wake()
+
+    def _sleep(self, me: Waiter, is_there: Callable[[], bool], end: Optional[float]) -> None:
+        """Sleeps until an answer wakes `me`, or nobody looks any more, or for a second."""
         try:
-            while not is_there() and (end is None or self._has_something(end)):
-                self._read_or_lose()
+            self._asleep.append(me)
+            # Whoever looks wakes one who sleeps when it stops. It may have stopped before this one was there.
+            if not is_there() and self._looking is not None:
+                me.sleep(end)
         finally:
-            self._reading.release()
+            if me in self._asleep:
+                self._asleep.remove(me)
 
-    def _has_something(self, end: float) -> bool:
-        """Whether there is something to read before `end`."""
-        return self._is_lost or bool(self._received) or bool(self._ready_for(select.POLLIN, end))
+    def _look(self, me: Waiter, end: Optional[float]) -> None:
+        """Waits until something has come, at most until `end` and for a second, and reads it for all."""
+        if end is None:
+            self._read_or_lose(me, _WAIT)
+        elif self._received or self._is_lost or self._ready_for(select.POLLIN, end):
+            self._read_or_lose(me)
 
-    def _ready_for(self, interest: int, end: Optional[float] = None) -> int:
-        """What the socket is ready for, at `end` at the latest: of what is of interest, or its end."""
+    def _ready_for(self, interest: int, end: float) -> int:
+        """What the socket is ready for, after a second or at `end` at the latest: of what is of interest, or its end."""
         poll = select.poll()
         try:
             poll.register(self._socket, interest)
         except ValueError:  # another thread has closed it meanwhile
             return select.POLLHUP
-        ready = poll.poll(None if end is None else max(0.0, end - time.monotonic()) * 1000)
+        ready = poll.poll(min(CHECK_EVERY, max(0.0, end - time.monotonic())) * 1000)
         return ready[0][1] if ready else 0
 
-    def _pass_on(self) -> None:
-        """Wakes a thread that waits, if one does and nobody reads."""
-        requests: Any = self._dialogue.requests
-        if not (requests or self._for_room) or self._reading.locked():
-            return
-        for waiters in (self._for_room, *(request.waiters for request in list(requests.values()))):
-            for waiter in waiters:
-                waiter.wake()
-                return
-
     def _send(self, data: bytes, sent: List[int]) -> None:
-        """Sends all of it, unless the connection ends, and adds to `sent` what has left.
-
-        It reads meanwhile: a supervisor whose answers nobody takes reads no requests.
-        """
+        """Sends all of it, unless the connection ends, and adds to `sent` what has left."""
         unsent = memoryview(data)
         while unsent and not self._is_lost:
             try:
@@ -260,45 +314,50 @@ class Connection:
             except BlockingIOError:
                 self._read_or_wait_to_send()
             except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
-                self._read_the_rest()
+                self.wait_for_loss()  # what the supervisor sent before, perhaps a Goodbye, can still be read
 
     def _is_in_hand(self, request: Request) -> bool:
         return request is self._in_hand
 
-    def _read_the_rest(self) -> None:
-        """The supervisor does not read any more. What it sent before, perhaps a Goodbye, can still be read."""
-        with self._reading:
-            while not self._is_lost:
-                self._read_or_lose()
-
     def _read_or_wait_to_send(self) -> None:
-        may_read = self._reading.acquire(blocking=False)
+        me = Waiter()
         try:
-            ready = self._ready_for(select.POLLOUT | (select.POLLIN if may_read else 0))
-            if may_read and ready & (select.POLLIN | select.POLLHUP | select.POLLERR):
-                self._read_or_lose()
+            may_look = self._may_look(me)
+            ready = self._ready_for(select.POLLOUT | (select.POLLIN if may_look else 0), time.monotonic() + CHECK_EVERY)
+            if may_look and ready & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                self._read_or_lose(me)
         finally:
-            if may_read:
-                self._reading.release()
+            self._stop_looking(me)
 
-    def _read_or_lose(self) -> None:
-        """Reads once. If the connection has ended, all requests have."""
+    def _read_or_lose(self, me: Waiter, flags: Tuple[int] = _DO_NOT_WAIT) -> None:
+        """One step. If the connection has ended, all requests have."""
         try:
+            self._reading.take(me)
             if not self._is_lost:
-                self._read()
+                self._read(me, flags)
         except EOFError:
             self._lose(self._gone())
-        except (OSError, WireError, NoSupervisor) as error:
+        except (WireError, NoSupervisor, OSError) as error:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
+        finally:
+            self._reading.leave(me)
         if self._is_lost:
             self._dialogue.lost(self._gone(), self._is_in_hand)
 
-    def _read(self) -> None:
-        """Reads once. An interrupt while it waits loses nothing; one while it looks at what has come ends the connection."""
+    def _read(self, me: Waiter, flags: Tuple[int]) -> None:
+        """Takes what has come. An interrupt before it has come loses nothing; one while it is looked at ends the connection."""
         received = self._received
         if not received:
-            # A signal is handled between two steps of the interpreter. This is one: what comes is kept before it can be lost.
-            received.extend(map(self._socket.recv, _READ_SIZE))
+            me.only_waits = True
+            try:
+                # A signal is handled between two steps of the interpreter. This is one: what comes is kept before it can be lost.
+                received.extend(map(self._socket.recv, _READ_SIZE, flags))
+            except BlockingIOError:  # nothing, or another thread has taken it
+                return
+            finally:
+                me.only_waits = False
+            if not received:  # a signal handler has read it
+                return
         try:
             data = received.popleft()
             if not data:
@@ -326,43 +385,36 @@ class Connection:
             waiter.wake()
 
 
-def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]]) -> None:
+def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]], patience: Optional[float] = None) -> List[Request]:
     """Sends requests over a connection of its own, one after the other, and waits for the answers, whatever they are.
 
-    For what has to be said when another connection may have lost step. No wait is longer than the one for a greeting. Raises
-    `NoSupervisor`.
+    For what must not wait for jobs, and for when another connection may have lost step. With `patience` no wait for an answer is
+    longer than so many seconds. Raises `NoSupervisor`.
     """
-    dialogue = Dialogue(path)
-
-    def receive() -> None:
-        data = end.recv(*_READ_SIZE)
-        if not data:
-            raise EOFError("it closed the connection")
-        dialogue.receive(data)
-
+    dialogue, requests = Dialogue(path), []
     with connect(path) as end:
         try:
             end.sendall(Dialogue.hello(name))
             while not dialogue.is_open:
-                receive()
+                _receive(end, dialogue)
+            end.settimeout(patience)
             for build in builds:
-                end.sendall(dialogue.ask(build, Request(_ignore)))
+                requests.append(Request(_ignore))
+                end.sendall(dialogue.ask(build, requests[-1]))
                 while dialogue.requests:
-                    receive()
+                    _receive(end, dialogue)
         except (EOFError, OSError, WireError) as error:
             raise NoSupervisor(f"the supervisor at {path} does not answer: {error}") from None
+    return requests
+
+
+def _receive(end: socket.socket, dialogue: Dialogue) -> None:
+    """Reads once. Raises `EOFError`, `OSError`, `WireError` or `NoSupervisor`."""
+    data = end.recv(*_READ_SIZE)
+    if not data:
+        raise EOFError("it closed the connection")
+    dialogue.receive(data)
 
 
 def _ignore() -> None:
     pass
-
-
-_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for connection in list(_connections):
-        connection.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

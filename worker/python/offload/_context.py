@@ -79,9 +79,10 @@ class Context:
         self._send(messages.Checkpoint(self.id, self.attempt), data)
 
     def _send(self, message: Any, payload: bytes = b"") -> None:
-        # A child that the task has forked may live longer than the job, and its bytes may come between those of the worker.
+        # The bytes of a child that the task has forked would come between those of the worker. A thread that the task has left
+        # behind may say something, too, and the channel sends nothing of a job that has ended.
         if self._channel.is_ours():
-            self._channel.send(message, payload)
+            self._channel.send_of_job(message, payload)
 
     def resumed(self, default: Any) -> Any:
         state = self._given.checkpoint

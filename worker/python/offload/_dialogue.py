@@ -10,17 +10,20 @@
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
 from typing import Any, Callable, Deque, Dict, Optional
 
 from . import _messages as messages
 from ._errors import ConnectionLost, NoSupervisor, NotSent, OffloadError, OutputError, Rejected
 from ._payload import Payload, from_payload
 from ._requests import error_of, rejection
-from ._wire import Decoder, WireError, frame_start
+from ._wire import HEADER_MAX, Decoder, WireError, frame_start
 
+# So many bytes of a stream wait for their reader before no more are read, each part counted with what Python adds to it.
+AHEAD_MAX = 8 << 20
+_OF_A_PART = 64
+# A supervisor ends a connection whose answers are not taken for so many seconds.
+_STALL_TIMEOUT = 10.0
 
-_START = Struct("<IQ")
 _ACCEPTED, _FINISHED, _PART, _GOODBYE = map(
     messages.TO_CLIENT.number_of, (messages.Accepted, messages.JobFinished, messages.JobPart, messages.Goodbye)
 )
@@ -37,7 +40,7 @@ class Request:
     Headers are read when somebody asks for what is in them.
     """
 
-    __slots__ = ("state", "accepted", "finished", "output", "parts", "error", "is_done", "changed")
+    __slots__ = ("state", "accepted", "finished", "output", "parts", "error", "is_done", "changed", "_came", "_taken")
 
     def __init__(self, changed: Callable[[], None]) -> None:
         # Whoever sends it says `SENT` before the first byte leaves.
@@ -49,6 +52,23 @@ class Request:
         self.error: Optional[OffloadError] = None
         self.is_done = False
         self.changed = changed
+        # How much of a stream has come, as whoever reads the connection counts it, and how much of that its reader has taken.
+        self._came = self._taken = 0
+
+    def part_came(self, part: bytes) -> None:
+        self.parts.append(part)
+        self._came += len(part) + _OF_A_PART
+
+    def take_part(self) -> bytes:
+        """The next part of a stream. There has to be one."""
+        part = self.parts.popleft()
+        self._taken += len(part) + _OF_A_PART
+        return part
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many parts wait for their reader that no more may be read."""
+        return self._came - self._taken >= AHEAD_MAX
 
     @property
     def job(self) -> Optional[str]:
@@ -80,6 +100,11 @@ class Request:
             raise error_of(self.report)
         return media_type
 
+    @property
+    def is_ok(self) -> bool:
+        """Whether a job has ended well."""
+        return self.finished is not None and messages.output_type(self.finished) is not None
+
     def ended(self, error: Optional[OffloadError] = None) -> None:
         self.error = error
         self.is_done = True
@@ -97,6 +122,9 @@ class Dialogue:
         self._decoder = Decoder()
         self._goodbye: Optional[str] = None
         self._tickets = 0
+        # Since when nothing is read because a stream is full, and how long that was at most.
+        self._held_since: Optional[float] = None
+        self._held = 0.0
 
     @staticmethod
     def hello(name: str) -> bytes:
@@ -109,15 +137,27 @@ class Dialogue:
     def ask(self, build: Callable[[int], bytes], request: Request, length: int = 0) -> bytes:
         """Notes a request, whose header `build` makes from a new ticket. The bytes to send before its payload.
 
-        Raises `Rejected` for a payload over the supervisor's limit. Nothing is to be sent then.
+        Raises `Rejected` for a payload over the supervisor's limit, and `ValueError` for a header over that of the protocol, with
+        which the supervisor would end the connection. Nothing is to be sent then.
         """
         if length > self.payload_max:
             raise Rejected("too_large", f"an input of {length} bytes, the supervisor takes {self.payload_max} (its max_payload)")
         self._tickets += 1
         ticket = self._tickets
         header = build(ticket)
+        if len(header) > HEADER_MAX:
+            raise ValueError(f"the name of the task with its options takes {len(header)} bytes, at most {HEADER_MAX} can be sent")
         self.requests[ticket] = request
         return frame_start(header, length)
+
+    def note_held(self, now: float) -> bool:
+        """Whether nothing may be read because a stream is full. Notes how long that is so."""
+        is_held = any(request.is_full for request in list(self.requests.values()))
+        since = self._held_since
+        if since is not None:
+            self._held = max(self._held, now - since)
+        self._held_since = (now if since is None else since) if is_held else None
+        return is_held
 
     def withdraw(self, request: Request) -> bool:
         """Forgets a request. Whether it was there: then nobody else has ended it, and nobody will."""
@@ -152,10 +192,10 @@ class Dialogue:
 
     def _take(self, header: bytes, payload: bytes) -> None:
         """All messages but Goodbye begin with the ticket of their request."""
-        if len(header) < _START.size or header[0] == _GOODBYE:
+        if len(header) < messages.TICKET_START.size or header[0] == _GOODBYE:
             self._goodbye = messages.TO_CLIENT.decode(header).reason
             return
-        number, ticket = _START.unpack_from(header)
+        number, ticket = messages.TICKET_START.unpack_from(header)
         request = self.requests.get(ticket)
         if request is None:
             return
@@ -164,7 +204,7 @@ class Dialogue:
             request.state = ACCEPTED
             request.changed()
         elif number == _PART:
-            request.parts.append(payload)
+            request.part_came(payload)
             request.changed()
         elif self._take_out(ticket):
             self._end(request, number, header, payload)
@@ -185,13 +225,19 @@ class Dialogue:
     def lost(self, reason: str, is_in_hand: Callable[[Request], bool] = lambda request: False) -> None:
         """Ends all requests, because the connection has ended. One that is in hand is left to whoever is sending it."""
         for ticket, request in list(self.requests.items()):
-            # Asked first: it comes to hand before it is noted here, and whoever is sending it may withdraw it at any moment.
+            # In this order: whoever sends a request takes it in hand before noting it here, and may withdraw it at any moment.
             if not is_in_hand(request) and self._take_out(ticket):
                 request.ended(self.loss_of(request, reason))
 
     def loss_of(self, request: Request, reason: str) -> OffloadError:
         """What the end of the connection means for a request: of one that was not sent it is known that it had no effect."""
-        why = f"the supervisor at {self._where} closed the connection: {self._goodbye}" if self._goodbye else reason
+        if self._goodbye:
+            reason = f"the supervisor at {self._where} closed the connection: {self._goodbye}"
+        elif self._held >= _STALL_TIMEOUT:
+            reason = (
+                f"the supervisor at {self._where} closed the connection: for {self._held:.0f} s nobody took the parts of this "
+                f"stream, of which {AHEAD_MAX >> 20} MiB wait here, and the supervisor waits for {_STALL_TIMEOUT:.0f} s"
+            )
         if request.state is UNSENT:
-            return NotSent(why)
-        return ConnectionLost("indeterminate", f"{why}; nobody knows whether the job was done", job=request.job or "")
+            return NotSent(reason)
+        return ConnectionLost("indeterminate", f"{reason}; nobody knows whether the job was done", job=request.job or "")

@@ -105,7 +105,8 @@ class OutputError(OffloadError, ValueError):
 class TaskError(OffloadError):
     """For tasks to raise: the job ends as `app_error` with exactly this message, and no traceback is logged.
 
-    If a program that the task ran has failed, `exit_code` (0 to 255) or `signal` says how; whoever submitted the job reads it there.
+    If a program that the task ran has failed, `exit_code` (0 to 255) or `signal` says how; whoever submitted the job reads it
+    there.
     """
 
     # For subclasses that do not call `__init__`.

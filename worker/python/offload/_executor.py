@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+import logging
+import operator
 import os
 import pickle
 import queue
 import threading
+import weakref
 from concurrent.futures import Executor as _Executor
 from concurrent.futures import Future
 from multiprocessing import spawn
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Set
 
 from ._calls import TASK, pack_call, unpack_result
 from ._connection import Connection, WaitedRequest
-from ._errors import OffloadError, Rejected
+from ._errors import JobError, OffloadError, Rejected
 from ._pool import Pool, PythonStart
 from ._requests import job_request
 
@@ -28,6 +31,9 @@ _RETRY_AFTER = 0.1
 # What of `multiprocessing`'s description of a program is needed to find its functions. Its secret is not passed on.
 _OF_MAIN = ("dir", "init_main_from_name", "init_main_from_path", "name", "orig_dir", "sys_argv", "sys_path")
 
+# Where the standard library says that a callback has failed.
+_LOG = logging.getLogger("concurrent.futures")
+
 
 class Executor(_Executor):
     """Calls functions in worker processes, like `concurrent.futures.ProcessPoolExecutor`.
@@ -37,7 +43,8 @@ class Executor(_Executor):
                 ...
 
     The differences: if a worker process dies, only the future of the call that it ran fails, with a `JobError` (`outcome` is
-    `worker_crashed`); the others go on. `timeout` ends a call that takes longer, also in native code, with a `JobError` (`timeout`).
+    `worker_crashed`); the others go on. `timeout` ends a call that takes longer, also in native code, with a `JobError`
+    (`timeout`).
 
     - `max_workers`: by default one for each core
     - `initializer(*initargs)` is called in each worker process before its first call
@@ -64,32 +71,57 @@ class Executor(_Executor):
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers has to be at least 1")
-        self._options = {"timeout": timeout, "attempts": attempts}
-        job_request(TASK, **self._options)
+        if max_tasks_per_child is not None and operator.index(max_tasks_per_child) < 1:
+            raise ValueError("max_tasks_per_child has to be at least 1")
+        options = {"timeout": timeout, "attempts": attempts}
+        job_request(TASK, **options)
         flags = ["--hello-timeout", _START_MAX]
         flags += [] if max_tasks_per_child is None else ["--max-jobs-per-worker", str(max_tasks_per_child)]
-        self._pool = Pool(
-            _start(initializer, initargs), max_workers, env=dict(os.environ), arguments=[*flags, *arguments], log=log
-        )
-        self._places = _AHEAD * (max_workers or os.cpu_count() or 1)
-        self._free = threading.Semaphore(self._places)
-        self._waiting: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._sender: Optional[threading.Thread] = None
-        self._read_from: Optional[Connection] = None
-        self._is_shut_down = False
+        pool = Pool(_start(initializer, initargs), max_workers, env=dict(os.environ), arguments=[*flags, *arguments], log=log)
+        self._calls = _Calls(pool, options, _AHEAD * (max_workers or os.cpu_count() or 1))
+        # Its threads hold the calls, and not the executor: one that the program has dropped is shut down.
+        weakref.finalize(self, self._calls.end).atexit = False
         self._process = os.getpid()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         """Calls `fn(*args, **kwargs)` in a worker. What cannot be pickled, or sent, is the exception of the future."""
         if os.getpid() != self._process:
             raise OffloadError("this executor belongs to the process that made it, before the fork")
-        future: Future = Future()
+        return self._calls.submit(fn, args, kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more calls, and ends the workers when all that were submitted are done. `wait` returns only then.
+
+        `cancel_futures` cancels those that no worker has begun. A callback of a future (`add_done_callback`) never waits.
+        """
+        if os.getpid() == self._process:
+            self._calls.shut_down(wait, cancel_futures)
+
+
+class _Calls:
+    """All calls of an executor, with the thread that sends them and the one that reads their answers."""
+
+    def __init__(self, pool: Pool, options: dict, places: int) -> None:
+        self._pool = pool
+        self._options = options
+        self._places = places
+        self._free = threading.Semaphore(places)
+        self._waiting: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._sender: Optional[threading.Thread] = None
+        self._read_from: Optional[Connection] = None
+        # Threads that tell futures their results just now, and so run their callbacks.
+        self._telling: Set[int] = set()
+        self._is_shut_down = False
+        self._takes_back = False
+
+    def submit(self, function: Callable[..., Any], arguments: tuple, named: dict) -> Future:
+        future = _Future()
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             try:
-                data = pack_call(fn, args, kwargs)
+                data = pack_call(function, arguments, named)
             except Exception as error:
                 future.set_exception(error)
                 return future
@@ -99,23 +131,26 @@ class Executor(_Executor):
                 self._sender.start()
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls, and ends the workers when all that were submitted are done. `wait` returns only then."""
+    def shut_down(self, wait: bool, cancel_futures: bool) -> None:
         with self._lock:
-            was_shut_down, self._is_shut_down = self._is_shut_down, True
+            self._is_shut_down = True
             sender = self._sender
-        if os.getpid() != self._process:
-            return
         if cancel_futures:
             self._cancel_waiting()
-        if not was_shut_down:
-            self._waiting.put(None)
-        if sender is None:
-            self._pool.close()
-        elif wait and sender is not threading.current_thread():
+        self.end()
+        if cancel_futures and sender is not None:
+            self._take_back()
+        if wait and sender is not None and threading.get_ident() not in self._telling:
             sender.join()
 
+    def end(self) -> None:
+        """No more calls come. Takes no lock, because the collector of garbage may call it in the middle of any line."""
+        self._waiting.put(None)
+        if self._sender is None:
+            self._pool.close()
+
     def _cancel_waiting(self) -> None:
+        """Cancels the calls that were not sent."""
         taken = []
         while not self._waiting.empty():
             taken.append(self._waiting.get())
@@ -125,6 +160,14 @@ class Executor(_Executor):
             else:
                 call.future.cancel()
                 call.future.set_running_or_notify_cancel()
+
+    def _take_back(self) -> None:
+        """Cancels the calls that were sent and that no worker has begun."""
+        self._takes_back = True
+        try:
+            self._pool.cancel_queued()
+        except OffloadError:  # it has not started, or has ended: so do all calls
+            pass
 
     def _send_all(self) -> None:
         """The thread that sends: until the shutdown, as many as there are places for. Another one reads the answers."""
@@ -156,7 +199,7 @@ class Executor(_Executor):
         """Has a thread read the answers of this connection, if none does."""
         if connection is not self._read_from:
             self._read_from = connection
-            threading.Thread(target=connection.read_for_all, name="offload answers", daemon=True).start()
+            threading.Thread(target=connection.wait_for_loss, name="offload answers", daemon=True).start()
 
     def _answered(self, call: "_Call", request: Any) -> None:
         """On the thread that reads."""
@@ -172,14 +215,37 @@ class Executor(_Executor):
         """Once for each call: when a connection is lost, whoever sends and whoever reads may both tell it."""
         if not call.ends():
             return
+        result = None
         try:
             if error is not None:
                 raise error
-            call.future.set_result(unpack_result(request.result()))
+            result = unpack_result(request.result())
         except BaseException as raised:
-            call.future.set_exception(raised)
+            error = raised
+        self._telling.add(threading.get_ident())
+        try:
+            call.future.tell(result, error, self._takes_back)
+        except BaseException:  # of a callback, such as `sys.exit`: it ends no other call
+            _LOG.exception("a callback of a future has raised")
         finally:
+            self._telling.discard(threading.get_ident())
             self._free.release()
+
+
+class _Future(Future):
+    """The future of a call. It counts as running as soon as the call is sent, because nobody says when a worker begins it."""
+
+    def tell(self, result: Any, error: Optional[BaseException], takes_back: bool) -> None:
+        """Ends it. One whose call was taken back before a worker had begun it is cancelled."""
+        if takes_back and isinstance(error, JobError) and error.outcome == "cancelled":
+            with self._condition:  # type: ignore[attr-defined]
+                self._state = "PENDING"
+            self.cancel()
+            self.set_running_or_notify_cancel()
+        elif error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
 
 
 class _Call:
@@ -187,7 +253,7 @@ class _Call:
 
     __slots__ = ("future", "data", "is_running", "_ends")
 
-    def __init__(self, future: Future, data: bytes) -> None:
+    def __init__(self, future: _Future, data: bytes) -> None:
         self.future = future
         self.data = data
         self.is_running = False
@@ -204,5 +270,6 @@ class _Call:
 def _start(initializer: Optional[Callable[..., Any]], initargs: tuple) -> PythonStart:
     """What the workers have to know to find the functions of this program."""
     main = {name: value for name, value in spawn.get_preparation_data("offload").items() if name in _OF_MAIN}
+    main["sys_path"] = [os.fspath(place) for place in main["sys_path"] if isinstance(place, (str, os.PathLike))]
     packed = None if initializer is None else base64.b64encode(pickle.dumps((initializer, initargs))).decode()
     return PythonStart({"main": main, "initializer": packed})

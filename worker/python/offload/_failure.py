@@ -1,6 +1,6 @@
 """What is said of a job whose task has failed.
 
-`failure_of` never raises, whatever an exception does that is asked for its text: else whoever can send an input could end the worker.
+`failure_of` never raises, whatever an exception does that is asked for its text. If it did, an input could end the worker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Whether a worker looks for its next job for a short while before it goes to sleep: the rule of `worker/src/linger.rs`.
 
-It looks only after a job that came alone. If looking finds nothing, it sleeps without looking once, then 3 times, 7, and so on.
+It looks only after a job that came alone. After it has looked in vain it sleeps at once the next time, after the second time in a row
+the next 3 times, then 7, and so on.
 """
 
 from __future__ import annotations

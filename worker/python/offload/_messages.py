@@ -125,6 +125,10 @@ JobPart = Record("Part", ticket=U64)
 TO_CLIENT = Direction("to_client", ClientWelcome, Accepted, Rejected, JobFinished, Answer, Goodbye, JobPart)
 
 
+# The start of nearly every header of a client's dialogue: the number of the message, and the ticket of its request.
+TICKET_START = Struct("<IQ")
+
+
 class Greeting(NamedTuple):
     """The start of a hello or a welcome, which is the same in every version."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 from typing import Any, NamedTuple, Tuple, Union
 
@@ -100,14 +101,23 @@ def _refuse(name: str) -> Any:
     raise ValueError(f"it has {name}")
 
 
-# Python reads NaN, Infinity and -Infinity unless told otherwise.
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _refuse(f"the number {number[:32]}, which is too large")
+
+
+# Python reads NaN, Infinity and -Infinity unless told otherwise, and 1e400 as infinite. The second decoder is slower, and only for
+# texts in which there may be such a number.
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
+_FINITE_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_MAY_BE_INFINITE = re.compile(rb"\d[eE]\+?\d{3}|\d{200}")
 
 
 def from_json(data: bytes) -> Any:
     """The value of a JSON document in UTF-8. Raises `ValueError`, as `from_payload` does."""
     try:
-        return _DECODER.decode(data.decode())
+        decoder = _FINITE_DECODER if _MAY_BE_INFINITE.search(data) else _DECODER
+        return decoder.decode(data.decode())
     except RecursionError:
         raise ValueError("JSON that is nested too deeply for Python") from None
     except ValueError as error:

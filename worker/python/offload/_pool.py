@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import os
+import subprocess
 import sys
 import weakref
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ._async_client import AsyncClient
-from ._client import Client
-from ._supervisor import START_PATIENCE, PrivateSupervisor
+from ._client import Client, check_client
+from ._supervisor import ASK_AGAIN, START_PATIENCE, PrivateSupervisor
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -39,7 +41,7 @@ class Pool(Client):
     - `workers`: how many worker processes; by default one for each core
     - `env`: variables for workers in Python; they get a clean environment otherwise
     - `arguments`: further flags of `offload serve`, such as `["--max-rss", "1GiB"]`
-    - `log`: where the supervisor's log goes, as in `subprocess`; by default to standard error
+    - `log`: where the supervisor's log goes, an open file, a descriptor, or `subprocess.DEVNULL`; by default standard error
     - `name`, `max_in_flight`: as of `Client`
 
     Making a pool starts the supervisor; the block, or the first call, waits until a worker is ready, and raises `NoSupervisor` with
@@ -59,11 +61,16 @@ class Pool(Client):
         name: str = "",
         max_in_flight: int = 1000,
     ) -> None:
+        check_client(name, max_in_flight)
+        words = _checked(worker, workers, env, arguments, log)
         self._supervisor = PrivateSupervisor(log)
-        super().__init__(self._supervisor.socket, name=name, max_in_flight=max_in_flight)
         self._end = weakref.finalize(self, self._supervisor.stop)
-        command = self._command(worker, env or {})
-        self._supervisor.start(command, workers, arguments)
+        try:
+            super().__init__(self._supervisor.socket, name=name, max_in_flight=max_in_flight)
+            self._supervisor.start(self._command(worker, env or {}), workers, words)
+        except BaseException:
+            self._end()
+            raise
 
     @property
     def socket(self) -> str:
@@ -135,6 +142,22 @@ class Pool(Client):
         return [sys.executable, os.path.join(_HERE, "_bootstrap.py"), file]
 
 
+def _checked(worker: Worker, workers: Optional[int], env: Optional[dict], arguments: Sequence[str], log: Any) -> List[str]:
+    """The flags, if all of what a pool is given makes sense. Raises `ValueError` or `TypeError`."""
+    if workers is not None and operator.index(workers) < 1:
+        raise ValueError("workers has to be at least 1")
+    if isinstance(arguments, str):
+        raise TypeError(f"arguments are a list: [{arguments!r}]")
+    words = [*arguments] if isinstance(worker, (str, os.PathLike, PythonStart, type(None))) else [*worker, *arguments]
+    for text in (*words, *(env or {}), *(env or {}).values()):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text, as the words of a command, flags and variables are")
+    is_file = isinstance(log, int) and not isinstance(log, bool) and (log >= 0 or log == subprocess.DEVNULL)
+    if log is not None and not is_file and not hasattr(log, "fileno"):
+        raise TypeError(f"log: {log!r} is neither an open file, nor a descriptor, nor subprocess.DEVNULL")
+    return [*arguments]
+
+
 class _ClientOfPool(AsyncClient):
     """A client of a supervisor that may be starting still."""
 
@@ -155,6 +178,12 @@ async def _until_ready(supervisor: PrivateSupervisor) -> None:
     if supervisor.is_ready():
         return
     loop = asyncio.get_running_loop()
+    if not supervisor.is_ours():
+        end = loop.time() + START_PATIENCE
+        while not supervisor.is_known() and loop.time() < end:
+            await asyncio.sleep(ASK_AGAIN)
+        supervisor.check_ready()
+        return
     known: asyncio.Future = loop.create_future()
 
     def tell() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-from struct import Struct
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import _messages as messages
@@ -16,7 +15,6 @@ from ._wire import check_labels, check_media_type, check_metadata
 Seconds = Union[int, float]
 
 
-_START = Struct("<IQ")
 _SUBMIT = messages.TO_SUPERVISOR.number_of(messages.Submit)
 
 
@@ -30,7 +28,7 @@ class JobRequest(NamedTuple):
     is_raw: bool = False
 
     def header(self, ticket: int) -> bytes:
-        return _START.pack(_SUBMIT, ticket) + self.header_rest
+        return messages.TICKET_START.pack(_SUBMIT, ticket) + self.header_rest
 
 
 def job_request(
@@ -90,7 +88,7 @@ def _header_rest(
     limits = (_milliseconds("timeout", timeout), _milliseconds("deadline", deadline))
     options = messages.SubmitOptions(*limits, attempts, None, priority, *attached, stream)
     submit = messages.Submit(0, task, media_type, False, options)
-    return messages.TO_SUPERVISOR.encode(submit)[_START.size :]
+    return messages.TO_SUPERVISOR.encode(submit)[messages.TICKET_START.size :]
 
 
 # Most jobs of a program differ in their input only.

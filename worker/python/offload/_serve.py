@@ -26,7 +26,8 @@ Tasks = Union[Mapping[str, Callable[..., Any]], Iterable[Callable[..., Any]]]
 def serve(tasks: Optional[Tasks] = None, *, setup: Optional[Callable[[], Any]] = None) -> None:
     """Runs jobs until the supervisor ends this worker. Returns when that is done.
 
-    Without `tasks`, it offers all functions that were decorated with `task`; otherwise these functions, or these by name.
+    Without `tasks`, it offers all functions that were decorated with `task`; otherwise these functions, or these by name. One that
+    was decorated keeps its options.
     `setup` is called once before the first job, after the functions that were decorated with `setup`.
 
     Start the program with `offload serve --worker 'python3 worker.py'` or `Pool(worker="worker.py")`. Started by hand, it says
@@ -53,10 +54,17 @@ def _offered(tasks: Optional[Tasks]) -> Dict[str, Task]:
     if tasks is None:
         return dict(_tasks.registered)
     if isinstance(tasks, Mapping):
-        return {name: Task(function, name) for name, function in tasks.items()}
-    known = {registered.function: registered for registered in _tasks.registered.values()}
-    made = [known.get(function) or Task(function) for function in tasks]
+        return {name: _made(function, name) for name, function in tasks.items()}
+    made = [_made(function) for function in tasks]
     return {one.name: one for one in made}
+
+
+def _made(function: Callable[..., Any], name: Optional[str] = None) -> Task:
+    """The task that a function was decorated as, or a new one; under this name, if one is given."""
+    decorated = next((one for one in _tasks.registered.values() if one.function is function), None)
+    if decorated is None:
+        return Task(function, name)
+    return decorated if name is None else decorated.called(name)
 
 
 def _has_a_supervisor() -> bool:

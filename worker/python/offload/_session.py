@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import threading
 import time
@@ -30,7 +31,7 @@ from ._context import Context, enter
 from ._errors import TaskError
 from ._failure import Failure, failure, failure_of
 from ._meter import Meter
-from ._payload import BYTES, JSON_LINES, Payload, to_json, to_payload
+from ._payload import BYTES, IS_BYTES, JSON_LINES, to_json, to_payload
 from ._tasks import Task
 from ._version import VERSION
 
@@ -98,7 +99,7 @@ class Session:
         if task is None and not given.refusal:
             raise ProtocolError(f"a job of the task {given.run.task!r}, which was not offered")
         self._channel.queue_frame(messages.started_frame(job, attempt))
-        self._channel.job_began(job)
+        self._channel.job_began(job, attempt)
         self._channel.flush()
         self._listener.job_began()
         began = time.perf_counter_ns()
@@ -113,7 +114,8 @@ class Session:
         enter(Context(self._channel, given))
         try:
             value = task.run(given.input, given.run.media_type)
-            output, media_type = self._stream(given, value) if task.is_generator else to_payload(value)
+            is_stream = task.is_generator and inspect.isgenerator(value)  # a decorator may have collected its parts
+            output, media_type = self._stream(given, value) if is_stream else to_payload(value)
         except SupervisorGone:
             raise
         except BaseException as error:
@@ -155,7 +157,7 @@ class Session:
             self._channel.send(messages.Part(job, attempt), part)
 
     def _check_wanted(self, given: Given) -> None:
-        """Raises `TaskError` if nobody wants more of the output."""
+        """Raises `TaskError` if the job is cancelled."""
         if given.run.job in self._inbox.cancelled:
             raise TaskError("cancelled")
 
@@ -227,6 +229,6 @@ def _values_of(generator: Generator[Any, None, Any]) -> Generator[Any, None, Non
 
 def _part(value: Any) -> Tuple[bytes, str]:
     """What a generator yielded: bytes, text, or a value that becomes a line of JSON."""
-    if isinstance(value, (bytes, bytearray, memoryview, str, Payload)):
+    if isinstance(value, (*IS_BYTES, str)):
         return to_payload(value)
     return to_json(value) + b"\n", JSON_LINES

@@ -34,6 +34,9 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from . import _messages as messages
+from ._address import GREETING_TIMEOUT
+from ._connection import ask_apart
 from ._errors import NoSupervisor
 
 _PREFIX = "offload-pool-"
@@ -42,10 +45,12 @@ _SOCKET = "offload.sock"
 _FOLDER_MAX = 80
 # How long a supervisor and its first worker have to start.
 START_PATIENCE = 60.0
+# A forked child asks so often whether it has.
+ASK_AGAIN = 0.05
 _STOP_PATIENCE = 5.0
 _STARTING, _RUNNING, _STOPPING, _ENDED = "starting", "running", "stopping", "ended"
-# So long after it was made, a folder without a supervisor is not one that is about to get one: if its program is not seen (it may
-# live in another PID namespace), or in any case.
+# A folder without a supervisor may be about to get one. After so many seconds it is not. The first number is for one whose program
+# is not seen, which may live in another PID namespace.
 _ABANDONED_AFTER_ITS_PROGRAM = 10
 _ABANDONED_AFTER = 600
 
@@ -113,11 +118,39 @@ class PrivateSupervisor:
 
     def is_ready(self) -> bool:
         """Whether a worker has been ready."""
+        if self._ready is None and not self.is_ours():
+            self._ask_whether_ready()
         return self._ready is not None
+
+    def is_ours(self) -> bool:
+        """Whether this process has started it. A forked child has not, and has no thread that hears when it is ready."""
+        return os.getpid() == self._program
+
+    def _ask_whether_ready(self) -> None:
+        if not os.path.isdir(self.folder):
+            self._failure = "the program that has started it has ended it"
+            self._told.set()
+            return
+        try:
+            show = lambda ticket: messages.TO_SUPERVISOR.encode(messages.Show(ticket, "tasks"))  # noqa: E731
+            (tasks,) = ask_apart(self.socket, "", [show], GREETING_TIMEOUT)
+        except NoSupervisor:
+            return
+        if json.loads(tasks.output or b"[]"):
+            self._ready = {}
+
+    def is_known(self) -> bool:
+        """Whether it is known that a worker is ready, or that none gets ready."""
+        return self.is_ready() or self._told.is_set()
 
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `START_PATIENCE`."""
-        self._told.wait(START_PATIENCE)
+        if self.is_ours():
+            self._told.wait(START_PATIENCE)
+        else:
+            end = time.monotonic() + START_PATIENCE
+            while not self.is_known() and time.monotonic() < end:
+                time.sleep(ASK_AGAIN)
         self.check_ready()
 
     def check_ready(self) -> None:
@@ -143,7 +176,7 @@ class PrivateSupervisor:
 
     def stop(self) -> None:
         """Ends it at once, with its workers. Does nothing in a forked child."""
-        if os.getpid() != self._program:
+        if not self.is_ours():
             return
         with self._lock:
             if self._state != _ENDED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
+import types
 import typing
 from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
@@ -18,6 +20,7 @@ _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", list: "array", 
 _MEDIA_TYPES = {bytes: BYTES, str: TEXT}
 _DESCRIPTION_MAX = 256
 _TEXTS_MAX = 64 << 10
+_PROGRESS_MAX = 4_000_000
 
 # The tasks of this program: `task` registers them, `serve` offers them.
 registered: Dict[str, "Task"] = {}
@@ -34,9 +37,14 @@ class Task:
             raise ValueError(f"{self.name!r} cannot name a task: 1 to 64 letters, digits, '.', '_' or '-', the first a letter")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{self.name}: a task is an ordinary function; a worker runs one job at a time")
-        self.is_generator = inspect.isgeneratorfunction(function)
+        self.is_generator = inspect.isgeneratorfunction(inspect.unwrap(function))
+        self._options = options
         self._inputs = _inputs_of(function)
         self._describe(**options)
+
+    def called(self, name: str) -> "Task":
+        """The same task under another name."""
+        return Task(self.function, name, **self._options)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.function(*arguments, **named)
@@ -60,9 +68,7 @@ class Task:
         self._schema_text = json.dumps(schema).encode() if schema else b""
         if len(self._example) + len(self._schema_text) > _TEXTS_MAX or len(wanted) > 8:
             raise ValueError(f"{self.name}: at most {_TEXTS_MAX} bytes of example and schema, and 8 accepted media types")
-        self._task = messages.TaskOffer(
-            self.name, idempotent, "cpu", False, checkpoints, _milliseconds(progress_within)
-        )
+        self._task = messages.TaskOffer(self.name, idempotent, "cpu", False, checkpoints, _milliseconds(progress_within))
         self._about = messages.TaskDescription(
             cut(summary if description is None else description, _DESCRIPTION_MAX),
             [check_media_type(kind) for kind in wanted],
@@ -84,7 +90,7 @@ class Task:
         if inputs is None:
             return self.function()
         if isinstance(inputs, dict):
-            return self.function(**_named(inputs, _parsed(data)))
+            return self.function(**_named(inputs, _read(from_json, data)))
         if inputs is bytes:
             return self.function(data)
         return self.function(_converted(data, media_type, inputs))
@@ -123,8 +129,8 @@ def task(function: Optional[Callable[..., Any]] = None, /, **options: Any) -> An
     - `progress_within`: it promises to call `progress` at least every so many seconds; a job that does not is killed
     - `memory`: how many bytes a job needs, for people
 
-    Raises `ValueError` for a name that no task can have or that is taken, and for texts that are too long, and `TypeError` for a
-    function that cannot be called with an input.
+    Raises `ValueError` for a name that no task can have or that is taken, for texts that are too long and a promise that makes
+    no sense, and `TypeError` for a function that cannot be called with an input.
     """
 
     def register(function: Callable[..., Any]) -> Any:
@@ -147,10 +153,14 @@ def setup(function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _hints(function: Callable[..., Any]) -> Dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except Exception:  # an annotation that names what is not there says nothing
-        return {}
+    """The annotations that can be resolved. One that names what is imported for type checkers only says nothing."""
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    hints: Dict[str, Any] = {}
+    for name, annotation in (getattr(function, "__annotations__", None) or {}).items():
+        with contextlib.suppress(Exception):
+            one = types.SimpleNamespace(__annotations__={name: annotation})
+            hints.update(typing.get_type_hints(one, names))
+    return hints
 
 
 def _inputs_of(function: Callable[..., Any]) -> Any:
@@ -179,9 +189,10 @@ def _schema_of(kind: Any) -> Optional[dict]:
     return {"type": word} if word else None
 
 
-def _parsed(data: bytes) -> Any:
+def _read(reader: Callable[..., Any], *arguments: Any) -> Any:
+    """What a reader makes of the input. Raises `TaskError` if the input is not what it says."""
     try:
-        return from_json(data)
+        return reader(*arguments)
     except ValueError as error:
         raise TaskError(f"the input is {error}") from None
 
@@ -189,16 +200,10 @@ def _parsed(data: bytes) -> Any:
 def _converted(data: bytes, media_type: str, kind: Any) -> Any:
     """The input as the only parameter of a function takes it."""
     if kind is inspect.Parameter.empty or kind is Any:
-        try:
-            return from_payload(data, media_type)
-        except ValueError as error:
-            raise TaskError(f"the input is {error}") from None
+        return _read(from_payload, data, media_type)
     if kind is str and not is_json(media_type):
-        try:
-            return from_text(data, media_type)
-        except ValueError as error:
-            raise TaskError(f"the input is {error}") from None
-    return _checked(_parsed(data), kind, "the input")
+        return _read(from_text, data, media_type)
+    return _checked(_read(from_json, data), kind, "the input")
 
 
 def _named(inputs: dict, given: Any) -> dict:
@@ -225,4 +230,9 @@ def _checked(value: Any, kind: Any, what: str) -> Any:
 
 
 def _milliseconds(seconds: Optional[float]) -> int:
-    return 0 if seconds is None else max(1, round(seconds * 1000))
+    """How often a task promises to report its progress. Raises `ValueError` for what no task can promise."""
+    if seconds is None:
+        return 0
+    if not 0 < seconds <= _PROGRESS_MAX:
+        raise ValueError(f"progress_within {seconds} s; more than 0 and at most {_PROGRESS_MAX:,} s are possible")
+    return max(1, round(seconds * 1000))

@@ -14,6 +14,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 HEADER_MAX = 16 << 10
 PAYLOAD_MAX_CEILING = 1 << 30
+# A payload of at least so many bytes is not copied behind its header.
+COPIED_MAX = 32 << 10
 METADATA_PAIRS_MAX = 16
 LABELS_MAX = 8
 
@@ -376,7 +378,10 @@ class Decoder:
         self._wanted = _PREFIX.size
 
     def feed(self, data: bytes) -> List[Tuple[bytes, bytes]]:
-        """The frames, each a header with its payload, that are complete with these bytes. Raises `WireError` for a length over its limit."""
+        """The frames, each a header with its payload, that are complete with these bytes.
+
+        Raises `WireError` for a length over its limit.
+        """
         unread = self._unread
         if unread:
             unread += data

@@ -16,23 +16,7 @@ from offload._async_client import _Connection
 from offload._wire import frame
 
 from . import workers
-from .workers import PATIENCE
-
-
-async def eventually(question, what="it"):
-    """Waits until `await question()` is true, and returns the answer. Fails after `PATIENCE`."""
-
-    async def ask():
-        while True:
-            answer = await question()
-            if answer:
-                return answer
-            await asyncio.sleep(0.005)
-
-    try:
-        return await asyncio.wait_for(ask(), PATIENCE)
-    except asyncio.TimeoutError:
-        raise AssertionError(f"{what} did not happen within {PATIENCE:.0f} s") from None
+from .workers import PATIENCE, eventually_of_loop
 
 
 class WithPool(unittest.IsolatedAsyncioTestCase):
@@ -62,14 +46,14 @@ class WithPool(unittest.IsolatedAsyncioTestCase):
         async def said():
             return self.file.exists() and self.file.read_text().strip()
 
-        return int((await eventually(said, "the start of the job")).split()[-1])
+        return int((await eventually_of_loop(said, "the start of the job")).split()[-1])
 
     async def nothing_runs(self):
         async def question():
             status = await self.client.status()
             return status["jobs"]["running"] == 0 and status["jobs"]["queued"] == 0
 
-        await eventually(question, "the end of all jobs")
+        await eventually_of_loop(question, "the end of all jobs")
 
 
 class Calls(WithPool):
@@ -100,6 +84,18 @@ class Calls(WithPool):
     async def test_large_inputs_and_outputs_do_not_wait_for_each_other(self):
         data = os.urandom(1 << 20)
         self.assertTrue(all(output == data for output in await self.client.map("echo", [data] * 40)))
+
+    async def test_large_inputs_are_written_one_after_the_other(self):
+        tell, waiting = _Connection.tell, []
+
+        def told(connection, *arguments):
+            waiting.append(connection._transport.get_write_buffer_size())
+            return tell(connection, *arguments)
+
+        await self.client.status()
+        with mock.patch.object(_Connection, "tell", told):
+            await self.client.map("mirror", [bytes(4 << 20)] * 8)
+        self.assertLess(max(waiting), 1 << 20, "what waits in memory when another input is written")
 
     async def test_the_loop_goes_on_while_a_job_runs(self):
         call = asyncio.ensure_future(self.client.call("wait", str(self.file)))
@@ -280,7 +276,7 @@ class Supervisors(unittest.IsolatedAsyncioTestCase):
                 async def accepted(client=client):
                     return (await client.status())["jobs"]["accepted"] == 10
 
-                await eventually(accepted, "that all are accepted")
+                await eventually_of_loop(accepted, "that all are accepted")
                 pool._supervisor.process.kill()
                 for lost in await asyncio.gather(*calls, return_exceptions=True):
                     self.assertIsInstance(lost, ConnectionLost)

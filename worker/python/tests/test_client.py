@@ -5,7 +5,6 @@ import os
 import pathlib
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,10 +14,8 @@ import time
 import unittest
 from unittest import mock
 
-from offload import Client, ConnectionLost, JobError, NoSupervisor, OffloadError, OutputError, Payload, Pool, Rejected
-from offload import _messages as messages
+from offload import Client, JobError, OffloadError, OutputError, Payload, Pool, Rejected
 from offload._requests import call_request
-from offload._wire import Decoder, frame
 
 from . import workers
 from .workers import PATIENCE, eventually
@@ -169,7 +166,7 @@ class Calls(WithPool):
         for thread in threads:
             thread.start()
         self.running()
-        eventually(lambda: len(job._request.waiters) == 3, "one reads, the others sleep")
+        eventually(lambda: len(self.pool.connection()._asleep) == 3, "one reads, the others sleep")
         self.file.unlink()
         for thread in threads:
             thread.join(PATIENCE)
@@ -215,6 +212,26 @@ class Calls(WithPool):
                 client.stream("count", 1, idempotency_key="kept")
             self.assertIn("nothing of a stream is kept", str(refused.exception))
 
+    def test_a_name_that_is_too_long_to_send_harms_no_other_job(self):
+        job = self.pool.submit("wait", str(self.file))
+        self.running()
+        with self.assertRaises(ValueError) as refused:
+            self.pool.call("x" * 20_000, 1)
+        self.assertIn("at most 16384 can be sent", str(refused.exception))
+        self.file.unlink()
+        self.assertIsNone(job.result())
+
+    def test_a_client_that_is_closed_takes_nothing(self):
+        client = Client(self.pool.socket)
+        job = client.submit("square", 3)
+        self.assertEqual(job.result(), 9)
+        client.close()
+        for ask in (lambda: client.call("square", 1), lambda: client.submit("square", 1), lambda: list(client.stream("count", 1)),
+                    client.status, client.tasks, job.cancel):  # fmt: skip
+            with self.assertRaises(OffloadError) as refused:
+                ask()
+            self.assertIn("this client is closed", str(refused.exception))
+
     def test_whatever_is_asked_for_makes_sense_or_is_a_value_or_type_error(self):
         strange = [None, 5, 0.5, -1, 1 << 70, float("nan"), float("inf"), "", "x", "\ud800", b"x", [], ["x"], [5], {}, {"a": 5}, {5: "a"},
                    {"a": "\ud800"}, object(), {1}, Payload(5), Payload(b"x", 5)]  # fmt: skip
@@ -231,6 +248,17 @@ class Calls(WithPool):
     def test_a_map_that_fails_cancels_the_rest(self):
         with self.assertRaises(JobError):
             self.pool.map("crash", ["segfault"] + ["hang"] * 50)
+        eventually(lambda: not any(self.pool.status()["jobs"][state] for state in ("running", "queued")), "the end of all jobs")
+
+    def test_a_map_notices_a_failure_while_earlier_jobs_still_run_and_before_all_are_submitted(self):
+        def inputs():
+            yield "hang"
+            while True:
+                yield "segfault"
+
+        with self.assertRaises(JobError) as failed:
+            self.pool.map("crash", inputs())
+        self.assertEqual(failed.exception.outcome, "worker_crashed")
         eventually(lambda: not any(self.pool.status()["jobs"][state] for state in ("running", "queued")), "the end of all jobs")
 
     def test_a_map_whose_inputs_end_with_an_error_cancels_what_it_has_submitted(self):
@@ -437,243 +465,6 @@ class Failures(WithPool):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, timeout=2 * PATIENCE, check=True)
         eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the jobs")
-
-
-class Streams(WithPool):
-    def test_the_parts_of_an_output_come_one_by_one(self):
-        self.assertEqual(b"".join(self.pool.stream("count", 1000)), b"".join(b"%d\n" % n for n in range(1000)))
-        self.assertEqual(self.pool.call("count", 3), "0\n1\n2\n", "a call gets all of them together")
-
-    def test_a_reader_that_is_slow_makes_the_task_wait_and_nobody_else(self):
-        parts = self.pool.stream("flood", 1000)
-        self.assertEqual(next(parts), b"x" * 65536)
-        self.assertEqual(self.pool.call("square", 4), 16)
-        self.assertEqual(self.pool.status()["jobs"]["running"], 1, "64 MB do not fit on the way, so the task has not ended")
-        self.assertEqual(sum(map(len, parts)), 999 * 65536)
-
-    def test_an_error_comes_after_the_parts(self):
-        received = []
-        with self.assertRaises(JobError) as failed:
-            for part in self.pool.stream("count", 2, metadata={"fail": "yes"}):
-                received.append(part)
-        self.assertEqual((received, failed.exception.message), ([b"0\n", b"1\n"], "after the last one"))
-
-    def test_who_stops_reading_cancels_the_job(self):
-        parts = self.pool.stream("flood", 100_000)
-        next(parts)
-        parts.close()
-        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
-
-    def test_who_is_interrupted_while_reading_cancels_the_job(self):
-        with self.interrupted_when_it_runs():
-            next(self.pool.stream("wait", str(self.file)))
-        self.assertTrue(self.file.exists())
-        eventually(lambda: self.pool.status()["jobs"]["running"] == 0, "the end of the job")
-
-    def test_a_task_that_is_not_there_is_rejected(self):
-        with self.assertRaises(Rejected):
-            next(self.pool.stream("no-such-task", 1))
-
-
-class Forks(WithPool):
-    def test_a_child_gets_a_connection_of_its_own(self):
-        self.assertEqual(self.pool.call("square", 2), 4)
-        job = self.pool.submit("slow_square", 5)
-        self.assertTrue(self.in_child(lambda: self.pool.map("square", [3, 4]) == [9, 16]))
-        self.assertEqual(job.result(), 25)
-
-    def test_a_child_that_closes_the_pool_does_not_end_it(self):
-        self.assertTrue(self.in_child(lambda: self.pool.close() is None))
-        self.assertEqual(self.pool.call("square", 2), 4)
-
-    def test_a_job_belongs_to_the_process_that_submitted_it(self):
-        job = self.pool.submit("square", 5)
-
-        def child():
-            try:
-                job.result()
-            except OffloadError as error:
-                return "before the fork" in str(error)
-
-        self.assertTrue(self.in_child(child))
-        self.assertEqual(job.result(), 25)
-
-
-class Killed(WithPool):
-    """On a busy machine many workers are killed before they have begun a job, which would make the pauses between starts long."""
-
-    kills = 20
-    arguments = ("--max-restarts=1000", "--backoff-min=1ms", "--backoff-max=10ms")
-
-    def test_every_answer_is_right_while_a_worker_is_killed_every_50_ms(self):
-        killed, over = [], threading.Event()
-
-        def kill():
-            """Kills busy workers, in all no more than `kills`, because a new one takes longer than 50 ms on a busy machine."""
-            with Client(self.pool.socket, name="killer") as client:
-                while len(killed) < self.kills and not over.wait(0.05):
-                    busy = [w["pid"] for w in client._show("workers") if w["pid"] and w["state"] == "busy"]
-                    for process in busy[:1]:
-                        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                            os.kill(process, signal.SIGKILL)
-                            killed.append(process)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            rounds = 0
-            while killer.is_alive():
-                jobs = [self.pool.submit("slow_square", n, attempts=100) for n in range(50)]
-                self.assertEqual([job.result() for job in jobs], [n * n for n in range(50)])
-                rounds += 1
-        finally:
-            over.set()
-            killer.join(PATIENCE)
-        self.assertEqual(len(killed), self.kills)
-        status = self.pool.status()
-        self.assertTrue(status["ledger"]["balanced"])
-        self.assertEqual(status["jobs"]["ok"], 50 * rounds)
-
-
-class Supervisors(unittest.TestCase):
-    """What listens at the socket is not there, gone, or another version."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "socket")
-
-    def listen(self, answer):
-        """Something that reads a hello, sends `answer`, and closes."""
-        listener = socket.socket(socket.AF_UNIX)
-        self.addCleanup(listener.close)
-        listener.bind(self.path)
-        listener.listen()
-
-        def serve():
-            end, _ = listener.accept()
-            with end:
-                end.recv(4096)
-                end.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        self.addCleanup(thread.join)
-
-    def refusal(self):
-        with self.assertRaises(NoSupervisor) as refused:
-            Client(self.path).call("square", 1)
-        return str(refused.exception)
-
-    def test_nobody_listens(self):
-        self.assertIn("start one with `offload serve`", self.refusal())
-
-    def test_another_version_is_named(self):
-        welcome = messages.TO_CLIENT.encode(messages.ClientWelcome(b"OFFLOADC", 4, 2, 0, 1 << 20))
-        self.listen(frame(welcome + b"what a later version adds"))
-        self.assertIn("speaks protocol 4.2, this package 3.0", self.refusal())
-
-    def test_an_older_supervisor_says_why_it_refuses(self):
-        self.listen(frame(messages.TO_CLIENT.encode(messages.Goodbye("too new for me")), b"unsupported"))
-        self.assertIn("too new for me", self.refusal())
-
-    def test_something_else_listens(self):
-        self.listen(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        self.assertIn("is no supervisor", self.refusal())
-
-    def test_what_listens_says_nothing(self):
-        self.listen(b"")
-        self.assertIn("does not answer", self.refusal())
-
-    def test_a_supervisor_that_is_killed_ends_the_calls_that_wait(self):
-        with workers.quiet() as log:
-            pool = Pool(worker=workers.__file__, workers=1, log=log)
-            self.addCleanup(pool.close)
-            job = pool.submit("hang", 1)
-            self.assertTrue(job.id)
-            pool._supervisor.process.kill()
-            with self.assertRaises(ConnectionLost) as lost:
-                job.result()
-            self.assertEqual((lost.exception.outcome, lost.exception.job), ("indeterminate", job.id))
-            self.assertIn("is gone", str(lost.exception))
-            self.assertIsInstance(lost.exception, JobError)
-            with self.assertRaises(NoSupervisor):
-                pool.call("square", 1)
-
-    def test_a_client_finds_the_next_supervisor_at_the_same_socket(self):
-        with workers.quiet() as log:
-            first = Pool(workers=1, log=log)
-            first.wait_until_ready()
-            self.addCleanup(first.close)
-            client = Client(first.socket)
-            self.addCleanup(client.close)
-            self.assertEqual(client.call("echo", b"1"), b"1")
-            connection = client._connection
-            connection._used = time.monotonic() - 3600
-            self.assertEqual(client.call("echo", b"2"), b"2")
-            self.assertIsNot(client._connection, connection, "one that was idle for so long may be closed already")
-
-    def test_a_call_finds_the_supervisor_that_was_started_again(self):
-        client = Client(self.path)
-        self.addCleanup(client.close)
-        for data in (b"1", b"2"):
-            with workers.supervisor(self.path):
-                self.assertEqual(client.call("echo", data), data)
-        with workers.supervisor(self.path):
-            job = client.submit("echo", bytes(1 << 20))
-            self.assertTrue(job.result() == bytes(1 << 20))
-        with workers.supervisor(self.path):
-            self.assertEqual(client.status()["state"], "running")
-        with self.assertRaises(NoSupervisor):
-            client.call("echo", b"3")
-
-    def test_a_call_that_waits_for_room_when_the_supervisor_dies_was_not_sent(self):
-        client = Client(self.path, max_in_flight=1)
-        self.addCleanup(client.close)
-        ended = []
-
-        def call():
-            try:
-                client.call("echo", b"1")
-            except OffloadError as error:
-                ended.append(error)
-
-        with workers.supervisor(self.path) as process:
-            job = client.submit("sleep", "3600000")
-            self.assertTrue(job.id)
-            calls = [threading.Thread(target=call) for _ in range(3)]
-            for thread in calls:
-                thread.start()
-            eventually(lambda: len(client._connection._for_room) == 2, "one reads, the others sleep")
-            process.kill()
-            process.wait(PATIENCE)
-            for thread in calls:
-                thread.join(PATIENCE)
-            with self.assertRaises(ConnectionLost):
-                job.result()
-        self.assertEqual([(isinstance(error, NoSupervisor), isinstance(error, JobError)) for error in ended], [(True, False)] * 3)
-
-    def test_a_supervisor_that_reads_nothing_gets_as_much_as_fits(self):
-        """And a Goodbye that it has sent is the reason, not that it reads no more."""
-        listener = socket.socket(socket.AF_UNIX)
-        self.addCleanup(listener.close)
-        listener.bind(self.path)
-        listener.listen()
-
-        def serve():
-            end, _ = listener.accept()
-            with end:
-                Decoder().feed(end.recv(4096))
-                end.sendall(frame(messages.TO_CLIENT.encode(messages.ClientWelcome(b"OFFLOADC", 3, 0, 0, 1 << 26))))
-                end.recv(4096)
-                end.sendall(frame(messages.TO_CLIENT.encode(messages.Goodbye("I have had enough")), b"overloaded"))
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with Client(self.path) as client, self.assertRaises(ConnectionLost) as lost:
-            client.call("echo", bytes(32 << 20))
-        thread.join(PATIENCE)
-        self.assertIn("I have had enough", str(lost.exception))
 
 
 if __name__ == "__main__":

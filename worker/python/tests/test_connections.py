@@ -41,6 +41,28 @@ class Retries(WithPool):
 
 
 class Forks(WithPool):
+    def test_a_child_gets_a_connection_of_its_own(self):
+        self.assertEqual(self.pool.call("square", 2), 4)
+        job = self.pool.submit("slow_square", 5)
+        self.assertTrue(self.in_child(lambda: self.pool.map("square", [3, 4]) == [9, 16]))
+        self.assertEqual(job.result(), 25)
+
+    def test_a_child_that_closes_the_pool_does_not_end_it(self):
+        self.assertTrue(self.in_child(lambda: self.pool.close() is None))
+        self.assertEqual(self.pool.call("square", 2), 4)
+
+    def test_a_job_belongs_to_the_process_that_submitted_it(self):
+        job = self.pool.submit("square", 5)
+
+        def child():
+            try:
+                job.result()
+            except OffloadError as error:
+                return "before the fork" in str(error)
+
+        self.assertTrue(self.in_child(child))
+        self.assertEqual(job.result(), 25)
+
     def test_a_child_that_leaves_a_stream_leaves_it_to_its_parent(self):
         parts = self.pool.stream("flood", 100)
         next(parts)

@@ -1,6 +1,7 @@
 """`Executor`: as `ProcessPoolExecutor`, but for what a crash costs."""
 
 import concurrent.futures
+import gc
 import os
 import pathlib
 import subprocess
@@ -10,7 +11,7 @@ import textwrap
 import unittest
 
 from offload import Executor, JobError, OffloadError
-from offload._executor import _Call
+from offload._executor import _Call, _Future
 
 from . import functions
 from .workers import PATIENCE, eventually
@@ -98,7 +99,52 @@ class Executors(unittest.TestCase):
             executor.shutdown()
             self.assertEqual(any(future.cancelled() for future in futures), cancels)
             self.assertTrue(all(future.cancelled() or future.result() == n * n for n, future in enumerate(futures)))
-            self.assertIsNotNone(executor._pool._supervisor.process.poll())
+            self.assertIsNotNone(executor._calls._pool._supervisor.process.poll())
+
+    def test_a_shutdown_takes_back_the_calls_that_no_worker_has_begun(self):
+        executor = self.executor(1)
+        first = executor.submit(functions.wait_for, self.go, self.said)
+        others = [executor.submit(functions.square, n) for n in range(4)]  # fewer than are sent ahead
+        eventually(lambda: os.path.exists(self.said) and executor._calls._waiting.empty(), "that all are sent")
+        eventually(lambda: len([job for job in executor._calls._pool._show("jobs") if job["state"] == "queued"]) == 4)
+        executor.shutdown(wait=False, cancel_futures=True)
+        self.assertEqual([future.cancelled() for future in concurrent.futures.wait(others, PATIENCE).done], [True] * 4)
+        pathlib.Path(self.go).touch()
+        self.assertIsInstance(first.result(PATIENCE), int)
+
+    def test_a_callback_may_shut_the_executor_down_and_may_raise(self):
+        executor = self.executor(1)
+        ended = []
+
+        def shut_down(future):
+            executor.shutdown()
+            ended.append(future.result())
+            sys.exit("a callback")
+
+        first = executor.submit(functions.wait_for, self.go, self.said)
+        first.add_done_callback(shut_down)
+        second = executor.submit(functions.square, 3)
+        with self.assertLogs("concurrent.futures") as said:
+            pathlib.Path(self.go).touch()
+            self.assertEqual(second.result(PATIENCE), 9)
+        self.assertEqual(len(ended), 1)
+        self.assertIn("SystemExit: a callback", said.output[0])
+
+    def test_a_function_may_call_sys_exit(self):
+        self.assertEqual(self.executor(1).submit(sys.exit, 3).exception(PATIENCE).code, 3)
+
+    def test_an_executor_that_was_dropped_ends_when_its_calls_have(self):
+        executor = Executor(1, log=self.log)
+        future = executor.submit(functions.square, 3)
+        self.assertEqual(future.result(PATIENCE), 9)
+        process = executor._calls._pool._supervisor.process
+        del executor
+        eventually(lambda: gc.collect() and False or process.poll() is not None, "the end of the supervisor")
+
+    def test_a_place_of_modules_may_be_a_path(self):
+        sys.path.append(pathlib.Path(tempfile.gettempdir()))
+        self.addCleanup(sys.path.pop)
+        self.assertEqual(self.executor(1).submit(functions.square, 3).result(PATIENCE), 9)
 
     def test_workers_are_initialized_and_replaced(self):
         executor = self.executor(1, initializer=functions.initialize, initargs=("x",), max_tasks_per_child=2)
@@ -120,11 +166,11 @@ class Executors(unittest.TestCase):
 
     def test_a_call_ends_once_whoever_tells_its_end(self):
         executor = self.executor(1)
-        call = _Call(concurrent.futures.Future(), b"")
+        call = _Call(_Future(), b"")
         call.future.set_running_or_notify_cancel()
-        executor._free.acquire()
+        executor._calls._free.acquire()
         for _ in range(2):
-            executor._finish(call, error=OffloadError("it is gone"))
+            executor._calls._finish(call, error=OffloadError("it is gone"))
         self.assertIsInstance(call.future.exception(0), OffloadError)
         self.assertEqual(executor.submit(functions.square, 2).result(PATIENCE), 4)
 
@@ -132,7 +178,7 @@ class Executors(unittest.TestCase):
         executor = self.executor(1)
         futures = [executor.submit(functions.wait_for, self.go, self.said)] + [executor.submit(functions.square, n) for n in range(99)]
         eventually(lambda: os.path.exists(self.said), "the start of the first call")
-        executor._pool._supervisor.process.kill()
+        executor._calls._pool._supervisor.process.kill()
         self.assertTrue(all(isinstance(future.exception(PATIENCE), OffloadError) for future in futures))
 
     def test_functions_of_the_program_itself_are_found(self):
@@ -160,6 +206,8 @@ class Executors(unittest.TestCase):
             Executor(0)
         with self.assertRaises(ValueError):
             Executor(1, timeout=-1)
+        with self.assertRaises(ValueError):
+            Executor(1, max_tasks_per_child=0)
 
 
 if __name__ == "__main__":

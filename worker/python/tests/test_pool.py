@@ -74,6 +74,17 @@ class Pools(unittest.TestCase):
             pass
         self.assertIn("/no/such/offload", str(refused.exception))
 
+    def test_what_makes_no_sense_is_refused_and_leaves_nothing(self):
+        before = set(os.listdir(tempfile.gettempdir()))
+        wrong = [({"log": "x.log"}, TypeError), ({"log": subprocess.PIPE}, TypeError), ({"workers": 0}, ValueError),
+                 ({"arguments": ["--max-jobs", 5]}, TypeError), ({"arguments": "--verbose"}, TypeError), ({"env": {"A": 5}}, TypeError),
+                 ({"name": "x" * 100}, ValueError), ({"max_in_flight": 0}, ValueError), ({"worker": []}, ValueError)]  # fmt: skip
+        for options, error in wrong:
+            with self.subTest(options), self.assertRaises(error):
+                Pool(**options)
+        left = [name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith(f"offload-pool-{os.getpid()}-")]
+        self.assertEqual(left, [])
+
     def test_a_pool_that_was_closed_says_so(self):
         pool = Pool(workers=1, log=self.log)
         pool.close()

@@ -6,7 +6,6 @@ import unittest
 from offload import TaskError
 from offload import _messages as messages
 from offload._linger import Linger
-from offload._tasks import Task
 
 from .fake_supervisor import Ended, FakeSupervisor
 
@@ -69,30 +68,6 @@ class Greeting(unittest.TestCase):
             _, errors, code = supervisor.end()
         self.assertIn("speaks protocol 4.1, this worker 3.0", errors)
         self.assertEqual(code, 1)
-
-
-class Definitions(unittest.TestCase):
-    def test_a_function_that_cannot_be_called_with_an_input_is_refused(self):
-        for wrong, said in (
-            (lambda *, n: n, "keyword only"),
-            (lambda *args: args, "nothing but"),
-            (lambda **named: named, "nothing but"),
-            (lambda *args, **named: args, "nothing but"),
-            (lambda a, b, /: a, "positional only"),
-        ):
-            with self.assertRaises(TypeError) as refused:
-                Task(wrong, "wrong")
-            self.assertIn(said, str(refused.exception))
-
-    def test_a_function_that_can_be_called_with_an_input_is_a_task(self):
-        for sound, expected in (
-            (lambda: 1, 1),
-            (lambda n: n, {"a": 5}),
-            (lambda n, *args, **named: [n, args, named], [{"a": 5}, (), {}]),
-            (lambda *, a, b=2: [a, b], [5, 2]),
-            (lambda a=1, *, b=2: [a, b], [5, 2]),
-        ):
-            self.assertEqual(Task(sound, "sound").run(b'{"a":5}', "application/json"), expected)
 
 
 class Jobs(unittest.TestCase):

@@ -11,14 +11,32 @@ import time
 PATIENCE = 30.0
 
 
-def eventually(question, what="it"):
-    """Waits until `question()` is true, and returns the answer. Fails after `PATIENCE`."""
+def looks():
+    """Something to loop over until what is looked for is there. Ends after `PATIENCE`."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
+        yield 0.005
+
+
+def eventually(question, what="it"):
+    """Waits until `question()` is true, and returns the answer. Fails after `PATIENCE`."""
+    for pause in looks():
         answer = question()
         if answer:
             return answer
-        time.sleep(0.005)
+        time.sleep(pause)
+    raise AssertionError(f"{what} did not happen within {PATIENCE:.0f} s")
+
+
+async def eventually_of_loop(question, what="it"):
+    """The same for `await question()`, on a loop."""
+    import asyncio  # this is the program of the workers, too, which need none
+
+    for pause in looks():
+        answer = await question()
+        if answer:
+            return answer
+        await asyncio.sleep(pause)
     raise AssertionError(f"{what} did not happen within {PATIENCE:.0f} s")
 
 

@@ -1,0 +1,99 @@
+"""A thread that reads connections that nobody else reads.
+
+A supervisor ends a connection that does not take its answers for 10 s. A program that submits jobs and then does something else for
+a minute wants its results all the same.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+from ._forks import tell_after_fork
+from ._turns import CHECK_EVERY
+
+if TYPE_CHECKING:
+    from ._connection import Connection
+
+# A connection that nobody has used for so many seconds, and on which nothing is in flight, is not looked at any more.
+_IDLE = 10.0
+
+
+class Keeper:
+    """At most one thread for all connections of this process. It ends when it has nothing to look at.
+
+    Once a second it looks for connections that are left alone, and reads them until somebody else does. It holds none of them, so
+    one that the program has dropped is closed as ever.
+    """
+
+    def __init__(self) -> None:
+        self._kept: "Dict[int, weakref.ref[Connection]]" = {}
+        self._thread: Optional[threading.Thread] = None
+        tell_after_fork(self)
+
+    def keep(self, connection: "Connection") -> None:
+        """From now on it is read, also while nobody waits, as long as something is in flight."""
+        self._kept[id(connection)] = weakref.ref(connection)
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="offload keeper", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter ends, or there may be no more threads: then only those who wait read
+                return
+            # Only now: if this is interrupted before, there may be two of them, which does no harm, but never none.
+            self._thread = thread
+
+    def after_fork(self) -> None:
+        """In a child, the thread is not there."""
+        self._kept = {}
+        self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            while self._kept:
+                self._look()
+            self._thread = None
+            if not self._kept:
+                return
+            self._thread = threading.current_thread()
+
+    def _look(self) -> None:
+        """Reads what comes within `CHECK_EVERY` on the connections that are left alone."""
+        alone = self._left_alone()
+        if not alone:
+            time.sleep(CHECK_EVERY)
+            return
+        poll, by_number = select.poll(), {}
+        for connection in alone:
+            number = connection.fileno()
+            if number >= 0:
+                by_number[number] = connection
+                poll.register(number, select.POLLIN)
+        for number, _ in poll.poll(CHECK_EVERY * 1000):
+            by_number[number].read_for_others()
+
+    def _left_alone(self) -> "List[Connection]":
+        now, alone = time.monotonic(), []
+        for number, reference in list(self._kept.items()):
+            connection = reference()
+            if connection is None or not connection.is_in_use(now - _IDLE):
+                self._drop(number, reference, now)
+            elif connection.is_left_alone(now):
+                alone.append(connection)
+        return alone
+
+    def _drop(self, number: int, reference: "weakref.ref[Connection]", now: float) -> None:
+        """Looks at a connection no more, unless somebody has begun to use it in this very moment."""
+        self._kept.pop(number, None)
+        connection = reference()
+        if connection is not None:
+            connection.is_kept = False
+            if connection.is_in_use(now - _IDLE):
+                connection.is_kept = True
+                self._kept[number] = reference
+
+
+keeper = Keeper()

@@ -1,0 +1,51 @@
+"""Threads of tasks: what they say, and when nothing of it is sent."""
+
+import unittest
+from unittest import mock
+
+from offload import _messages as messages
+from offload._channel import Channel
+
+from .fake_supervisor import FakeSupervisor
+
+
+def kind(message):
+    return type(message).__name__
+
+
+class LeftBehind(unittest.TestCase):
+    def test_a_job_that_has_ended_says_nothing_while_another_one_or_its_next_attempt_runs(self):
+        script = """
+        kept = []
+        @task(checkpoints=True)
+        def keep(_):
+            kept.append(job())
+        @task
+        def late(_):
+            kept[0].progress(1, 1)
+            kept[0].checkpoint("state")
+            progress(2, 2)
+        serve()
+        """
+        with FakeSupervisor(script) as supervisor:
+            supervisor.answer_of("keep", b"1", job=7)
+            for job, attempt in ((8, 1), (7, 2)):
+                supervisor.run("late", b"1", job=job, attempt=attempt)
+                said = [supervisor.next_message() for _ in range(3)]
+                self.assertEqual([(kind(message), *message[:2]) for message in said],
+                                 [("Started", job, attempt), ("Progress", job, attempt), ("Finished", job, attempt)])  # fmt: skip
+
+    def test_an_answer_is_written_with_nothing_of_another_thread_in_it(self):
+        seen = mock.MagicMock()
+        end = mock.Mock(fileno=lambda: 0)
+        channel = Channel(end)
+        channel._writing = seen.turn
+        channel._socket = seen.end
+        channel.queue(messages.Ready())
+        channel.queue_with(b"start", bytes(1 << 20))
+        names = [name for name, _, _ in seen.mock_calls]
+        self.assertEqual(names, ["turn.__enter__", "end.sendall", "end.sendall", "turn.__exit__"])
+
+
+if __name__ == "__main__":
+    unittest.main()
