@@ -453,9 +453,9 @@ class Failures(WithPool):
                 began = time.monotonic()
                 client.call("echo", bytes(24 << 20))
                 seconds = time.monotonic() - began
-            for part in range(40):
+            for part in range(20):
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, seconds * (part + 1) / 40)
+                    signal.setitimer(signal.ITIMER_REAL, seconds * (part + 1) / 20)
                     client.call("echo", bytes(24 << 20))
                     signal.setitimer(signal.ITIMER_REAL, 0)
                 except KeyboardInterrupt:
