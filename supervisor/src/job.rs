@@ -31,7 +31,7 @@ pub struct Job {
     pub(crate) peer: Option<Peer>,
     /// The input was counted in memory as it arrived.
     pub(crate) has_room: bool,
-    pub(crate) standing: Standing,
+    pub(crate) recognized: Recognized,
     /// It belongs to a request that was let in before a drain.
     pub(crate) of_request: bool,
 }
@@ -72,17 +72,17 @@ impl Default for Input {
     }
 }
 
-/// What is known of who a client is.
+/// By what a client is recognized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It has stated its name, or is a process or a connection here.
+pub(crate) enum Recognized {
+    /// By its name, its process or its connection.
     #[default]
-    Known,
-    /// It may have a name, and is named by the address that it came from. It may come from another one the next time, so its keys are
-    /// those of all who have stated no name.
-    ByAddress,
-    /// It has shown nothing but its address.
-    Stranger,
+    ByName,
+    /// By a token. It has stated no name, and is charged under the address that it came from. It may come from another one the next
+    /// time, so its keys are those of all who have shown a token and no name.
+    ByToken,
+    /// Not at all: it has shown nothing but its address.
+    NotAtAll,
 }
 
 impl Job {
@@ -233,11 +233,12 @@ impl Job {
             task: std::mem::take(&mut self.task),
             client: account_name(client, self.peer),
             priority: self.options.priority,
-            owner: match key {
-                Some(_) if self.standing != Standing::ByAddress => Owner::of(cut(client, NAME_MAX)),
-                _ => Owner::Nameless,
+            owner: match (key, self.recognized) {
+                (None, _) => Owner::Nameless,
+                (Some(_), Recognized::ByToken) => Owner::Token,
+                (Some(_), _) => Owner::of(cut(client, NAME_MAX)),
             },
-            is_of_stranger: self.standing == Standing::Stranger,
+            is_of_stranger: self.recognized == Recognized::NotAtAll,
             stream: self.options.stream,
             keeps_output,
             key: key.map(|named| Key { name: named.key.clone(), digest: named.digest }),

@@ -19,6 +19,7 @@ use std::task::{self, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tests::harness::PATIENCE;
+use tests::http::stream_from;
 
 thread_local! {
     /// Of callbacks that have not replied yet.
@@ -126,7 +127,10 @@ impl Served {
     }
 
     pub(super) fn send(&self, method: &str, path: &str, more: &str, body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+        Served::send_over(TcpStream::connect(&self.address).unwrap(), (method, path), more, body)
+    }
+
+    fn send_over(mut stream: TcpStream, (method, path): (&str, &str), more: &str, body: &str) -> TcpStream {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let length = body.len();
         let fields = format!("Host: x\r\nContent-Length: {length}\r\nConnection: close\r\n{more}");
@@ -204,6 +208,9 @@ fn handlers_and_callbacks_answer_at_once_and_later_and_a_failing_one_costs_its_o
     assert_eq!(served.ask("POST", "/once", "", "first"), ok("first"), "it is the same job");
     let (status, other) = served.ask("POST", "/once", "", "other");
     assert!(status == 409 && other.contains("\"code\":\"conflict\""), "{status} {other}");
+    // Nobody has to show a token here, so who comes from another address is somebody else.
+    let elsewhere = stream_from([127, 0, 0, 2], &served.address);
+    assert_eq!(answer(Served::send_over(elsewhere, ("POST", "/once"), "", "other")), ok("other"));
     assert_eq!(served.ask("POST", "/whole", "", "not in parts"), ok("not in parts"));
     assert_eq!(served.get("/later"), ok("later"));
     assert_eq!(served.get("/callback"), ok("called back"));

@@ -58,12 +58,7 @@ impl HttpDaemon {
     /// If there is none to be had.
     #[track_caller]
     pub fn connect_from(&self, address: [u8; 4]) -> HttpConnection {
-        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        bind(&socket, &SocketAddr::from((address, 0))).expect("an address of this machine");
-        let to: SocketAddr = self.address.parse().expect("an address");
-        connect(&socket, &to).expect("it listens");
-        self.connected(TcpStream::from(socket))
+        self.connected(stream_from(address, &self.address))
     }
 
     fn connected(&self, stream: TcpStream) -> HttpConnection {
@@ -302,4 +297,17 @@ impl HttpConnection {
             Err(error) => panic!("it does not end: {error}"),
         }
     }
+}
+
+/// A connection to this address from another one of this machine.
+///
+/// # Panics
+/// If there is none to be had.
+pub fn stream_from(from: [u8; 4], to: &str) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((from, 0))).expect("an address of this machine");
+    let to: SocketAddr = to.parse().expect("an address");
+    connect(&socket, &to).expect("it listens");
+    TcpStream::from(socket)
 }

@@ -159,9 +159,9 @@ impl Default for CoreConfig {
 /// Limits of what is kept of ended jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptLimits {
-    /// Of what clients have within their shares.
+    /// What all clients together may have, each no more than its share.
     pub shares: u64,
-    /// Of all: beyond their shares, clients have no more than one output of each worker, of any length.
+    /// What all may have with what is beyond their shares: the longest output of each worker more.
     pub all: u64,
 }
 

@@ -22,9 +22,11 @@
 
 use super::action::Action;
 use super::config::CoreConfig;
+use super::config::KeptLimits;
 use super::ids::{JobId, Mono, ProgramIndex};
 use super::jobs::{JobState, RanUnder};
 use super::outcome::{self, human};
+use super::promises::Promise;
 use super::registry::{Class, Offered, Offers};
 use super::turn::Turn;
 use super::{Charge, Core, Ending, Phase};
@@ -175,10 +177,10 @@ impl Core {
     /// A job whose output was promised to be kept, and is not, has failed: `ok` would say that the output can be collected. If
     /// somebody waits for the job and it has no key, the output is given to whoever waits, and need not be kept.
     fn check_room_for_what_was_read(&self, id: JobId, output_bytes: u64) -> Result<u64, ErrorDetail> {
-        let Some(account) = self.promises.must_keep_for(id).filter(|_| self.phase == Phase::Running) else {
+        let Some(promise) = self.promises.to_be_kept(id).filter(|_| self.phase == Phase::Running) else {
             return Ok(output_bytes);
         };
-        if self.keeps_what_was_read(account, output_bytes, output_bytes) {
+        if self.keeps_what_was_read(promise, output_bytes, output_bytes) {
             return Ok(output_bytes);
         }
         let (all, limit) = (self.promises.kept().all().bytes, self.config.max_kept_bytes);
@@ -190,14 +192,15 @@ impl Core {
     }
 
     /// Whether there is room to keep an output that was read: if it is small, if it is within the share of its account, or if a thirty-second
-    /// of the limit stays free for the others. Several files of any length may be read at a time, each begun while there was room.
-    /// Kept together they could use up the room of all clients until their time is over; and a file is still there.
-    pub(super) fn keeps_what_was_read(&self, account: &str, output_bytes: u64, more: u64) -> bool {
-        let limit = self.config.max_kept_bytes;
-        let left = limit.saturating_sub(self.promises.kept().all().bytes).checked_sub(more);
+    /// of the limit stays free for the others and it is not a stranger's. Several files of any length may be read at a time, each begun
+    /// while there was room. Kept together they could use up the room of all clients until their time is over; and a file is still there.
+    pub(super) fn keeps_what_was_read(&self, promise: &Promise, output_bytes: u64, more: u64) -> bool {
+        let KeptLimits { shares, all } = self.config.kept_limits();
+        let then = self.promises.kept().all().bytes.saturating_add(more);
+        let leaves_some = || then <= shares - shares / LEFT_FOR_OTHERS;
         output_bytes <= PROMISE_BYTES
-            || self.has_room_for(account, more)
-            || left.is_some_and(|left| left >= limit / LEFT_FOR_OTHERS)
+            || (self.has_room_for(&promise.account, more) && then <= all)
+            || (!promise.is_of_stranger && leaves_some())
     }
 
     /// The job has ended before the shell was done with it.

@@ -9,10 +9,10 @@
 //! may keep half. So a new client finds room, however much the others keep.
 //!
 //! How long an output is, is known only at its end. So a client may come to have more than its share, by the jobs that it had
-//! in flight. That takes no room from the others: of what it has, no more counts than it may have ([`Kept::counted`]).
+//! in flight. That takes no room from the others: of what it has, no more counts than it may have ([`Kept::within_shares`]).
 
 use super::ledger::Short;
-use crate::limits::LARGEST;
+use crate::limits::ACCOUNTS_CAPPED;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ pub enum Owner {
     /// All clients that gave no name.
     #[default]
     Nameless,
+    /// All that have shown a token over HTTP, and gave no name.
+    Token,
     /// All clients of this name.
     Named(Arc<str>),
 }
@@ -122,10 +124,23 @@ impl Kept {
         self.all
     }
 
-    /// How many bytes of all that count, when room for more is looked for: of each of the [`LARGEST`] accounts, from the largest
+    /// How many bytes of this account are beyond its share, and take no room from others.
+    pub fn beyond(&self, account: &str, limit: u64) -> u64 {
+        let mut counted = 0;
+        for (bytes, whose) in self.by_size.iter().rev().take(ACCOUNTS_CAPPED) {
+            let may_have = limit.saturating_sub(counted) / 2;
+            if **whose == *account {
+                return bytes.saturating_sub(may_have);
+            }
+            counted += (*bytes).min(may_have);
+        }
+        0
+    }
+
+    /// How many bytes of all that count, when room for more is looked for: of each of the [`ACCOUNTS_CAPPED`] accounts, from the largest
     /// on, no more than it leaves free beside those before it.
-    pub fn counted(&self, limit: u64) -> u64 {
-        let largest = self.by_size.iter().rev().take(LARGEST).map(|(bytes, _)| *bytes);
+    pub fn within_shares(&self, limit: u64) -> u64 {
+        let largest = self.by_size.iter().rev().take(ACCOUNTS_CAPPED).map(|(bytes, _)| *bytes);
         let count = |(counted, rest): (u64, u64), bytes: u64| {
             let may_have = limit.saturating_sub(counted) / 2;
             (counted + bytes.min(may_have), rest - bytes)
@@ -158,30 +173,30 @@ mod tests {
         let mut kept = Kept::default();
         let [large, larger, small] = ["large", "larger", "small"].map(Arc::from);
         kept.hold(&large, 600);
-        assert_eq!(kept.counted(1024), 512);
+        assert_eq!(kept.within_shares(1024), 512);
         kept.hold(&larger, 900);
-        assert_eq!(kept.counted(1024), 512 + 256);
+        assert_eq!(kept.within_shares(1024), 512 + 256);
         kept.hold(&small, 20);
-        assert_eq!(kept.counted(1024), 512 + 256 + 20);
+        assert_eq!(kept.within_shares(1024), 512 + 256 + 20);
         kept.release("larger", 900);
-        assert_eq!((kept.counted(1024), kept.all().bytes), (512 + 20, 620));
+        assert_eq!((kept.within_shares(1024), kept.all().bytes), (512 + 20, 620));
         kept.release("large", 600);
         kept.release("small", 20);
-        assert_eq!((kept.counted(1024), kept.by_size.len()), (0, 0));
+        assert_eq!((kept.within_shares(1024), kept.by_size.len()), (0, 0));
     }
 
     #[test]
     fn so_many_accounts_may_have_much_more_and_the_next_one_finds_room() {
         let mut kept = Kept::default();
-        let accounts = (0..LARGEST + 1).map(|number| Arc::from(number.to_string()));
+        let accounts = (0..ACCOUNTS_CAPPED + 1).map(|number| Arc::from(number.to_string()));
         accounts.for_each(|account| kept.hold(&account, 1 << 30));
         assert_eq!(
-            kept.counted(1 << 20),
+            kept.within_shares(1 << 20),
             (1 << 20) - (1 << 12) + (1 << 30),
             "only the last one counts in full"
         );
         kept.release("0", 1 << 30);
-        assert_eq!(kept.counted(1 << 20), (1 << 20) - (1 << 12));
+        assert_eq!(kept.within_shares(1 << 20), (1 << 20) - (1 << 12));
     }
 
     #[test]

@@ -250,7 +250,7 @@ struct Program {
     offers_differ: bool,
     /// How long the start of another worker takes, on average.
     worker_cost: Duration,
-    /// For how long one of its workers is kept by a tiny job, on average.
+    /// For how long one of its workers is occupied by a tiny job, on average.
     tiny_cost: Duration,
 }
 
@@ -311,7 +311,7 @@ impl Core {
     fn finish(&mut self, turn: &mut Turn<'_>, id: JobId, ending: Ending) {
         let Some(job) = self.jobs.get(id) else { return };
         let ran = self.ran_so_far(turn.now, id, job);
-        self.charge(id, ending.charged(ran, self.least_charge(job)));
+        self.charge(id, ending.charged(ran, self.least_charge(id, job.promise)));
         self.note_run(id);
         self.dequeue(id);
         self.leave_worker(id);

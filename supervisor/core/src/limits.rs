@@ -58,8 +58,8 @@ pub const WINDOW_MAX: usize = 32;
 /// time.
 pub const TINY_RUN: Duration = Duration::from_micros(50);
 
-/// The average of what tiny jobs cost is that of about so many: twice as many as are given to one worker at a time.
-pub(crate) const TINY_COSTS: u32 = 2 * WINDOW_MAX as u32;
+/// For how long a tiny job keeps its worker is an average over about the newest so many: over two full windows.
+pub(crate) const TINY_COST_MEMORY: u32 = 2 * WINDOW_MAX as u32;
 
 /// Work of which at least nine runs in ten, and three of the newest four, take at most this long counts as short, all other work as long.
 pub const LONG_RUN: Duration = Duration::from_millis(10);
@@ -147,8 +147,8 @@ pub const PROMISE_BYTES: u64 = 1 << 10;
 /// Jobs that are held back because too much is kept go on when one part in this many of the limit is free again.
 pub const ROOM_AGAIN: u64 = 8;
 
-/// Of so many accounts, those with most, no more is counted than their share when room for what is kept of others is looked for.
-pub const LARGEST: usize = 8;
+/// So many accounts, those that keep most, take no more room from others than their shares, however much they have.
+pub const ACCOUNTS_CAPPED: usize = 8;
 
 /// What a thread has read goes beyond its client's share of what is kept only while one part in this many of the limit stays free.
 pub const LEFT_FOR_OTHERS: u64 = 32;

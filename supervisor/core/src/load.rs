@@ -223,7 +223,7 @@ impl Load {
         }
     }
 
-    /// The running attempt was answered. Returns for how long it kept the worker, since it was given or the last answer was heard.
+    /// The running attempt was answered. Returns for how long it occupied the worker, since it was given or the last answer was heard.
     pub(super) fn note_answer(&mut self, now: Mono) -> Option<Duration> {
         let since = self.running?.earliest_start.max(self.answered_at);
         self.answered_at = now;

@@ -108,11 +108,11 @@ impl Mark {
 /// What was promised of one job.
 #[derive(Debug)]
 pub struct Promise {
-    account: Arc<str>,
+    pub(super) account: Arc<str>,
     key: Option<KeyName>,
     bytes: u64,
-    /// Its client has shown nothing but its address, and may never have more than its share.
-    is_of_stranger: bool,
+    /// Its client has shown nothing but its address: nothing of more than [`PROMISE_BYTES`] is kept of it beyond its share.
+    pub(super) is_of_stranger: bool,
     /// Somebody waits for the end of the job, and it has no key: nothing will have to be kept for long.
     is_awaited: bool,
     /// Somebody was given all of the output. It is still kept, for the key.
@@ -276,13 +276,14 @@ impl Promises {
     /// its time is over. Reservations for jobs that have not ended do not count: no job could wait for those.
     fn is_over_its_share(&self, account: &str, mark: Mark, limit: u64) -> bool {
         let ended = &self.kept_of_ended;
-        ended.of(account).bytes > mark.of(limit.saturating_sub(ended.counted(limit)))
+        ended.of(account).bytes > mark.of(limit.saturating_sub(ended.within_shares(limit)))
     }
 
-    /// Whether what is kept of all ended jobs is over a limit: what counts of it, or all of it.
+    /// Whether what is kept of all ended jobs is over a limit: what takes room from others, or all of it. The mark is for all of it: a few
+    /// clients with full shares come near to the other limit, and leave half of the rest.
     fn is_over(&self, mark: Mark, limits: KeptLimits) -> bool {
         let ended = &self.kept_of_ended;
-        ended.counted(limits.shares) > mark.of(limits.shares) || ended.all().bytes > mark.of(limits.all)
+        ended.within_shares(limits.shares) > limits.shares || ended.all().bytes > mark.of(limits.all)
     }
 
     /// Checks the sums. `is_live` tells whether a job has not ended.
@@ -353,7 +354,7 @@ impl Core {
         }
         let account = &*request.client;
         let limit = self.config.max_kept_bytes;
-        let (own, all) = (self.promises.kept.of(account).bytes, self.promises.kept.counted(limit));
+        let (own, all) = (self.promises.kept.of(account).bytes, self.promises.kept.within_shares(limit));
         let more = PROMISE_BYTES + request.tag_bytes;
         let Err(short) = share(own, all, more, limit) else { return Ok(()) };
         let lacking = (own + all + 2 * more).saturating_sub(limit);
@@ -361,12 +362,13 @@ impl Core {
             Short::OfItsShare => {
                 let free = limit.saturating_sub(all);
                 let state = format!(
-                    "{} hold {own} bytes, {free} of {limit} are free, and one client may keep as much as it leaves \
-                     free",
+                    "{} hold {own} bytes, {free} of {limit} are left for others, and one client may keep as much as \
+                     it leaves for others",
                     whose(account)
                 );
-                // What the client collects counts twice: its own part shrinks, and what is free grows.
-                (OutcomeCode::Quota, Some(account), lacking.div_ceil(2), state)
+                // What the client collects of its share counts twice: its own part shrinks, and what is left grows.
+                let beyond = self.promises.kept.beyond(account, limit).min(lacking);
+                (OutcomeCode::Quota, Some(account), beyond + (lacking - beyond).div_ceil(2), state)
             }
             Short::OfRoom => {
                 let state = format!("all clients hold {all} bytes, the limit is {limit}");
@@ -425,7 +427,7 @@ impl Core {
         // away before it has been given the output.
         let more = bytes - promise.bytes;
         let is_kept = match self.phase {
-            Phase::Running if was_here => self.keeps_what_was_read(&promise.account, output_bytes, more),
+            Phase::Running if was_here => self.keeps_what_was_read(promise, output_bytes, more),
             Phase::Running if !promise.is_of_stranger => true,
             _ => self.has_room_for(&promise.account, more),
         };
@@ -445,7 +447,7 @@ impl Core {
 
     pub(super) fn has_room_for(&self, account: &str, more: u64) -> bool {
         let (kept, limit) = (&self.promises.kept, self.config.max_kept_bytes);
-        share(kept.of(account).bytes, kept.counted(limit), more, limit).is_ok()
+        share(kept.of(account).bytes, kept.within_shares(limit), more, limit).is_ok()
     }
 
     /// Whether what is kept of this job would be let in now: with it its account has no more than is left free for the others.
@@ -454,7 +456,7 @@ impl Core {
         let (kept, bytes, limit) = (&self.promises.kept, promise.bytes, self.config.max_kept_bytes);
         let own = kept.of(&promise.account).bytes;
         let is_all = kept.all().bytes == bytes;
-        if is_all { bytes <= limit } else { own <= limit.saturating_sub(kept.counted(limit)) }
+        if is_all { bytes <= limit } else { own <= limit.saturating_sub(kept.within_shares(limit)) }
     }
 
     /// Ends the promises whose time is over.

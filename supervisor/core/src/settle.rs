@@ -176,17 +176,17 @@ impl Core {
         company: Company<'_>,
     ) -> Option<SlotIndex> {
         let slots = &self.programs[program];
-        let offers = |slot: &SlotIndex| self.promise_to(*slot, job).is_some();
-        let first = |open: &SmallSet<(usize, SlotIndex)>| open.iter().find(|(_, slot)| offers(slot)).copied();
+        let takes = |(load, slot): (usize, SlotIndex)| {
+            self.promise_to(slot, job).is_some() && (load == 0 || self.may_join(now, slot, job, company))
+        };
+        let first = |open: &SmallSet<(usize, SlotIndex)>| open.iter().copied().find(|place| takes(*place));
         let open = [first(&slots.open_reserved), first(&slots.open)].into_iter().flatten();
-        let idle = open.clone().find(|(load, _)| *load == 0);
-        let least =
-            || open.filter(|(_, slot)| self.may_join(now, *slot, job, company)).min_by_key(|(load, _)| *load);
+        let least = open.min_by_key(|(load, _)| *load);
         let between = || {
             let mut between = slots.between_steps.iter().filter(|_| company != Company::None);
             between.find(|slot| self.may_run_between_steps(**slot, job)).map(|&slot| (0, slot))
         };
-        idle.or_else(least).or_else(between).map(|(_, slot)| slot)
+        least.or_else(between).map(|(_, slot)| slot)
     }
 
     /// A slot for a long job: an idle one; a reserved one only if there is no short work now, or if short jobs can
@@ -241,7 +241,7 @@ impl Core {
     /// with steps is not tiny, however short it is: a job that is given to its worker behind it may be started
     /// between its steps. Nor is one whose reader decides how long it runs, or whose
     /// input a file system may hold up.
-    fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
+    pub(super) fn is_tiny(&self, id: JobId, promise: Promise) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let is_small = job.input_bytes <= INLINE_PAYLOAD_MAX as u64;
         is_small
@@ -282,7 +282,15 @@ impl Core {
     fn may_join(&self, now: Mono, slot: SlotIndex, id: JobId, company: Company<'_>) -> bool {
         let Company::Tiny { after } = company else { return false };
         let is_tiny = || self.promise_to(slot, id).is_some_and(|promise| self.is_tiny(id, promise));
-        is_tiny() && !after.iter().any(|earlier| self.could_take(now, slot, *earlier))
+        is_tiny() && !after.iter().any(|earlier| self.waits_for(now, slot, *earlier))
+    }
+
+    /// Whether a job that has found no slot should have this one next. That short jobs can run between its steps is a reason to lend it
+    /// a reserved slot that is idle, and not one to make that idle.
+    fn waits_for(&self, now: Mono, slot: SlotIndex, (next, line): (Next, Line)) -> bool {
+        let is_for_short = self.slots[slot].is_reserved && !self.is_lent(now, self.slots[slot].program);
+        let is_short = || self.jobs.get(next.job()).is_some_and(|job| self.class_of(job) == Class::Short);
+        self.could_take(now, slot, (next, line)) && (!is_for_short || is_short())
     }
 
     /// Whether a short job may run between the steps of another. If one of the two ends the worker, both are lost. So

@@ -112,8 +112,12 @@ impl Core {
     pub(super) fn may_borrow(&self, now: Mono, program: ProgramIndex, slot: SlotIndex, job: JobId) -> bool {
         let is_suspect = self.jobs.get(job).is_some_and(|job| job.is_suspect);
         let promise = self.promise_to(slot, job).filter(|_| !is_suspect);
-        promise.is_some_and(|promise| promise.lets_others_in())
-            || self.lent_from(program).is_none_or(|from| from <= now)
+        promise.is_some_and(|promise| promise.lets_others_in()) || self.is_lent(now, program)
+    }
+
+    /// Whether reserved slots are lent to long jobs now.
+    pub(super) fn is_lent(&self, now: Mono, program: ProgramIndex) -> bool {
+        self.lent_from(program).is_none_or(|from| from <= now)
     }
 
     /// When reserved slots are lent to long jobs, if no short work comes before.

@@ -6,10 +6,10 @@ use super::clients::{ClientId, Served, Track, VirtualTime};
 use super::ids::{JobId, Mono, ProgramIndex, SlotIndex, TaskIndex};
 use super::jobs::{GivenTo, Job, JobState};
 use super::queue::{FairQueue, Kind, Next};
-use super::registry::{Class, size_of};
+use super::registry::{Class, Promise, size_of};
 use super::slots::{Opening, SlotState};
 use super::small_map::SmallSet;
-use crate::limits::{LONG_RUN, TINY_COSTS, WORKER_COST_MIN};
+use crate::limits::{LONG_RUN, TINY_COST_MEMORY, WORKER_COST_MIN};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,7 +121,9 @@ impl Core {
         };
         let is_only_for_short = is_short && slot.is_some_and(takes_only_short);
         let first_kept_out = if is_only_for_short { self.first_for_idle(program) } else { None };
-        let (track, planned) = (Track::of(waited_as), self.planned(job).max(self.least_charge(job)));
+        let promise = slot.and_then(|slot| self.promise_to(slot, id));
+        let least = promise.map_or(Duration::ZERO, |promise| self.least_charge(id, promise));
+        let (track, planned) = (Track::of(waited_as), self.planned(job).max(least));
         let is_aside = first_kept_out.is_some();
         let served = Served { track, priority: job.priority, is_short, first_kept_out };
         self.clients.served(client, program, served);
@@ -157,23 +159,23 @@ impl Core {
 
     /// A tiny job keeps its worker for longer than it runs. If its client were charged only the run, it could keep workers for
     /// several times as long as others.
-    pub(super) fn least_charge(&self, job: &Job) -> Duration {
-        let is_tiny = job.task.is_some_and(|task| self.registry.task(task).is_tiny());
-        let program = self.programs.get(job.given_to.program()).filter(|_| is_tiny);
+    pub(super) fn least_charge(&self, id: JobId, promise: Promise) -> Duration {
+        let program = self.jobs.get(id).map(|job| job.given_to.program());
+        let program =
+            program.filter(|_| self.is_tiny(id, promise)).and_then(|program| self.programs.get(program));
         program.map_or(Duration::ZERO, |program| program.tiny_cost)
     }
 
-    /// Learns for how long a worker is kept by a tiny job: the job that runs in this slot was answered. Answers are often heard
-    /// together, so only the average says something.
+    /// Learns for how long a worker is occupied by a tiny job: the job that runs in this slot was answered. Answers are often heard
+    /// together, so only the average says something. One between the steps of another had to wait for a step.
     pub(super) fn learn_tiny_cost(&mut self, now: Mono, slot: SlotIndex) {
-        let place = &mut self.slots[slot];
         // No list of slots depends on this.
-        let kept = place.load_mut().and_then(|load| Some((load.running_job()?, load.note_answer(now)?)));
-        let Some((id, kept)) = kept else { return };
-        let task = self.jobs.get(id).and_then(|job| job.task);
-        if task.is_some_and(|task| self.registry.task(task).is_tiny()) {
+        let Some(load) = self.slots[slot].load_mut() else { return };
+        let is_alone = load.suspended.is_none();
+        let Some((id, occupied)) = load.running_job().zip(load.note_answer(now)) else { return };
+        if is_alone && self.jobs.get(id).is_some_and(|job| self.is_tiny(id, job.promise)) {
             let average = &mut self.programs[self.slots[slot].program].tiny_cost;
-            *average = (*average * (TINY_COSTS - 1) + kept.min(LONG_RUN)) / TINY_COSTS;
+            *average = (*average * (TINY_COST_MEMORY - 1) + occupied.min(LONG_RUN)) / TINY_COST_MEMORY;
         }
     }
 

@@ -296,8 +296,8 @@ impl Hub {
     /// Forgets collected outputs that no longer fit into the room that promises leave, or are old.
     fn make_room_for_promises(&mut self) {
         self.forget_old_outputs();
-        let promised = self.core.promises().kept().all().bytes;
-        let most = self.core.config().max_kept_bytes.saturating_sub(promised);
+        let limit = self.core.config().max_kept_bytes;
+        let most = limit.saturating_sub(self.core.promises().kept().within_shares(limit));
         self.records.finished_mut().forget_collected_over(most);
     }
 

@@ -8,7 +8,7 @@
 
 use super::{Account, Reply, Report, Service};
 use crate::hub::Subscriber;
-use crate::job::{Job, Standing, account_name};
+use crate::job::{Job, Recognized, account_name};
 use crate::peer::{Peer, anonymous, is_client_name};
 use offload_core::ids::JobId;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
@@ -23,7 +23,7 @@ pub struct Asker {
     /// The name, or how its process is shown.
     account: Arc<str>,
     peer: Peer,
-    standing: Standing,
+    recognized: Recognized,
 }
 
 impl Asker {
@@ -31,7 +31,7 @@ impl Asker {
     pub(super) fn new(name: &str, peer: Peer) -> Asker {
         let is_usable = is_client_name(name) && !Peer::may_be_called(name);
         let name = Arc::from(if is_usable { name } else { "" });
-        Asker { account: account_name(&name, Some(peer)), name, peer, standing: Standing::Known }
+        Asker { account: account_name(&name, Some(peer)), name, peer, recognized: Recognized::ByName }
     }
 
     /// The name that it has stated; empty if it has none.
@@ -50,7 +50,7 @@ impl Asker {
             client: Arc::clone(&self.name),
             peer: Some(self.peer),
             has_room: is_let_in,
-            standing: self.standing,
+            recognized: self.recognized,
             ..job
         }
     }
@@ -89,17 +89,17 @@ impl Service {
         Asker::new(name, peer)
     }
 
-    /// One that may have a name, and has not stated one: it is named by its address. Idempotency keys are those of all clients without
-    /// a name: the same client may come from another address the next time.
-    pub fn from_address(&self, address: IpAddr) -> Asker {
-        Asker { standing: Standing::ByAddress, ..self.asker(None, &address.to_string()) }
+    /// One that has shown a token of a front and stated no name: it is charged under its address. Its idempotency keys are those of all
+    /// such clients, because it may come from another address the next time.
+    pub fn asker_with_token(&self, address: IpAddr) -> Asker {
+        Asker { recognized: Recognized::ByToken, ..self.asker(None, &address.to_string()) }
     }
 
     /// One that has shown nothing but its address. No other client may have its name, or its idempotency keys.
     pub fn anonymous(&self, address: IpAddr) -> Asker {
         let name: Arc<str> = anonymous(address).into();
         let peer = Peer::Connection(self.0.sessions.borrow_mut().next_number());
-        Asker { account: Arc::clone(&name), name, peer, standing: Standing::Stranger }
+        Asker { account: Arc::clone(&name), name, peer, recognized: Recognized::NotAtAll }
     }
 
     /// An account of the bytes that are held for one request of this asker.

@@ -9,7 +9,7 @@ use offload_core::event::{Event, JobRequest, Key};
 use offload_core::ids::{JobId, Mono, WorkerId};
 use offload_core::jobs::JobState;
 use offload_core::kept::{Owner, Sum};
-use offload_core::limits::{LARGEST, LEFT_FOR_OTHERS, PROMISE_BYTES};
+use offload_core::limits::{ACCOUNTS_CAPPED, LEFT_FOR_OTHERS, PROMISE_BYTES};
 use offload_protocol::nouns::OutcomeCode;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +100,7 @@ impl PromiseBooks {
         sizes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
         sizes.into_iter().enumerate().fold(0, |counted, (place, bytes)| {
             let share = limit.saturating_sub(counted) / 2;
-            counted + if place < LARGEST { bytes.min(share) } else { bytes }
+            counted + if place < ACCOUNTS_CAPPED { bytes.min(share) } else { bytes }
         })
     }
 
@@ -297,9 +297,12 @@ impl Oracle {
         let more = text + output;
         let limit = config.max_kept_bytes;
         let lacks_room = !fits((own, counted), more, limit);
-        let leaves_too_little = output > PROMISE_BYTES && kept + more > limit - limit / LEFT_FOR_OTHERS;
-        let may_lack =
-            lacks_room && (is_ending || if was_read { leaves_too_little } else { book.is_of_stranger });
+        let most = limit + config.max_payload * config.workers as u64;
+        let leaves_too_little = kept + more > limit - limit / LEFT_FOR_OTHERS || book.is_of_stranger;
+        let may_lack = match was_read && !is_ending {
+            true => output > PROMISE_BYTES && (lacks_room || kept + more > most) && leaves_too_little,
+            false => lacks_room && (is_ending || book.is_of_stranger),
+        };
         let is_well = ended.outcome == OutcomeCode::Ok;
         if was_done && !is_ending {
             // It must not end well if its output must be kept, and is not.

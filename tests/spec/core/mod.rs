@@ -4,6 +4,7 @@ mod abandoned;
 mod batches;
 mod behind;
 mod beyond;
+mod beyond_shares;
 mod blame;
 mod corners;
 mod crowding;

@@ -44,14 +44,18 @@ pub(super) fn detached(client: &str) -> impl Fn(&mut JobRequest) {
     }
 }
 
-fn run_one(pool: &mut PoolUnderTest, change: impl Fn(&mut JobRequest), output_bytes: u64) -> JobId {
+pub(super) fn run_one(
+    pool: &mut PoolUnderTest,
+    change: impl Fn(&mut JobRequest),
+    output_bytes: u64,
+) -> JobId {
     let job = pool.submit_with("charge", change);
     pool.start(job);
     pool.finish_with(job, MS, output_bytes);
     job
 }
 
-fn again_in(error: &ErrorDetail) -> Duration {
+pub(super) fn again_in(error: &ErrorDetail) -> Duration {
     Duration::from_millis(error.retry_after_ms.expect("a time at which there is room"))
 }
 
@@ -419,67 +423,4 @@ fn a_dead_letter_is_forgotten_when_its_time_is_over() {
     pool.wait(MS);
     assert_eq!(pool.forgotten_letters, [job]);
     assert_eq!(pool.core.letters().kept().all().count, 0);
-}
-
-/// How long an output is, is known only at its end: a client may have two outputs of which each takes all that may be kept.
-fn with_long_outputs(pool: &mut PoolUnderTest, client: &str) -> [Keep; 2] {
-    let jobs = [0; 2].map(|_| pool.submit_with("charge", detached(client)));
-    jobs.iter().for_each(|job| {
-        pool.start(*job);
-    });
-    jobs.iter().for_each(|job| pool.finish_with(*job, MS, 1 << 20));
-    jobs.map(|job| pool.ended[&job].keep)
-}
-
-#[test]
-fn what_one_client_has_beyond_its_share_takes_no_room_from_the_others() {
-    let mut pool =
-        pool(|config| (config.workers, config.max_kept_bytes, config.max_payload) = (2, 1 << 20, 1 << 20));
-    assert_eq!(with_long_outputs(&mut pool, "me"), [Keep::Promised; 2]);
-    assert!(pool.core.promises().kept().all().bytes > 2 << 20);
-    assert_eq!(pool.refusal_with("charge", detached("me")).code, Quota);
-    for _ in 0..7 {
-        let job = run_one(&mut pool, detached("other"), 32 << 10);
-        assert_eq!(pool.ended[&job].keep, Keep::Promised);
-    }
-}
-
-#[test]
-fn while_clients_have_as_much_beyond_their_shares_as_all_workers_return_no_other_begins() {
-    let mut pool = pool(|config| {
-        (config.workers, config.max_kept_bytes, config.max_payload) = (2, 1 << 20, 1 << 20);
-    });
-    for client in ["one", "two"] {
-        assert_eq!(with_long_outputs(&mut pool, client), [Keep::Promised; 2]);
-    }
-    assert!(pool.core.promises().kept().all().bytes > 4 << 20);
-    let held = pool.submit_with("charge", detached("other"));
-    assert_eq!(state(&pool, held), Some(JobState::Held));
-    let kept: Vec<JobId> = pool.ended.keys().copied().collect();
-    kept[..2].iter().for_each(|job| pool.event(Event::Collected { job: *job }));
-    pool.run(held);
-}
-
-/// Who may never collect it could have had all the room with two jobs.
-#[test]
-fn an_output_of_a_stranger_beyond_its_share_is_not_kept() {
-    let mut pool = pool(|config| {
-        (config.workers, config.max_kept_bytes, config.max_payload) = (2, 1 << 20, 1 << 20);
-    });
-    let jobs = [0; 2].map(|_| {
-        pool.submit_with("charge", |request| {
-            detached("stranger")(request);
-            request.is_of_stranger = true;
-        })
-    });
-    jobs.iter().for_each(|job| {
-        pool.start(*job);
-    });
-    for (job, bytes) in jobs.into_iter().zip([500 << 10, 500 << 10]) {
-        pool.finish_with(job, MS, bytes);
-    }
-    assert_eq!(
-        jobs.map(|job| (pool.outcome(job), pool.ended[&job].keep)),
-        [(Some(Ok), Keep::Promised), (Some(Ok), Keep::WithoutOutput),]
-    );
 }

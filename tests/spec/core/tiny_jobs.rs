@@ -17,6 +17,8 @@ struct Flood {
     /// The jobs of the other client, and how long they run.
     others: BTreeSet<JobId>,
     run: Duration,
+    /// Jobs in steps that run until the end of the test.
+    running: BTreeSet<JobId>,
     /// For how long the workers were kept by tiny jobs, and by those of the other client.
     kept: [Duration; 2],
 }
@@ -32,7 +34,8 @@ impl Flood {
                 pool.finish_after(job, run);
             }
         }
-        let mut flood = Flood { pool, others: BTreeSet::new(), run, kept: [Duration::ZERO; 2] };
+        let mut flood =
+            Flood { pool, others: BTreeSet::new(), run, running: BTreeSet::new(), kept: [Duration::ZERO; 2] };
         (0..workers * 100).for_each(|_| flood.submit_tiny());
         flood
     }
@@ -61,11 +64,21 @@ impl Flood {
         })
     }
 
+    /// The job begins, if a worker has it, and goes on until the end of the test.
+    fn go_on(&mut self, job: JobId) {
+        if self.running.contains(&job) || self.pool.worker_with(job).is_none() {
+            return;
+        }
+        self.pool.start(job);
+        self.running.insert(job);
+    }
+
     /// Each worker does the job that is its next one, whose client submits another one.
     fn step(&mut self) {
         let workers: Vec<WorkerId> = self.pool.workers.keys().copied().collect();
         for worker in workers {
-            let Some(&job) = self.given(worker).first() else { continue };
+            let given = self.given(worker);
+            let Some(&job) = given.iter().find(|job| !self.running.contains(job)) else { continue };
             self.pool.start(job);
             if self.others.remove(&job) {
                 self.pool.finish_after(job, self.run);
@@ -122,4 +135,50 @@ fn a_client_with_tiny_jobs_keeps_the_worker_for_no_longer_than_its_share() {
     }
     let [tiny, other] = flood.kept;
     assert!(tiny.abs_diff(other) <= 300 * MS, "tiny jobs kept it for {tiny:?}, the others for {other:?}");
+}
+
+/// Short jobs can run between the steps of such a job. That is no reason to take the worker from them.
+#[test]
+fn a_reserved_worker_stays_with_tiny_jobs_while_jobs_in_steps_wait() {
+    let mut flood = Flood::of(4, 300 * MS);
+    (0..100).for_each(|_| flood.step());
+    let long: Vec<JobId> =
+        (0..8).map(|_| flood.pool.submit_with("climb", |request| request.client = "other".into())).collect();
+    for _ in 0..500 {
+        for job in &long {
+            flood.go_on(*job);
+        }
+        flood.step();
+    }
+    let running = long.iter().filter(|job| flood.pool.worker_with(**job).is_some()).count();
+    assert_eq!(running, 3, "of 4 workers one is reserved");
+}
+
+/// A tiny job that is given between two steps waits for a step first. That is not what such jobs cost.
+#[test]
+fn a_tiny_job_between_the_steps_of_another_makes_the_others_cost_no_more() {
+    let mut pool = Flood::of(1, 300 * MS).pool;
+    while let Some(job) = pool.workers.values().find_map(|worker| worker.given.front()).map(|given| given.0) {
+        pool.start(job);
+        pool.finish_after(job, TINY);
+    }
+    let long = pool.submit("climb");
+    pool.start(long);
+    for _ in 0..200 {
+        let job = pool.submit_with("charge", |request| request.client = "many".into());
+        pool.now = pool.now + 10 * MS;
+        pool.start(job);
+        pool.finish_after(job, TINY);
+    }
+    pool.finish(long);
+    let used = |pool: &PoolUnderTest| pool.core.clients().find("many").map_or(0, |account| account.used);
+    let (job, keeps_account) = (
+        pool.submit_with("charge", |request| request.client = "many".into()),
+        pool.submit_with("sum", |request| request.client = "many".into()),
+    );
+    let before = used(&pool);
+    pool.start(job);
+    pool.finish_after(job, TINY);
+    assert!(used(&pool) - before < 1_000_000, "{} ns for {TINY:?}", used(&pool) - before);
+    assert!(pool.outcome(keeps_account).is_none());
 }

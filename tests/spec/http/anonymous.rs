@@ -81,3 +81,30 @@ fn the_error_that_a_task_returns_is_its_answer_and_a_panic_is_not() {
     assert_eq!(panicked.problem(), (500, "panic".to_owned()));
     assert_eq!(detail(&panicked), "the worker of the task has failed");
 }
+
+/// Who has shown no token can never collect it.
+#[test]
+fn what_is_kept_for_somebody_without_a_token_leaves_room_for_all_others() {
+    let http = HttpDaemon::start(&[
+        "--workers",
+        "2",
+        "--max-kept-bytes",
+        "8MiB",
+        "--http-route",
+        "POST /echo echo auth=none mode=async",
+    ]);
+    http.daemon.run(&["pause", "echo"]).ok();
+    let body = vec![b'x'; 6 << 20];
+    let jobs = [0; 2].map(|_| {
+        let accepted = http.ask("POST", "/echo", &[ANONYMOUS], &body);
+        assert_eq!(accepted.status, 202, "{accepted:?}");
+        accepted.json()["job"].as_str().expect("its id").to_owned()
+    });
+    http.daemon.run(&["resume", "echo"]).ok();
+    until("both to end", || (http.daemon.status()["jobs"]["ok"] == 2).then_some(()));
+    let ended = jobs.map(|job| http.daemon.run(&["result", &job]).code);
+    assert!(ended.iter().filter(|code| **code != 0).count() == 1, "{ended:?}");
+    let kept = http.daemon.status()["kept"]["bytes"].as_u64().expect("a number");
+    assert!(kept < 7 << 20, "{kept}");
+    assert_eq!(http.call("echo", &[("Prefer", "respond-async")], "hello").status, 202);
+}

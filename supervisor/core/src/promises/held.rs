@@ -1,6 +1,6 @@
 //! Jobs that are held back until there is room for the outputs that were promised to be kept.
 
-use super::{Mark, Promises, Stage};
+use super::{Mark, Promise, Promises, Stage};
 use crate::config::KeptLimits;
 use crate::ids::JobId;
 use crate::jobs::JobState;
@@ -25,10 +25,10 @@ impl Promises {
         }
     }
 
-    /// The account on which the output of this job must be kept. None if nothing was promised, or if somebody waits for the job and
+    /// What was promised of this job, if its output must be kept. None if nothing was promised, or if somebody waits for the job and
     /// it has no key: whoever waits is given the output.
-    pub(crate) fn must_keep_for(&self, job: JobId) -> Option<&str> {
-        self.by_job.get(&job).filter(|promise| !promise.is_awaited).map(|promise| &*promise.account)
+    pub(crate) fn to_be_kept(&self, job: JobId) -> Option<&Promise> {
+        self.by_job.get(&job).filter(|promise| !promise.is_awaited)
     }
 
     /// The job that its account has beyond its share, if this one is held back although somebody waits for it.
@@ -150,7 +150,7 @@ impl Core {
         let (ended, coming, limit) =
             (&self.promises.kept_of_ended, &self.promises.coming, self.config.max_kept_bytes);
         let of_this = promise.bytes + self.jobs.get(id).map_or(0, |job| self.likely_output(job));
-        let all = of_this + ended.counted(limit) + coming.all().bytes;
+        let all = of_this + ended.within_shares(limit) + coming.all().bytes;
         let own = of_this + [ended, coming].map(|sum| sum.of(&promise.account).bytes).iter().sum::<u64>();
         limit.checked_sub(all).is_some_and(|free| own <= free)
     }

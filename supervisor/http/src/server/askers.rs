@@ -27,8 +27,18 @@ pub(super) struct LastAsker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sign {
     address: IpAddr,
-    /// It has shown no token, so it shares neither limits nor keys with those that have.
-    is_anonymous: bool,
+    shown: Shown,
+}
+
+/// What a client has shown beside its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// No token, on a route that needs none. So it shares neither limits nor keys with those that have.
+    Nothing,
+    /// A token.
+    Token,
+    /// Nobody has to show one.
+    NoneIsNeeded,
 }
 
 impl Inner {
@@ -42,17 +52,21 @@ impl Inner {
         (remote, client): (Remote, Option<IpAddr>),
     ) -> Result<Rc<Asker>, Problem> {
         let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-        let is_anonymous = head.extensions.get::<NeedsNoToken>().is_some();
-        let name = match is_anonymous {
-            true => None,
-            false => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
+        let shown = match head.extensions.get::<NeedsNoToken>() {
+            Some(_) => Shown::Nothing,
+            None if self.holders.has_tokens() => Shown::Token,
+            None => Shown::NoneIsNeeded,
+        };
+        let name = match shown {
+            Shown::Nothing => None,
+            Shown::Token | Shown::NoneIsNeeded => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
         };
         let asker = |name: &str| Rc::new(self.service.asker(remote.process(), name));
         let is_name = |name: &str| is_client_name(name) && !Peer::may_be_called(name);
         match (name.filter(|name| !name.is_empty()), client) {
             (Some(name), _) if is_name(name) => Ok(asker(name)),
             (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {}", quoted(name)))),
-            (None, Some(address)) => Ok(self.last_asker.of(Sign { address, is_anonymous }, &self.service)),
+            (None, Some(address)) => Ok(self.last_asker.of(Sign { address, shown }, &self.service)),
             (None, None) if remote.process().is_some() => Ok(asker("")),
             // Each connection, and each request, would be a client of its own.
             (None, None) => Ok(Rc::clone(self.last_asker.unseen.get_or_init(|| asker("")))),
@@ -66,10 +80,11 @@ impl LastAsker {
         if let Some((_, asker)) = last.as_ref().filter(|(known, _)| *known == sign) {
             return Rc::clone(asker);
         }
-        let Sign { address, is_anonymous } = sign;
-        let asker = Rc::new(match is_anonymous {
-            true => service.anonymous(address),
-            false => service.from_address(address),
+        let Sign { address, shown } = sign;
+        let asker = Rc::new(match shown {
+            Shown::Nothing => service.anonymous(address),
+            Shown::Token => service.asker_with_token(address),
+            Shown::NoneIsNeeded => service.asker(None, &address.to_string()),
         });
         *last = Some((sign, Rc::clone(&asker)));
         asker

@@ -50,6 +50,11 @@ impl Holders {
         self.tokens.borrow().as_ref()?.number(shown)
     }
 
+    /// Whether a client has to show a token, over TCP.
+    pub(super) fn has_tokens(&self) -> bool {
+        self.tokens.borrow().is_some()
+    }
+
     /// A request that is to end with this token.
     pub(super) fn hold(&self, token: TokenNumber) -> Rc<Hold> {
         let hold = Rc::new(Hold { token, ended: GivenUp::default() });

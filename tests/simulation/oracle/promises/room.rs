@@ -61,7 +61,7 @@ impl Oracle {
         let limit = self.config.max_kept_bytes;
         let most = limit + self.config.max_payload * self.config.workers as u64;
         is_kept
-            && (self.promises.counted(true, limit) > part(limit, less)
+            && (self.promises.counted(true, limit) > limit
                 || self.promises.kept_of_ended(None) > part(most, less))
     }
 }
