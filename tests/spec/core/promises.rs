@@ -139,7 +139,10 @@ fn a_client_whose_share_of_promises_is_used_up_is_refused_until_the_first_of_the
     }
     let error = pool.refusal_with("charge", detached("me"));
     assert_eq!(error.code, Quota);
-    assert!(error.message.contains("kept for client me hold 4096 bytes, 4096 of 8192 are free"), "{error:?}");
+    assert!(
+        error.message.contains("kept for client me hold 4096 bytes, 4096 of 8192 are left for others"),
+        "{error:?}"
+    );
     assert_eq!(pool.refusal_with("charge", keyed("me", "bill")).code, Quota);
 
     run_one(&mut pool, detached("other"), 0);

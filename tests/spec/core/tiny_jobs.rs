@@ -157,25 +157,24 @@ fn a_reserved_worker_stays_with_tiny_jobs_while_jobs_in_steps_wait() {
 /// A tiny job that is given between two steps waits for a step first. That is not what such jobs cost.
 #[test]
 fn a_tiny_job_between_the_steps_of_another_makes_the_others_cost_no_more() {
-    let mut pool = Flood::of(1, 300 * MS).pool;
-    while let Some(job) = pool.workers.values().find_map(|worker| worker.given.front()).map(|given| given.0) {
+    let mut pool = PoolUnderTest::slots(1);
+    let submit = |pool: &mut PoolUnderTest| pool.submit_with("sum", |request| request.client = "many".into());
+    for _ in 0..8 {
+        let job = submit(&mut pool);
         pool.start(job);
         pool.finish_after(job, TINY);
     }
     let long = pool.submit("climb");
     pool.start(long);
     for _ in 0..200 {
-        let job = pool.submit_with("charge", |request| request.client = "many".into());
+        let job = submit(&mut pool);
         pool.now = pool.now + 10 * MS;
         pool.start(job);
         pool.finish_after(job, TINY);
     }
     pool.finish(long);
     let used = |pool: &PoolUnderTest| pool.core.clients().find("many").map_or(0, |account| account.used);
-    let (job, keeps_account) = (
-        pool.submit_with("charge", |request| request.client = "many".into()),
-        pool.submit_with("sum", |request| request.client = "many".into()),
-    );
+    let [job, keeps_account] = [0; 2].map(|_| submit(&mut pool));
     let before = used(&pool);
     pool.start(job);
     pool.finish_after(job, TINY);

@@ -375,7 +375,9 @@ fn a_stream_of_events_tells_how_far_its_job_is() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let mut connection = http.connect();
     let events = [("Accept", "text/event-stream")];
-    connection.send("POST", "/v1/tasks/primes", &events, b"1000000000");
+    // It takes more than a minute, and tells how far it is after each row.
+    let view = r#"{"x":-0.1,"y":0.8,"scale":0.00001,"width":2000,"height":2000,"iterations":10000}"#;
+    connection.send("POST", "/v1/tasks/mandelbrot", &events, view.as_bytes());
     let (status, _) = connection.head_of_answer().expect("the first event has come");
     assert_eq!(status, 200);
     let mut next_progress = || loop {
