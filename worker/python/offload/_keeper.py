@@ -10,16 +10,27 @@ import select
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import Dict, List, Optional, Protocol
 
 from ._forks import tell_after_fork
 from ._turns import CHECK_EVERY
 
-if TYPE_CHECKING:
-    from ._connection import Connection
-
 # A connection that nobody has used for so many seconds, and on which nothing is in flight, is not looked at any more.
 _IDLE = 10.0
+
+
+class Kept(Protocol):
+    """A connection, as it is seen here."""
+
+    is_kept: bool
+
+    def fileno(self) -> int: ...
+
+    def is_in_use(self, since: float) -> bool: ...
+
+    def is_left_alone(self, now: float) -> bool: ...
+
+    def read_for_others(self) -> None: ...
 
 
 class Keeper:
@@ -30,11 +41,11 @@ class Keeper:
     """
 
     def __init__(self) -> None:
-        self._kept: "Dict[int, weakref.ref[Connection]]" = {}
+        self._kept: "Dict[int, weakref.ref[Kept]]" = {}
         self._thread: Optional[threading.Thread] = None
         tell_after_fork(self)
 
-    def keep(self, connection: "Connection") -> None:
+    def keep(self, connection: Kept) -> None:
         """From now on it is read, also while nobody waits, as long as something is in flight."""
         self._kept[id(connection)] = weakref.ref(connection)
         if self._thread is None:
@@ -75,7 +86,7 @@ class Keeper:
         for number, _ in poll.poll(CHECK_EVERY * 1000):
             by_number[number].read_for_others()
 
-    def _left_alone(self) -> "List[Connection]":
+    def _left_alone(self) -> List[Kept]:
         now, alone = time.monotonic(), []
         for number, reference in list(self._kept.items()):
             connection = reference()
@@ -85,7 +96,7 @@ class Keeper:
                 alone.append(connection)
         return alone
 
-    def _drop(self, number: int, reference: "weakref.ref[Connection]", now: float) -> None:
+    def _drop(self, number: int, reference: "weakref.ref[Kept]", now: float) -> None:
         """Looks at a connection no more, unless somebody has begun to use it in this very moment."""
         self._kept.pop(number, None)
         connection = reference()
