@@ -121,8 +121,13 @@ export interface Result<Output = any> {
 export interface ClientOptions {
   socket?: string;
   name?: string;
-  /** Jobs that the supervisor has at a time, and as many streams: 256 unless set. */
+  /** Calls that the supervisor has at a time: 256 unless set. */
   maxInFlight?: number;
+  /**
+   * Streams that are open at a time: 256 unless set. Each has a connection of its own. A loop over a stream must not wait for another one of
+   * the same client once that many are open.
+   */
+  maxStreams?: number;
   /** Calls that wait, and as many streams: 100,000 unless set. Any more are rejected as `overloaded`. */
   maxWaiting?: number;
 }
@@ -134,6 +139,7 @@ export class Client {
   /** Rejected with `JobError`, `Rejected`, `ConnectionError`, `OutputError`, the reason of the signal, or a TypeError. */
   call<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Output>;
   run<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Result<Output>>;
+  /** The parts of the output as they come. To leave the loop is to cancel the job. It may wait until fewer than `maxStreams` are open. */
   stream(task: string, input?: unknown, options?: StreamOptions): AsyncGenerator<Buffer, void, void>;
   cancel(job: string): Promise<any>;
   status(): Promise<any>;

@@ -67,7 +67,7 @@ test('what cannot be sent is a TypeError although there is no connection', async
 });
 
 test('an option that there is not is told, whose it is and what there are', () => {
-  assert.throws(() => new Client({ maxInflight: 1 }), { message: 'a client has no option "maxInflight"; there are socket, name, maxInFlight, maxWaiting' });
+  assert.throws(() => new Client({ maxInflight: 1 }), { message: 'a client has no option "maxInflight"; there are socket, name, maxInFlight, maxStreams, maxWaiting' });
   assert.throws(() => new Pool({ worker: 'builtin', socket: '/a' }), { name: 'TypeError', message: /^a pool has no option "socket"; there are worker, / });
   assert.throws(() => new Client({ socket: 5 }), { name: 'TypeError', message: '`socket` is a path' });
   assert.throws(() => new Client('/a/socket'), { name: 'TypeError', message: 'the options of a client are an object' });

@@ -27,7 +27,8 @@ const UNSENT_MAX = 1 << 20;
  * @typedef {object} ClientOptions
  * @property {string} [socket] the supervisor's socket; by default as for the command line
  * @property {string} [name] the client's name, for tables and fair shares; without it the process is a client of its own
- * @property {number} [maxInFlight] jobs that the supervisor has at a time (256), and as many streams
+ * @property {number} [maxInFlight] calls that the supervisor has at a time (256)
+ * @property {number} [maxStreams] streams that are open at a time (256)
  * @property {number} [maxWaiting] calls that wait until others have ended (100,000), and as many streams; any more are rejected as
  *   `overloaded`
  */
@@ -65,12 +66,18 @@ export class Client {
    * @param {(isNeeded: boolean) => void} [onNeed] told when something is asked for, and when all of it has ended
    */
   constructor(options = {}, before = async () => {}, onNeed = () => {}) {
-    const { socket, name, maxInFlight, maxWaiting } = checkOptions(options);
+    const { socket, name, maxInFlight, maxStreams, maxWaiting } = checkOptions(options);
     this.#socket = socket;
     this.#name = name;
     this.#maxInFlight = maxInFlight;
     this.#maxWaiting = maxWaiting;
-    this.#streams = new Streams(maxInFlight, maxWaiting, { open: () => this.#open(), begun: () => this.#begun(), ended: () => this.#done() });
+    this.#streams = new Streams(maxStreams, maxWaiting, {
+      before: () => this.#before(),
+      connect: () => new Connection(this.#socket),
+      greet: (connection) => this.#greet(connection),
+      begun: () => this.#begun(),
+      ended: () => this.#done(),
+    });
     this.#before = before;
     this.#onNeed = onNeed;
   }
@@ -353,11 +360,17 @@ export class Client {
  * @param {ClientOptions} options
  */
 export function checkOptions(options) {
-  checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxWaiting']);
-  const { socket = defaultSocket(), name = '', maxInFlight = 256, maxWaiting = 100_000 } = options;
+  checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxStreams', 'maxWaiting']);
+  const { socket = defaultSocket(), name = '', maxInFlight = 256, maxStreams = 256, maxWaiting = 100_000 } = options;
   if (typeof socket !== 'string' || socket === '') throw new TypeError('`socket` is a path');
   if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
-  return { socket, name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
+  return {
+    socket,
+    name,
+    maxInFlight: atLeast(1, 'maxInFlight', maxInFlight),
+    maxStreams: atLeast(1, 'maxStreams', maxStreams),
+    maxWaiting: atLeast(0, 'maxWaiting', maxWaiting),
+  };
 }
 
 const closed = () => new ConnectionError('closed', 'this client was closed');
