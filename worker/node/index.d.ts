@@ -71,7 +71,7 @@ export interface TaskDefinition<State = any> {
 /** Serves the supervisor that started this program; the process exits when that has no more jobs for it, or is gone. */
 export function serve<State = any>(options: {
   tasks: Record<string, Run<State> | TaskDefinition<State>>;
-  setUp?: () => State | Promise<State>;
+  setUp?: (() => State | Promise<State>) | null;
 }): void;
 
 export interface CallOptions {
@@ -119,7 +119,7 @@ export interface Result<Output = any> {
 }
 
 export interface ClientOptions {
-  socket?: string;
+  socket?: string | null;
   name?: string;
   /** Calls that the supervisor has at a time: 256 unless set. */
   maxInFlight?: number;

@@ -6,7 +6,7 @@
  * Its connections keep the program from ending while a call, a stream or a question is under way, and not otherwise.
  */
 
-import { checkKeys } from '../keys.js';
+import { checkKeys, isSet } from '../keys.js';
 import { checkAsked } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
@@ -25,7 +25,7 @@ const UNSENT_MAX = 1 << 20;
 
 /**
  * @typedef {object} ClientOptions
- * @property {string} [socket] the supervisor's socket; by default as for the command line
+ * @property {string | null} [socket] the supervisor's socket; by default as for the command line
  * @property {string} [name] the client's name, for tables and fair shares; without it the process is a client of its own
  * @property {number} [maxInFlight] calls that the supervisor has at a time (256)
  * @property {number} [maxStreams] streams that are open at a time (256)
@@ -67,7 +67,7 @@ export class Client {
    */
   constructor(options = {}, before = async () => {}, onNeed = () => {}) {
     const { socket, name, maxInFlight, maxStreams, maxWaiting } = checkOptions(options);
-    this.#socket = socket;
+    this.#socket = socket ?? defaultSocket();
     this.#name = name;
     this.#maxInFlight = maxInFlight;
     this.#maxWaiting = maxWaiting;
@@ -356,13 +356,14 @@ export class Client {
 }
 
 /**
- * The options with what they are unless set. Throws a TypeError for one that there is not, or a value that it cannot have.
+ * The options with what they are unless set, but for the socket: where that is, only who connects has to find out. Throws a TypeError for an
+ * option that there is not, or a value that it cannot have.
  * @param {ClientOptions} options
  */
 export function checkOptions(options) {
   checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxStreams', 'maxWaiting']);
-  const { socket = defaultSocket(), name = '', maxInFlight = 256, maxStreams = 256, maxWaiting = 100_000 } = options;
-  if (typeof socket !== 'string' || socket === '') throw new TypeError('`socket` is a path');
+  const { socket, name = '', maxInFlight = 256, maxStreams = 256, maxWaiting = 100_000 } = options;
+  if (isSet(socket) && (typeof socket !== 'string' || socket === '')) throw new TypeError('`socket` is a path');
   if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
   return {
     socket,
