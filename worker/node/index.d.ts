@@ -87,7 +87,7 @@ export interface CallOptions {
   idempotencyKey?: string;
   metadata?: Readonly<Record<string, string>> | ReadonlyMap<string, string>;
   labels?: readonly string[];
-  /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own. */
+  /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own, and no other beside it. */
   contentType?: string;
   /** Cancels the job, but for one with a key, which may be that of others. */
   signal?: AbortSignal | null;
