@@ -71,7 +71,7 @@ export interface TaskDefinition<State = any> {
 /** Serves the supervisor that started this program; the process exits when that has no more jobs for it, or is gone. */
 export function serve<State = any>(options: {
   tasks: Record<string, Run<State> | TaskDefinition<State>>;
-  setUp?: () => State | Promise<State>;
+  setUp?: (() => State | Promise<State>) | null;
 }): void;
 
 export interface CallOptions {
@@ -87,7 +87,7 @@ export interface CallOptions {
   idempotencyKey?: string;
   metadata?: Readonly<Record<string, string>> | ReadonlyMap<string, string>;
   labels?: readonly string[];
-  /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own. */
+  /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own, and no other beside it. */
   contentType?: string;
   /** Cancels the job, but for one with a key, which may be that of others. */
   signal?: AbortSignal | null;
@@ -119,10 +119,15 @@ export interface Result<Output = any> {
 }
 
 export interface ClientOptions {
-  socket?: string;
+  socket?: string | null;
   name?: string;
-  /** Jobs that the supervisor has at a time, and as many streams: 256 unless set. */
+  /** Calls that the supervisor has at a time: 256 unless set. */
   maxInFlight?: number;
+  /**
+   * Streams that are open at a time: 256 unless set. Each has a connection of its own. A loop over a stream must not wait for another one of
+   * the same client once that many are open.
+   */
+  maxStreams?: number;
   /** Calls that wait, and as many streams: 100,000 unless set. Any more are rejected as `overloaded`. */
   maxWaiting?: number;
 }
@@ -134,6 +139,7 @@ export class Client {
   /** Rejected with `JobError`, `Rejected`, `ConnectionError`, `OutputError`, the reason of the signal, or a TypeError. */
   call<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Output>;
   run<Output = any>(task: string, input?: unknown, options?: CallOptions): Promise<Result<Output>>;
+  /** The parts of the output as they come. To leave the loop is to cancel the job. It may wait until fewer than `maxStreams` are open. */
   stream(task: string, input?: unknown, options?: StreamOptions): AsyncGenerator<Buffer, void, void>;
   cancel(job: string): Promise<any>;
   status(): Promise<any>;

@@ -13,6 +13,8 @@ const AS_REGISTERED = new Set([
 const WINDOWS = /^windows-125[0-8]$/;
 /** What windows-1252 has from 0x80 to 0x9f, where Latin-1 has controls. Node has either, by its version. */
 const WINDOWS_1252 = '€\x81‚ƒ„…†‡ˆ‰Š‹Œ\x8dŽ\x8f\x90‘’“”•–—˜™š›œ\x9džŸ';
+/** Names that Python and many others have, and the web has not. */
+const ALIASES = new Map([['latin-1', 'latin1']]);
 const ASCII = new Set(['us-ascii', 'ascii', 'ansi_x3.4-1968']);
 const CONTROLS = /[\x80-\x9f]/;
 
@@ -42,13 +44,14 @@ function decoderOf(charset) {
   if (charset === 'utf-16') return decodeUtf16;
   let decoder;
   try {
-    decoder = new TextDecoder(charset, { fatal: true, ignoreBOM: true });
+    decoder = new TextDecoder(ALIASES.get(charset) ?? charset, { fatal: true, ignoreBOM: true });
   } catch {
     return undefined;
   }
   const { encoding } = decoder;
   if (encoding === 'windows-1252') return charset.includes('1252') ? decodeWindows1252 : (bytes) => bytes.toString('latin1');
   if (encoding === 'windows-1254' && !charset.includes('1254')) return (bytes) => decodeLatin5(bytes, decoder);
+  if (encoding === 'windows-1253') return (bytes) => decodeWindows1253(bytes, decoder);
   if (WINDOWS.test(encoding)) return (bytes) => withoutControls(decoder.decode(bytes));
   const isSame = AS_REGISTERED.has(encoding) || (/^utf-16[bl]e$/.test(charset) && encoding === charset);
   return isSame ? (bytes) => decoder.decode(bytes) : undefined;
@@ -68,6 +71,9 @@ function decodeUtf16(bytes) {
 /** @param {Buffer} bytes */
 const decodeWindows1252 = (bytes) =>
   withoutControls(bytes.toString('latin1').replace(/[\x80-\x9f]/g, (control) => WINDOWS_1252[control.charCodeAt(0) - 0x80]));
+
+/** Node has a letter for 0xaa, which means nothing. @param {Buffer} bytes @param {{ decode(bytes: Uint8Array): string }} windows */
+const decodeWindows1253 = (bytes, windows) => (bytes.includes(0xaa) ? undefined : withoutControls(windows.decode(bytes)));
 
 /** ISO-8859-9 is windows-1254 with controls from 0x80 to 0x9f. @param {Buffer} bytes @param {{ decode(bytes: Uint8Array): string }} windows */
 const decodeLatin5 = (bytes, windows) =>

@@ -11,3 +11,6 @@ export function checkKeys(what, options, keys) {
   const unknown = Object.keys(options).find((key) => !keys.includes(key));
   if (unknown !== undefined) throw new TypeError(`${what} has no option ${JSON.stringify(unknown)}; there are ${keys.join(', ')}`);
 }
+
+/** Whether an option is set: `null` counts as nothing. @param {unknown} value */
+export const isSet = (value) => value !== undefined && value !== null;

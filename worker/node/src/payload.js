@@ -73,10 +73,9 @@ export function encodeInput(value, contentType) {
   if (contentType !== undefined) checkMediaType(contentType);
   const input = encodePayload(value, contentType);
   checkMediaType(input.contentType); // that of a Payload may have been changed
-  if (contentType === undefined) return input;
-  if (value instanceof Payload) throw new TypeError('a Payload has a media type of its own: `contentType` is for bytes and strings');
-  if (input.contentType !== contentType) throw new TypeError(`${nameOf(value)} is sent as JSON, which is not ${JSON.stringify(contentType)}`);
-  return input;
+  if (contentType === undefined || input.contentType === contentType) return input;
+  if (value instanceof Payload) throw new TypeError(`this Payload is ${JSON.stringify(input.contentType)}, and not ${JSON.stringify(contentType)}`);
+  throw new TypeError(`${nameOf(value)} is sent as JSON, which is not ${JSON.stringify(contentType)}`);
 }
 
 /**

@@ -52,7 +52,7 @@ test('what cannot be sent is a TypeError although there is no connection', async
   const wrong = [
     [5], [undefined], ['\ud800'], ['x'.repeat(1025)], ['echo', 'text', { metadata: { Upper: '' } }], ['echo', 'text', { labels: ['two words'] }],
     ['echo', 'text', { contentType: 'png' }], ['echo', 'text', { priority: 11 }], ['echo', 'text', { signal: {} }], ['echo', 'text', { timeOut: 1 }],
-    ['echo', 'text', { contentType: 5 }], ['echo', { a: 1 }, { contentType: 'image/png' }], ['echo', new Payload('x', 'text/html'), { contentType: 'text/html' }],
+    ['echo', 'text', { contentType: 5 }], ['echo', { a: 1 }, { contentType: 'image/png' }], ['echo', new Payload('x', 'text/html'), { contentType: 'text/plain' }],
     ['echo', { toJSON: () => NaN }],
   ];
   for (const job of wrong) {
@@ -67,11 +67,12 @@ test('what cannot be sent is a TypeError although there is no connection', async
 });
 
 test('an option that there is not is told, whose it is and what there are', () => {
-  assert.throws(() => new Client({ maxInflight: 1 }), { message: 'a client has no option "maxInflight"; there are socket, name, maxInFlight, maxWaiting' });
+  assert.throws(() => new Client({ maxInflight: 1 }), { message: 'a client has no option "maxInflight"; there are socket, name, maxInFlight, maxStreams, maxWaiting' });
   assert.throws(() => new Pool({ worker: 'builtin', socket: '/a' }), { name: 'TypeError', message: /^a pool has no option "socket"; there are worker, / });
   assert.throws(() => new Client({ socket: 5 }), { name: 'TypeError', message: '`socket` is a path' });
   assert.throws(() => new Client('/a/socket'), { name: 'TypeError', message: 'the options of a client are an object' });
-  for (const [value, contentType] of [[{ a: 1 }, 'application/ld+json'], [5, 'text/plain'], ['x', 'image/svg+xml'], [Buffer.from('x'), 'image/png']]) {
+  for (const [value, contentType] of [[{ a: 1 }, 'application/ld+json'], [5, 'text/plain'], ['x', 'image/svg+xml'], [Buffer.from('x'), 'image/png'],
+    [new Payload('x', 'text/html'), 'text/html']]) {
     assert.equal(encodeInput(value, contentType).contentType, contentType);
   }
 });

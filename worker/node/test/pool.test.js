@@ -5,12 +5,12 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
-import { tmpdir } from 'node:os';
+import os, { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Pool } from '../index.js';
+import { Client, Pool } from '../index.js';
 import { ended } from './programs.js';
 import { until } from './supervisor.js';
 import { within } from './within.js';
@@ -73,12 +73,31 @@ test('whoever waits for a pool to be ready keeps the program from ending', async
   assert.equal((await within('the end of the program', child.stdout.setEncoding('utf8').toArray())).join(''), 'ready\n');
 });
 
+test('a user without a home directory can have a pool, and a client with a socket', async () => {
+  const { homedir } = os;
+  const { env } = process;
+  let pool;
+  try {
+    process.env = { PATH: env.PATH, OFFLOAD_BIN: env.OFFLOAD_BIN };
+    os.homedir = () => assert.fail('nobody needs it');
+    pool = new Pool({ workers: 1, log: 'ignore' });
+    assert.equal(new Client({ socket: '/a' }).socket, '/a');
+    process.env.XDG_RUNTIME_DIR = '/b';
+    for (const options of [{}, { socket: undefined }, { socket: null }]) assert.equal(new Client(options).socket, '/b/offload/offload.sock');
+  } finally {
+    os.homedir = homedir;
+    process.env = env;
+  }
+  assert.equal(await wait(pool.call('echo', 'a text')), 'a text');
+  await within('the end of the pool', pool.close());
+});
+
 test('a pool with a wrong option starts nothing', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'offload-'));
   const { TMPDIR } = process.env;
   process.env.TMPDIR = folder;
   try {
-    for (const wrong of [{ maxInFlight: 0 }, { maxWaiting: -1 }, { name: 5 }, { name: '\ud800' }, { worker: 5 }, { worker: [] }, { flags: 'x' },
+    for (const wrong of [{ maxInFlight: 0 }, { maxStreams: 0 }, { maxWaiting: -1 }, { name: 5 }, { name: '\ud800' }, { worker: 5 }, { worker: [] }, { flags: 'x' },
       { maxInflight: 1 }, { log: 'loud' }, { program: 5 }, { program: '' }, { flags: ['with \0'] }]) {
       assert.throws(() => new Pool({ log: 'ignore', ...wrong }), TypeError, JSON.stringify(wrong));
       assert.deepEqual(readdirSync(folder), [], JSON.stringify(wrong));

@@ -1,7 +1,13 @@
-/** Streams are as many at a time as jobs are in flight, and wait for each other. */
+/** So many streams are open at a time. Others wait for them. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { Client } from '../index.js';
 import { until, withSupervisor } from './supervisor.js';
 import { within } from './within.js';
 
@@ -16,6 +22,43 @@ async function outputOf(stream) {
   return Buffer.concat(parts).toString();
 }
 
+/** Somebody who is no supervisor: what becomes of each connection is up to `onConnection`, which gets the socket and how many came before. */
+async function withServer(onConnection, body) {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const sockets = [];
+  const server = net.createServer((socket) => {
+    socket.on('error', () => {}).resume();
+    onConnection(socket, sockets.push(socket) - 1);
+  });
+  server.listen(join(folder, 'socket'));
+  await once(server, 'listening');
+  const client = new Client({ socket: join(folder, 'socket'), maxStreams: 2 });
+  try {
+    await body(client, sockets, server);
+  } finally {
+    client.close();
+    server.close();
+    for (const socket of sockets) socket.destroy();
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** Counts the connections of this program while `body` runs. */
+async function counting(body) {
+  const { connect } = net;
+  const count = { opened: 0, now: 0, most: 0 };
+  net.connect = (...options) => {
+    count.opened++;
+    count.most = Math.max(count.most, ++count.now);
+    return connect(...options).on('close', () => count.now--);
+  };
+  try {
+    await body(count);
+  } finally {
+    net.connect = connect;
+  }
+}
+
 test('1,500 streams at once are all read to their end', async () => {
   await withSupervisor({}, async (supervisor) => {
     const client = supervisor.client();
@@ -26,7 +69,7 @@ test('1,500 streams at once are all read to their end', async () => {
 
 test('streams wait for each other and hold up no call, and too many are rejected', async () => {
   await withSupervisor({ workers: 3 }, async (supervisor) => {
-    const client = supervisor.client({ maxInFlight: 2, maxWaiting: 1 });
+    const client = supervisor.client({ maxInFlight: 1, maxStreams: 2, maxWaiting: 1 });
     const controllers = [1, 2].map(() => new AbortController());
     const held = controllers.map(({ signal }) => errorOf(client.stream('untilAborted', null, { signal }).next()));
     await until('two jobs that run', async () => (await client.status()).jobs.running === 2);
@@ -46,7 +89,7 @@ test('streams wait for each other and hold up no call, and too many are rejected
 
 test('a stream that is aborted, left or late while it waits is never submitted, and makes room', async () => {
   await withSupervisor({ workers: 2 }, async (supervisor) => {
-    const client = supervisor.client({ maxInFlight: 1, maxWaiting: 1 });
+    const client = supervisor.client({ maxStreams: 1, maxWaiting: 1 });
     const holder = new AbortController();
     const held = errorOf(client.stream('untilAborted', null, { signal: holder.signal }).next());
     await until('a job that runs', async () => (await client.status()).jobs.running === 1);
@@ -71,7 +114,7 @@ test('a stream that is aborted, left or late while it waits is never submitted, 
 
 test('a client that is closed ends the streams that wait', async () => {
   await withSupervisor({}, async (supervisor) => {
-    const client = supervisor.client({ maxInFlight: 1 });
+    const client = supervisor.client({ maxStreams: 1 });
     const streams = Array.from({ length: 3 }, () => errorOf(client.stream('untilAborted').next()));
     await until('a job that runs', async () => (await client.status()).jobs.running === 1);
     client.close();
@@ -79,5 +122,64 @@ test('a client that is closed ends the streams that wait', async () => {
     assert.equal(first.outcome, 'indeterminate');
     for (const { name, code } of others) assert.deepEqual([name, code], ['ConnectionError', 'closed']);
     await within('idleness', client.idle());
+  });
+});
+
+test('streams that are aborted together open no connection for those that wait, and close those that are opened', async () => {
+  await withServer(() => {}, async (client, sockets, server) => {
+    const controller = new AbortController();
+    const streams = Array.from({ length: 20 }, () => errorOf(client.stream('echo', 1, { signal: controller.signal }).next()));
+    while (sockets.length < 2) await within('a connection', once(server, 'connection'));
+    const closed = sockets.map((socket) => once(socket, 'close'));
+    controller.abort();
+    for (const error of await Promise.all(streams)) assert.equal(error.name, 'AbortError');
+    await within('idleness', client.idle());
+    await within('the end of the connections', Promise.all(closed));
+    // Its connection is accepted behind all that were opened before.
+    const next = errorOf(client.stream('echo', 1).next());
+    await within('a connection', once(server, 'connection'));
+    assert.equal(sockets.length, 2 + 1);
+    client.close();
+    assert.equal((await next).code, 'closed');
+  });
+});
+
+test('streams that are left at once open nothing', async () => {
+  await withServer(() => {}, (client) => counting(async (count) => {
+    for (let i = 0; i < 20; i++) {
+      const stream = client.stream('echo', 1);
+      const next = stream.next();
+      await Promise.all([stream.return(), next]);
+    }
+    await within('idleness', client.idle());
+    assert.equal(count.opened, 0);
+  }));
+});
+
+test('streams whose deadline passes while their connections are opened give their places back when those are closed', async () => {
+  await withServer(() => {}, (client) => counting(async (count) => {
+    const deadlines = Array.from({ length: 40 }, (_, i) => 10 + 5 * (i >> 2));
+    const errors = await Promise.all(deadlines.map((deadline) => errorOf(client.stream('echo', 1, { deadline }).next())));
+    assert.deepEqual(new Set(errors.map((error) => error.outcome)), new Set(['timeout']));
+    assert.equal(count.most, 2);
+  }));
+});
+
+test('when a connection cannot be opened, all streams that wait for one are told', async () => {
+  // The first two are opened together; one that was told is not tried again for the others.
+  await withServer((socket) => socket.end(), async (client, sockets) => {
+    const errors = await Promise.all(Array.from({ length: 20 }, () => errorOf(client.stream('echo', 1).next())));
+    assert.deepEqual(new Set(errors.map((error) => `${error.name} ${error.code}`)), new Set(['ConnectionError closed']));
+    assert.equal(sockets.length, 2);
+  });
+});
+
+test('one stream after another waits for none, although the connection of the last one is still being closed', async () => {
+  await withSupervisor({}, async (supervisor) => {
+    const client = supervisor.client({ maxStreams: 1, maxWaiting: 0 });
+    await counting(async (count) => {
+      for (let i = 0; i < 10; i++) assert.equal(await wait(outputOf(client.stream('count', 1))), '1\n');
+      assert.deepEqual([count.opened, count.most], [10, 1]);
+    });
   });
 });

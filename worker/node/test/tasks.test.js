@@ -66,6 +66,7 @@ test('what a task accepts decides how its inputs are read, if it accepts one kin
     [['text/plain', 'text/html'], 'Application/LD+JSON', 'a', Buffer.from('"a"')],
     ['text/plain', 'image/png', '1'],
     ['image/png', 'application/json', Buffer.from('1')],
+    ['application/octet-stream', 'text/plain; charset=shift_jis', Buffer.from('1')],
     ['text/plain', 'text/plain; charset=utf-16le', '\u3131', Buffer.from('11')],
     ['*/*', 'application/json', 1],
     [['application/json', 'image/png'], 'image/png', Buffer.from('1')],

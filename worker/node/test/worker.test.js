@@ -249,6 +249,12 @@ test('a supervisor of another version, or one that breaks the protocol, is left 
   assert.match(unknown.stderr, /asked for task "no_such_task", which is not offered/);
 });
 
+test('a worker whose `setUp` is null has none', async () => {
+  const supervisor = await FakeSupervisor.start('no_set_up.mjs');
+  await supervisor.introduced();
+  await supervisor.leave();
+});
+
 test('a worker that cannot work says why, and whether to start it again is of use', async () => {
   const wrong = await FakeSupervisor.start('no_name.mjs');
   assert.equal(await wrong.ended(), 64);

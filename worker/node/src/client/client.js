@@ -6,7 +6,7 @@
  * Its connections keep the program from ending while a call, a stream or a question is under way, and not otherwise.
  */
 
-import { checkKeys } from '../keys.js';
+import { checkKeys, isSet } from '../keys.js';
 import { checkAsked } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
 import { Call } from './call.js';
@@ -25,9 +25,10 @@ const UNSENT_MAX = 1 << 20;
 
 /**
  * @typedef {object} ClientOptions
- * @property {string} [socket] the supervisor's socket; by default as for the command line
+ * @property {string | null} [socket] the supervisor's socket; by default as for the command line
  * @property {string} [name] the client's name, for tables and fair shares; without it the process is a client of its own
- * @property {number} [maxInFlight] jobs that the supervisor has at a time (256), and as many streams
+ * @property {number} [maxInFlight] calls that the supervisor has at a time (256)
+ * @property {number} [maxStreams] streams that are open at a time (256)
  * @property {number} [maxWaiting] calls that wait until others have ended (100,000), and as many streams; any more are rejected as
  *   `overloaded`
  */
@@ -65,12 +66,18 @@ export class Client {
    * @param {(isNeeded: boolean) => void} [onNeed] told when something is asked for, and when all of it has ended
    */
   constructor(options = {}, before = async () => {}, onNeed = () => {}) {
-    const { socket, name, maxInFlight, maxWaiting } = checkOptions(options);
-    this.#socket = socket;
+    const { socket, name, maxInFlight, maxStreams, maxWaiting } = checkOptions(options);
+    this.#socket = socket ?? defaultSocket();
     this.#name = name;
     this.#maxInFlight = maxInFlight;
     this.#maxWaiting = maxWaiting;
-    this.#streams = new Streams(maxInFlight, maxWaiting, { open: () => this.#open(), begun: () => this.#begun(), ended: () => this.#done() });
+    this.#streams = new Streams(maxStreams, maxWaiting, {
+      before: () => this.#before(),
+      connect: () => new Connection(this.#socket),
+      greet: (connection) => this.#greet(connection),
+      begun: () => this.#begun(),
+      ended: () => this.#done(),
+    });
     this.#before = before;
     this.#onNeed = onNeed;
   }
@@ -349,15 +356,22 @@ export class Client {
 }
 
 /**
- * The options with what they are unless set. Throws a TypeError for one that there is not, or a value that it cannot have.
+ * The options with what they are unless set, but for the socket: where that is, only who connects has to find out. Throws a TypeError for an
+ * option that there is not, or a value that it cannot have.
  * @param {ClientOptions} options
  */
 export function checkOptions(options) {
-  checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxWaiting']);
-  const { socket = defaultSocket(), name = '', maxInFlight = 256, maxWaiting = 100_000 } = options;
-  if (typeof socket !== 'string' || socket === '') throw new TypeError('`socket` is a path');
+  checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxStreams', 'maxWaiting']);
+  const { socket, name = '', maxInFlight = 256, maxStreams = 256, maxWaiting = 100_000 } = options;
+  if (isSet(socket) && (typeof socket !== 'string' || socket === '')) throw new TypeError('`socket` is a path');
   if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
-  return { socket, name, maxInFlight: atLeast(1, 'maxInFlight', maxInFlight), maxWaiting: atLeast(0, 'maxWaiting', maxWaiting) };
+  return {
+    socket,
+    name,
+    maxInFlight: atLeast(1, 'maxInFlight', maxInFlight),
+    maxStreams: atLeast(1, 'maxStreams', maxStreams),
+    maxWaiting: atLeast(0, 'maxWaiting', maxWaiting),
+  };
 }
 
 const closed = () => new ConnectionError('closed', 'this client was closed');

@@ -62,6 +62,8 @@ export class Connection {
     this.#socket.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
     this.#socket.on('close', () => this.#lose(this.#goodbye ?? goneAway()));
     this.#socket.on('drain', onDrain);
+    /** Resolved when the socket is closed. @type {Promise<void>} */
+    this.closed = new Promise((resolve) => this.#socket.on('close', () => resolve()));
   }
 
   /** Introduces the client as `name`. Rejected with a `ConnectionError`. @param {string} name */

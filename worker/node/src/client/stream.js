@@ -70,10 +70,9 @@ export class OutputStream {
     submission.deadline.watch(() => this.#expire());
   }
 
-  /** Submits the job, if it is still wanted, on a connection that nobody else has. @param {import('./connection.js').Connection} connection */
+  /** Submits the job, on a connection that nobody else has. @param {import('./connection.js').Connection} connection */
   begin(connection) {
     this.#connection = connection;
-    if (this.#isOver) return connection.close();
     try {
       this.#submission.send(connection, this);
     } catch (error) {

@@ -8,42 +8,42 @@
  */
 export class Waiting {
   /** By their place. @type {Map<number, T>} */
-  #calls = new Map();
+  #entries = new Map();
   /** None has a place before this one. */
   #first = 0;
   #next = 0;
 
   get length() {
-    return this.#calls.size;
+    return this.#entries.size;
   }
 
   [Symbol.iterator]() {
-    return this.#calls.values();
+    return this.#entries.values();
   }
 
-  /** @param {T} call */
-  push(call) {
-    call.place = this.#next++;
-    this.#calls.set(call.place, call);
+  /** @param {T} entry */
+  push(entry) {
+    entry.place = this.#next++;
+    this.#entries.set(entry.place, entry);
   }
 
-  /** One that was taken. @param {T} call */
-  putBack(call) {
-    this.#calls.set(call.place, call);
-    this.#first = Math.min(this.#first, call.place);
+  /** One that was taken. @param {T} entry */
+  putBack(entry) {
+    this.#entries.set(entry.place, entry);
+    this.#first = Math.min(this.#first, entry.place);
   }
 
-  /** @param {T} call */
-  remove(call) {
-    this.#calls.delete(call.place);
+  /** @param {T} entry */
+  remove(entry) {
+    this.#entries.delete(entry.place);
   }
 
   /** The first one, which waits no more. */
   shift() {
-    if (this.#calls.size === 0) return undefined;
-    while (!this.#calls.has(this.#first)) this.#first++;
-    const call = /** @type {T} */ (this.#calls.get(this.#first));
-    this.remove(call);
-    return call;
+    if (this.#entries.size === 0) return undefined;
+    while (!this.#entries.has(this.#first)) this.#first++;
+    const entry = /** @type {T} */ (this.#entries.get(this.#first));
+    this.remove(entry);
+    return entry;
   }
 }

@@ -17,7 +17,7 @@ import { PrivateSupervisor } from './supervisor.js';
  * @property {'inherit' | 'ignore' | number} [log] where its log goes: to standard error, nowhere, or to a descriptor
  */
 
-const KEYS = ['worker', 'workers', 'program', 'flags', 'log', 'name', 'maxInFlight', 'maxWaiting'];
+const KEYS = ['worker', 'workers', 'program', 'flags', 'log', 'name', 'maxInFlight', 'maxStreams', 'maxWaiting'];
 
 export class Pool extends Client {
   #supervisor;

@@ -2,7 +2,7 @@
  * A program becomes a worker: `serve({ tasks })`.
  */
 
-import { checkKeys } from '../keys.js';
+import { checkKeys, isSet } from '../keys.js';
 import { traceOf } from './failure.js';
 import { hasChannel } from './link.js';
 import { fail, POINTLESS, Session } from './session.js';
@@ -13,13 +13,13 @@ import { defineTasks } from './tasks.js';
  *
  * Ends the process with exit code 64, which tells the supervisor not to start it again, if an option or a task is wrong or if no
  * supervisor started it; with 1 if `setUp` fails.
- * @param {{ tasks: Record<string, any>, setUp?: () => any }} options
+ * @param {{ tasks: Record<string, any>, setUp?: (() => any) | null }} options
  */
 export function serve(options) {
   let defined;
   try {
     checkKeys('`serve`', options, ['tasks', 'setUp']);
-    if (options.setUp !== undefined && typeof options.setUp !== 'function') throw new TypeError('`setUp` is a function');
+    if (isSet(options.setUp) && typeof options.setUp !== 'function') throw new TypeError('`setUp` is a function');
     defined = defineTasks(options.tasks);
   } catch (error) {
     fail(error.message, POINTLESS);
