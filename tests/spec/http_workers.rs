@@ -7,7 +7,7 @@ mod lives;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tempfile::TempDir;
-use tests::harness::{Daemon, Ran, check_worker, private_folder, run_offload};
+use tests::harness::{Daemon, Ran, check_worker, command, private_folder, run, run_offload};
 
 /// A server on bare sockets in Python: `task` is what it does with a request on `connection`. It answers the question of the start.
 struct Application {
@@ -71,8 +71,10 @@ impl Application {
     }
 
     fn run_at(&self, place: &str, words: &[&str]) -> Ran {
-        let (command, fixed) = (self.at(place), ["run", "--json", "--workers", "1", "--tasks", TASKS]);
-        run_offload(&[&fixed[..], &["--worker-http", &command], words].concat())
+        let (application, fixed) = (self.at(place), ["run", "--json", "--workers", "1", "--tasks", TASKS]);
+        let words = [&fixed[..], &["--worker-http", &application], words].concat();
+        // An interpreter takes long to start on a busy machine.
+        run(command(&words).env("OFFLOAD_HELLO_TIMEOUT", "60s"), b"")
     }
 
     fn serve(&self, words: &[&str]) -> Daemon {
