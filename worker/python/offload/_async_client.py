@@ -261,6 +261,8 @@ class AsyncClient:
         finally:
             for call in calls:
                 call.cancel()
+            # Until the supervisor has heard of it, because what comes next may close the connection or end the loop.
+            await asyncio.gather(*calls, return_exceptions=True)
 
     def stream(self, task: str, input: Any = b"", **options: Any) -> AsyncGenerator[bytes, None]:
         """The output of a job in parts, as its task sends them. Whoever reads slowly makes the task wait.
@@ -327,10 +329,11 @@ class AsyncClient:
 
     def _drop_closed_loops(self) -> None:
         """A connection knows its loop, so neither would ever be dropped."""
-        for loop, there in list(self._loops.items()):
-            if loop.is_closed():
-                self._loops.pop(loop, None)
-                if there.connection is not None:
+        for reference in self._loops.keyrefs():  # a copy: threads with loops of their own come and go meanwhile
+            loop = reference()
+            if loop is not None and loop.is_closed():
+                there = self._loops.pop(loop, None)
+                if there is not None and there.connection is not None:
                     there.connection.leave_to_nobody()
 
     def after_fork(self) -> None:

@@ -12,7 +12,8 @@ So a call costs no change of threads, and nothing that was submitted is lost bec
 
 Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception keeps it from that, it has not looked for
 `_STALE` seconds, and another one does. To read is one step for one thread at a time, a turn, which survives an exception as well
-(`_turns.py`). A step ends after a second, also if nothing has come, so that everybody looks around now and then.
+(`_turns.py`). A step ends after a second, also if nothing has come, so that everybody looks around now and then; in the main thread
+much sooner, because there a signal handler may go first, and read what the call that it has interrupted waits for.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
+import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Deque, Iterable, List, Optional
 
 from ._address import connect
 from ._dialogue import SENT, UNSENT, Dialogue, Request
@@ -35,10 +36,11 @@ from ._wire import COPIED_MAX, WireError
 
 # For `map`, once: how much to read, and how to read and send.
 _READ_SIZE = (64 << 10,)
-_WAIT = (0,)
 _DO_NOT_WAIT = (socket.MSG_DONTWAIT,)
 # Whoever looks says so every second. After so many seconds without it, nobody does.
 _STALE = 2.5 * CHECK_EVERY
+# How long the main thread waits at most in one step.
+_WITH_HANDLERS = 0.05
 
 
 class WaitedRequest(Request):
@@ -69,7 +71,6 @@ class Connection:
     def __init__(self, path: str, name: str, max_in_flight: int) -> None:
         """Connects. Raises `NoSupervisor`."""
         self.path = path
-        self.is_kept = False
         self._process = os.getpid()
         self._max_in_flight = max_in_flight
         self._dialogue = Dialogue(path)
@@ -78,7 +79,7 @@ class Connection:
         # Who looks for what comes, since when it was last seen to, and who sleeps meanwhile.
         self._looking: Optional[Waiter] = None
         self._looked = time.monotonic()
-        self._asleep: List[Waiter] = []
+        self._asleep: Deque[Waiter] = deque()
         # The request that a thread is sending. Only that thread knows whether a part of it has left.
         self._in_hand: Optional[WaitedRequest] = None
         self._for_room: List[Waiter] = []
@@ -105,9 +106,6 @@ class Connection:
         except (EOFError, OSError) as error:
             raise NoSupervisor(f"the supervisor at {self.path} does not answer: {error}") from None
         self._socket.settimeout(None)
-        # By the kernel, which costs nothing. With a timeout of Python's, each read is two system calls.
-        seconds_and_microseconds = divmod(int(1e6 * CHECK_EVERY), 1_000_000)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", *seconds_and_microseconds))
 
     def is_usable(self, idle_max: float) -> bool:
         """Whether it is alive. One that nobody used for `idle_max` seconds may be closed by the supervisor at any moment."""
@@ -173,7 +171,7 @@ class Connection:
             waiters.append(me)
             while not is_there() and (end is None or time.monotonic() < end):
                 if self._may_look(me):
-                    self._look(me, end)
+                    self._read_or_lose(me, is_there, end)
                 else:
                     self._sleep(me, is_there, end)
         finally:
@@ -206,15 +204,13 @@ class Connection:
         me = Waiter()
         try:
             if self._may_look(me):
-                self._look(me, 0.0)
+                self._read_or_lose(me)
         finally:
             self._stop_looking(me)
 
     def keep_reading(self) -> None:
         """Has the keeper read as long as something is in flight and nobody else does."""
-        if not self.is_kept:
-            self.is_kept = True
-            keeper.keep(self)
+        keeper.keep(self)
 
     def is_left_alone(self, now: float) -> bool:
         """For the keeper: whether something is in flight and may be read, and nobody looks."""
@@ -271,9 +267,12 @@ class Connection:
         """Every thread that has looked or slept leaves by this: if nobody looks now, one who sleeps does."""
         if self._looking is me:
             self._looking = None
-        if self._looking is None and self._asleep:
-            for waiter in self._asleep[:1]:
-                waiter.wake()
+        if self._looking is None:
+            try:
+                # Taken out, so that one who was interrupted and has gone without leaving misses one call at most.
+                self._asleep.popleft().wake()
+            except IndexError:  # nobody sleeps
+                pass
 
     def _sleep(self, me: Waiter, is_there: Callable[[], bool], end: Optional[float]) -> None:
         """Sleeps until an answer wakes `me`, or nobody looks any more, or for a second."""
@@ -283,24 +282,19 @@ class Connection:
             if not is_there() and self._looking is not None:
                 me.sleep(end)
         finally:
-            if me in self._asleep:
+            try:
                 self._asleep.remove(me)
+            except ValueError:  # whoever woke it has taken it out
+                pass
 
-    def _look(self, me: Waiter, end: Optional[float]) -> None:
-        """Waits until something has come, at most until `end` and for a second, and reads it for all."""
-        if end is None:
-            self._read_or_lose(me, _WAIT)
-        elif self._received or self._is_lost or self._ready_for(select.POLLIN, end):
-            self._read_or_lose(me)
-
-    def _ready_for(self, interest: int, end: float) -> int:
-        """What the socket is ready for, after a second or at `end` at the latest: of what is of interest, or its end."""
+    def _ready_for(self, interest: int, seconds: float) -> int:
+        """What the socket is ready for, after so many seconds at the latest: of what is of interest, or its end."""
         poll = select.poll()
         try:
             poll.register(self._socket, interest)
         except ValueError:  # another thread has closed it meanwhile
             return select.POLLHUP
-        ready = poll.poll(min(CHECK_EVERY, max(0.0, end - time.monotonic())) * 1000)
+        ready = poll.poll(max(0.0, seconds) * 1000)
         return ready[0][1] if ready else 0
 
     def _send(self, data: bytes, sent: List[int]) -> None:
@@ -323,18 +317,19 @@ class Connection:
         me = Waiter()
         try:
             may_look = self._may_look(me)
-            ready = self._ready_for(select.POLLOUT | (select.POLLIN if may_look else 0), time.monotonic() + CHECK_EVERY)
+            ready = self._ready_for(select.POLLOUT | (select.POLLIN if may_look else 0), CHECK_EVERY)
             if may_look and ready & (select.POLLIN | select.POLLHUP | select.POLLERR):
                 self._read_or_lose(me)
         finally:
             self._stop_looking(me)
 
-    def _read_or_lose(self, me: Waiter, flags: Tuple[int] = _DO_NOT_WAIT) -> None:
-        """One step. If the connection has ended, all requests have."""
+    def _read_or_lose(self, me: Waiter, is_there: Optional[Callable[[], bool]] = None, end: Optional[float] = None) -> None:
+        """One step. It waits for what comes if `is_there` is given, at most until `end`. If the connection has ended, all requests
+        have."""
         try:
             self._reading.take(me)
             if not self._is_lost:
-                self._read(me, flags)
+                self._read(me, is_there, end)
         except EOFError:
             self._lose(self._gone())
         except (WireError, NoSupervisor, OSError) as error:
@@ -344,14 +339,16 @@ class Connection:
         if self._is_lost:
             self._dialogue.lost(self._gone(), self._is_in_hand)
 
-    def _read(self, me: Waiter, flags: Tuple[int]) -> None:
+    def _read(self, me: Waiter, is_there: Optional[Callable[[], bool]], end: Optional[float]) -> None:
         """Takes what has come. An interrupt before it has come loses nothing; one while it is looked at ends the connection."""
         received = self._received
         if not received:
             me.only_waits = True
             try:
+                if is_there is not None and not self._comes(me, is_there, end):
+                    return
                 # A signal is handled between two steps of the interpreter. This is one: what comes is kept before it can be lost.
-                received.extend(map(self._socket.recv, _READ_SIZE, flags))
+                received.extend(map(self._socket.recv, _READ_SIZE, _DO_NOT_WAIT))
             except BlockingIOError:  # nothing, or another thread has taken it
                 return
             finally:
@@ -371,6 +368,18 @@ class Connection:
         except BaseException:
             self.close()
             raise
+
+    def _comes(self, me: Waiter, is_there: Callable[[], bool], end: Optional[float]) -> bool:
+        """Waits until there is something to read, at most for one step. Not if another one has read meanwhile what `me` waits for.
+
+        From here on only a signal handler of this thread may read. The wait ends by the clock, however often it is interrupted.
+        """
+        if is_there():
+            return False
+        seconds = _WITH_HANDLERS if me.thread == threading.main_thread().ident else CHECK_EVERY
+        if end is not None:
+            seconds = min(seconds, end - time.monotonic())
+        return bool(self._ready_for(select.POLLIN, seconds))
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import operator
+import threading
 import time
 from typing import Any, Dict, Optional, Tuple
 
@@ -17,6 +18,8 @@ _PROGRESS_EVERY = 0.01
 
 # The job that this process runs. A worker runs one at a time; the threads of a task may ask, too.
 _current: Optional["Context"] = None
+# And the job for which a thread speaks: the one that ran when it first did. It may outlive that job, and then it says nothing.
+_of_thread = threading.local()
 
 
 class Context:
@@ -111,7 +114,15 @@ def _thousandths(number: Any) -> int:
 def enter(context: Optional[Context]) -> None:
     """From now on, this is the job that runs."""
     global _current
-    _current = context
+    _current = _of_thread.context = context
+
+
+def _speaking() -> Optional[Context]:
+    """The job for which this thread speaks."""
+    context = getattr(_of_thread, "context", None)
+    if context is None:
+        context = _of_thread.context = _current
+    return context
 
 
 def job() -> Context:
@@ -129,9 +140,13 @@ def progress(done: float, total: float = 0) -> None:
 
     At most 100 reports a second are sent, and the last one (`done == total`). Numbers that are no integers are told in thousandths.
     What is less than 0, not finite or too large is not told. Raises `TypeError` for what is no number.
+
+    Another thread of a task speaks for the job during which it first did, and says nothing when that has ended. One that serves
+    many jobs, as in a pool of threads, is given `job()` by the task, and calls `progress` and `checkpoint` of that.
     """
-    if _current is not None:
-        _current.progress(done, total)
+    context = _speaking()
+    if context is not None:
+        context.progress(done, total)
 
 
 def cancelled() -> bool:
@@ -145,10 +160,12 @@ def cancelled() -> bool:
 def checkpoint(state: Any) -> None:
     """Saves a state from which another attempt can go on: anything that JSON can express, at most 64 KiB of it.
 
-    For tasks with `checkpoints=True`. Does nothing outside of a job, nor in a forked child. Raises `ValueError` or `TypeError`.
+    For tasks with `checkpoints=True`. Does nothing outside of a job, nor in a forked child. Another thread speaks as with
+    `progress`. Raises `ValueError` or `TypeError`.
     """
-    if _current is not None:
-        _current.checkpoint(state)
+    context = _speaking()
+    if context is not None:
+        context.checkpoint(state)
 
 
 def resumed(default: Any = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
 import operator
 import os
@@ -136,6 +137,7 @@ class _Calls:
             self._is_shut_down = True
             sender = self._sender
         if cancel_futures:
+            self._takes_back = True
             self._cancel_waiting()
         self.end()
         if cancel_futures and sender is not None:
@@ -152,8 +154,9 @@ class _Calls:
     def _cancel_waiting(self) -> None:
         """Cancels the calls that were not sent."""
         taken = []
-        while not self._waiting.empty():
-            taken.append(self._waiting.get())
+        with contextlib.suppress(queue.Empty):
+            while True:
+                taken.append(self._waiting.get_nowait())
         for call in taken:
             if call is None:
                 self._waiting.put(None)
@@ -163,7 +166,6 @@ class _Calls:
 
     def _take_back(self) -> None:
         """Cancels the calls that were sent and that no worker has begun."""
-        self._takes_back = True
         try:
             self._pool.cancel_queued()
         except OffloadError:  # it has not started, or has ended: so do all calls
@@ -188,10 +190,15 @@ class _Calls:
             self._pool.close()
 
     def _send(self, call: "_Call") -> None:
+        if self._takes_back:
+            self._finish(call, error=JobError("cancelled", "the executor was shut down"))
+            return
         try:
             job = job_request(TASK, call.data, **self._options)
             request = self._pool.ask(job.header, job.data, WaitedRequest(lambda request: self._answered(call, request)))
             self._read(request.connection)
+            if self._takes_back:  # since then, and whoever has taken back all calls may not have seen this one
+                self._take_back()
         except OffloadError as error:
             self._finish(call, error=error)
 

@@ -10,7 +10,7 @@ import select
 import threading
 import time
 import weakref
-from typing import Dict, List, Optional, Protocol
+from typing import List, Optional, Protocol, Set
 
 from ._forks import tell_after_fork
 from ._turns import CHECK_EVERY
@@ -22,8 +22,6 @@ _IDLE = 10.0
 class Kept(Protocol):
     """A connection, as it is seen here."""
 
-    is_kept: bool
-
     def fileno(self) -> int: ...
 
     def is_in_use(self, since: float) -> bool: ...
@@ -31,6 +29,8 @@ class Kept(Protocol):
     def is_left_alone(self, now: float) -> bool: ...
 
     def read_for_others(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Keeper:
@@ -41,14 +41,18 @@ class Keeper:
     """
 
     def __init__(self) -> None:
-        self._kept: "Dict[int, weakref.ref[Kept]]" = {}
+        # Not by number: that of a connection that has gone may be given to another one.
+        self._kept: "Set[weakref.ref[Kept]]" = set()
         self._thread: Optional[threading.Thread] = None
         tell_after_fork(self)
 
     def keep(self, connection: Kept) -> None:
-        """From now on it is read, also while nobody waits, as long as something is in flight."""
-        self._kept[id(connection)] = weakref.ref(connection)
-        if self._thread is None:
+        """From now on it is read, also while nobody waits, as long as something is in flight.
+
+        To be called each time something is submitted, because the last call may have been interrupted, or have found no thread.
+        """
+        self._kept.add(weakref.ref(connection))
+        if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._run, name="offload keeper", daemon=True)
             try:
                 thread.start()
@@ -59,7 +63,7 @@ class Keeper:
 
     def after_fork(self) -> None:
         """In a child, the thread is not there."""
-        self._kept = {}
+        self._kept = set()
         self._thread = None
 
     def _run(self) -> None:
@@ -73,10 +77,16 @@ class Keeper:
 
     def _look(self) -> None:
         """Reads what comes within `CHECK_EVERY` on the connections that are left alone."""
-        alone = self._left_alone()
-        if not alone:
-            time.sleep(CHECK_EVERY)
-            return
+        try:
+            alone = self._left_alone()
+            if alone:
+                self._read(alone)
+                return
+        except Exception:  # out of memory, perhaps for a moment
+            pass
+        time.sleep(CHECK_EVERY)
+
+    def _read(self, alone: List[Kept]) -> None:
         poll, by_number = select.poll(), {}
         for connection in alone:
             number = connection.fileno()
@@ -84,27 +94,27 @@ class Keeper:
                 by_number[number] = connection
                 poll.register(number, select.POLLIN)
         for number, _ in poll.poll(CHECK_EVERY * 1000):
-            by_number[number].read_for_others()
+            try:
+                by_number[number].read_for_others()
+            except BaseException:  # perhaps of a callback: what it has interrupted can be read no further, and all others can
+                by_number[number].close()
 
     def _left_alone(self) -> List[Kept]:
         now, alone = time.monotonic(), []
-        for number, reference in list(self._kept.items()):
+        for reference in list(self._kept):
             connection = reference()
             if connection is None or not connection.is_in_use(now - _IDLE):
-                self._drop(number, reference, now)
+                self._drop(reference, now)
             elif connection.is_left_alone(now):
                 alone.append(connection)
         return alone
 
-    def _drop(self, number: int, reference: "weakref.ref[Kept]", now: float) -> None:
+    def _drop(self, reference: "weakref.ref[Kept]", now: float) -> None:
         """Looks at a connection no more, unless somebody has begun to use it in this very moment."""
-        self._kept.pop(number, None)
+        self._kept.discard(reference)
         connection = reference()
-        if connection is not None:
-            connection.is_kept = False
-            if connection.is_in_use(now - _IDLE):
-                connection.is_kept = True
-                self._kept[number] = reference
+        if connection is not None and connection.is_in_use(now - _IDLE):
+            self._kept.add(reference)
 
 
 keeper = Keeper()

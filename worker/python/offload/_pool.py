@@ -152,9 +152,13 @@ def _checked(worker: Worker, workers: Optional[int], env: Optional[dict], argume
     for text in (*words, *(env or {}), *(env or {}).values()):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is no text, as the words of a command, flags and variables are")
+        if "\0" in text:
+            raise ValueError(f"{text!r} has a zero byte, which no word of a command, flag or variable may have")
     is_file = isinstance(log, int) and not isinstance(log, bool) and (log >= 0 or log == subprocess.DEVNULL)
     if log is not None and not is_file and not hasattr(log, "fileno"):
         raise TypeError(f"log: {log!r} is neither an open file, nor a descriptor, nor subprocess.DEVNULL")
+    if getattr(log, "closed", False):
+        raise ValueError(f"log: {log!r} is closed")
     return [*arguments]
 
 

@@ -211,10 +211,19 @@ class PrivateSupervisor:
             self._failure = self._failure or f"`{os.path.basename(command[0])} serve` has ended with exit code {code}"
         except OSError as error:
             self._failure = f"cannot start {command[0]}: {error}"
+        except Exception as error:
+            self._failure = f"cannot start or hear {command[0]}: {error!r}"
+            self._end_unheard()
         finally:
             with self._lock:
                 self._state = _ENDED
             self._is_known()
+
+    def _end_unheard(self) -> None:
+        with self._lock:
+            self._end_process()
+        if self.process is not None:
+            self.process.wait()
 
     def _fork(self, command: List[str]) -> Any:
         """Starts the process, unless it is not wanted any more."""

@@ -11,12 +11,15 @@ import sys
 import threading
 import time
 from collections import deque
+from types import FrameType
 from typing import Deque, Optional
 
 from ._errors import OffloadError
 
 # Whoever sleeps looks around so often, in seconds: whether its turn has come, and whether anybody looks after the connection.
 CHECK_EVERY = 1.0
+# Between two looks at the stack of a thread, in seconds: long enough that it is not seen twice in the same moment.
+_PAUSE = 0.001
 
 
 class Waiter:
@@ -53,8 +56,23 @@ class Waiter:
         return is_woken
 
     def is_in_use(self) -> bool:
-        """Whether a function runs whose `me` this is."""
-        frame = sys._current_frames().get(self.thread)
+        """Whether a function runs whose `me` this is. In doubt it does: it is asked again, and two threads never have one turn."""
+        if self.thread == threading.get_ident():
+            return self._is_in(sys._getframe())
+        if self._may_be_in_use():
+            return True
+        time.sleep(_PAUSE)
+        return self._may_be_in_use()
+
+    def _may_be_in_use(self) -> bool:
+        """Whether it is found in the stack of another thread, or that has changed meanwhile: then what was seen is no stack."""
+        top = sys._current_frames().get(self.thread)
+        if top is None:
+            return False
+        before = top.f_lasti
+        return self._is_in(top) or sys._current_frames().get(self.thread) is not top or top.f_lasti != before
+
+    def _is_in(self, frame: Optional[FrameType]) -> bool:
         while frame is not None:
             if "me" in frame.f_code.co_varnames and frame.f_locals.get("me") is self:
                 return True
@@ -87,7 +105,7 @@ class Turn:
 
     def _wait(self, me: Waiter) -> None:
         line = self._line
-        while line[0] is not me:
+        while not self._is_first(me):
             first = line[0]
             is_mine = first.thread == me.thread
             if not is_mine and me.sleep():
@@ -95,18 +113,28 @@ class Turn:
             if not first.is_in_use():
                 self.leave(first)
             elif is_mine and first.only_waits:
-                line.remove(me)
+                self._remove(me)
                 line.appendleft(me)
             elif is_mine:
                 raise OffloadError("this signal handler has interrupted a call that it would have to wait for")
 
+    def _is_first(self, me: Waiter) -> bool:
+        """Whether it is first in line. It gets into line again if somebody has struck it out."""
+        if me not in self._line:
+            self._line.append(me)
+        return self._line[0] is me
+
     def leave(self, me: Waiter) -> None:
         """It may be left twice."""
-        line = self._line
-        if me in line:
-            line.remove(me)
-        if line:
+        self._remove(me)
+        if self._line:
             self._wake_first()
+
+    def _remove(self, me: Waiter) -> None:
+        try:
+            self._line.remove(me)
+        except ValueError:  # it has left, or was struck out
+            pass
 
     def _wake_first(self) -> None:
         try:

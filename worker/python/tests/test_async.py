@@ -4,9 +4,11 @@ import asyncio
 import os
 import pathlib
 import socket
+import sys
 import tempfile
 import threading
 import unittest
+import weakref
 from unittest import mock
 
 from offload import AsyncClient, ConnectionLost, JobError, NoSupervisor, OutputError, Payload, Pool, Rejected
@@ -189,6 +191,16 @@ class Failures(WithPool):
             await self.client.map("crash", ["segfault"] + [""] * 50)
         await self.nothing_runs()
 
+    async def test_a_map_that_fails_has_cancelled_the_rest_when_it_says_so(self):
+        async def fails(file):
+            async with self.pool.async_client() as client:
+                await client.map("wait", [file, "x" * (1 << 20)])  # the second is no name of a file
+
+        with self.assertRaises(JobError):
+            await fails(str(self.file))
+        self.assertEqual(asyncio.all_tasks() - {asyncio.current_task()}, set())
+        await self.nothing_runs()
+
     async def test_a_map_whose_inputs_end_with_an_error_submits_nothing(self):
         def inputs():
             yield from [str(self.file)] * 5
@@ -320,6 +332,28 @@ class Supervisors(unittest.IsolatedAsyncioTestCase):
 
 
 class Loops(unittest.TestCase):
+    def test_a_loop_may_begin_while_the_client_looks_for_those_that_have_ended(self):
+        client, begun = AsyncClient("nowhere"), []
+
+        class Loop:
+            def is_closed(self):
+                return False
+
+        def begin(frame, event, _):
+            if frame.f_code.co_filename == weakref.__file__ and frame.f_code.co_name in ("items", "keyrefs"):
+                begun.append(Loop())
+                client._loops.data[weakref.ref(begun[-1])] = None
+            return begin
+
+        begin_one = Loop()
+        client._loops[begin_one] = None
+        sys.settrace(begin)
+        try:
+            client._drop_closed_loops()
+        finally:
+            sys.settrace(None)
+        self.assertTrue(begun)
+
     def test_one_client_serves_several_loops_and_threads(self):
         with workers.quiet() as log, Pool(worker=workers.__file__, workers=2, log=log) as pool:
             client, results = pool.async_client(), {}

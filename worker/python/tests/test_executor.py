@@ -112,6 +112,16 @@ class Executors(unittest.TestCase):
         pathlib.Path(self.go).touch()
         self.assertIsInstance(first.result(PATIENCE), int)
 
+    def test_a_shutdown_takes_back_the_call_that_waits_for_a_place(self):
+        executor = self.executor(1)
+        first = executor.submit(functions.wait_for, self.go, self.said)
+        others = [executor.submit(functions.wait_for, self.go, self.said) for _ in range(11)]
+        eventually(lambda: os.path.exists(self.said) and executor._calls._waiting.qsize() == 3, "that all places are taken")
+        executor.shutdown(wait=False, cancel_futures=True)
+        self.assertEqual([future.cancelled() for future in concurrent.futures.wait(others, PATIENCE).done], [True] * 11)
+        pathlib.Path(self.go).touch()
+        self.assertIsInstance(first.result(PATIENCE), int)
+
     def test_a_callback_may_shut_the_executor_down_and_may_raise(self):
         executor = self.executor(1)
         ended = []

@@ -35,6 +35,36 @@ class LeftBehind(unittest.TestCase):
                 self.assertEqual([(kind(message), *message[:2]) for message in said],
                                  [("Started", job, attempt), ("Progress", job, attempt), ("Finished", job, attempt)])  # fmt: skip
 
+    def test_a_thread_that_outlives_its_job_does_not_speak_for_the_next_one(self):
+        script = """
+        import threading
+        spoke, go, said = threading.Event(), threading.Event(), threading.Event()
+        def speak():
+            progress(1, 1)
+            spoke.set()
+            go.wait(30)
+            progress(3, 3)
+            checkpoint("state")
+            said.set()
+        @task(checkpoints=True)
+        def leave(_):
+            threading.Thread(target=speak, daemon=True).start()
+            spoke.wait(30)
+        @task(checkpoints=True)
+        def late(_):
+            go.set()
+            said.wait(30)
+            progress(2, 2)
+        serve()
+        """
+        with FakeSupervisor(script) as supervisor:
+            for task, job, units in (("leave", 7, 1), ("late", 8, 2)):
+                supervisor.run(task, b"1", job=job)
+                said = [supervisor.next_message() for _ in range(3)]
+                self.assertEqual([(kind(message), message.job) for message in said],
+                                 [("Started", job), ("Progress", job), ("Finished", job)])  # fmt: skip
+                self.assertEqual(said[1].done, units)
+
     def test_an_answer_is_written_with_nothing_of_another_thread_in_it(self):
         seen = mock.MagicMock()
         end = mock.Mock(fileno=lambda: 0)

@@ -76,14 +76,28 @@ class Pools(unittest.TestCase):
 
     def test_what_makes_no_sense_is_refused_and_leaves_nothing(self):
         before = set(os.listdir(tempfile.gettempdir()))
+        closed = open(os.devnull)
+        closed.close()
         wrong = [({"log": "x.log"}, TypeError), ({"log": subprocess.PIPE}, TypeError), ({"workers": 0}, ValueError),
                  ({"arguments": ["--max-jobs", 5]}, TypeError), ({"arguments": "--verbose"}, TypeError), ({"env": {"A": 5}}, TypeError),
-                 ({"name": "x" * 100}, ValueError), ({"max_in_flight": 0}, ValueError), ({"worker": []}, ValueError)]  # fmt: skip
+                 ({"name": "x" * 100}, ValueError), ({"max_in_flight": 0}, ValueError), ({"worker": []}, ValueError),
+                 ({"log": closed}, ValueError), ({"arguments": ["--max-jobs", "5\0"]}, ValueError)]  # fmt: skip
         for options, error in wrong:
             with self.subTest(options), self.assertRaises(error):
                 Pool(**options)
         left = [name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith(f"offload-pool-{os.getpid()}-")]
         self.assertEqual(left, [])
+
+    def test_whatever_keeps_the_supervisor_from_starting_is_told(self):
+        for place in ("subprocess.Popen", "json.loads"):
+            with mock.patch(f"offload._supervisor.{place}", side_effect=MemoryError("too little")):
+                pool = Pool(workers=1, log=self.log)
+                with self.assertRaises(NoSupervisor) as refused:
+                    pool.wait_until_ready()
+            self.assertIn("too little", str(refused.exception))
+            process = pool._supervisor.process
+            self.assertTrue(process is None or process.poll() is not None)
+            pool.close()
 
     def test_a_pool_that_was_closed_says_so(self):
         pool = Pool(workers=1, log=self.log)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -104,6 +105,48 @@ class Reading(unittest.TestCase):
                 end.receive()
 
 
+    def test_a_call_returns_although_signals_come_more_often_than_it_looks_and_a_handler_has_read_its_answer(self):
+        job, end = self.submitted("t")
+        signals = []
+
+        def handle(*_):
+            signals.append(1)
+            self.assertLess(len(signals), 100, "the call waits for ever")
+            if len(signals) == 1:
+                end.finishes(1, b"out")
+                eventually(job.done)
+
+        before = signal.signal(signal.SIGALRM, handle)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.2, 0.1)
+        self.assertEqual(job.result(), b"out")
+
+    def test_a_call_does_not_wait_for_an_answer_that_another_thread_has_read_in_the_last_moment(self):
+        job, end = self.submitted("t")
+        connection = self.client._connection
+        may_look = connection._may_look
+
+        def read_before(me):
+            end.finishes(1, b"out")
+            eventually(lambda: connection.read_for_others() or job._request.is_done)
+            return may_look(me)
+
+        with mock.patch.object(connection, "_may_look", read_before), mock.patch.object(_connection, "CHECK_EVERY", 3600):
+            waits = started(job.result)
+            waits.join(PATIENCE)
+        self.assertEqual(waits.results, [b"out"])
+
+    def test_a_sleeper_that_has_gone_without_a_word_misses_one_call_at_most(self):
+        self.submitted("t")
+        connection = self.client._connection
+        gone, sleeps = mock.Mock(), mock.Mock()
+        connection._asleep.extend((gone, sleeps))
+        connection.look_now()
+        connection.look_now()
+        self.assertEqual([(waiter.wake.call_count) for waiter in (gone, sleeps)], [1, 1])
+
+
 class Turns(unittest.TestCase):
     """Two functions of one thread take a turn, as a call and the signal handler that interrupts it."""
 
@@ -146,6 +189,29 @@ class Turns(unittest.TestCase):
         self.assertEqual(self.handler(), "done")
         lose()
         thread = started(self.handler)
+        thread.join(PATIENCE)
+        self.assertEqual(thread.results, ["done"])
+
+    def test_a_turn_is_not_taken_from_a_thread_whose_stack_changes_while_it_is_looked_at(self):
+        seen = mock.MagicMock(f_lasti=1, f_back=None)
+        me = _turns.Waiter()
+        me.thread = -1
+        for changes, is_in_use in ((False, False), (True, True)):
+            stacks = [{-1: mock.MagicMock(f_lasti=1, f_back=None) if changes else seen} for _ in range(4)]
+            with mock.patch.object(_turns.sys, "_current_frames", mock.Mock(side_effect=stacks)):
+                self.assertEqual(me.is_in_use(), is_in_use)
+        with mock.patch.object(me.__class__, "_may_be_in_use", mock.Mock(side_effect=[False, True])):
+            self.assertTrue(me.is_in_use(), "it was asked once only")
+
+    def test_whoever_was_struck_out_of_the_line_gets_into_it_again(self):
+        me = _turns.Waiter()
+        try:
+            self.turn.take(me)
+            thread = started(self.handler)
+            eventually(lambda: len(self.turn._line) == 2)
+            self.turn._line.pop()
+        finally:
+            self.turn.leave(me)
         thread.join(PATIENCE)
         self.assertEqual(thread.results, ["done"])
 
