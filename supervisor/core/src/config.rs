@@ -161,7 +161,7 @@ impl Default for CoreConfig {
 pub struct KeptLimits {
     /// What all clients together may have, each no more than its share.
     pub shares: u64,
-    /// What all may have with what is beyond their shares: the longest output of each worker more.
+    /// What all clients together may have, also beyond their shares: the longest output of each worker more.
     pub all: u64,
 }
 
@@ -197,7 +197,7 @@ impl CoreConfig {
         self.max_kept_bytes / 2
     }
 
-    /// What is kept of ended jobs when no other starts whose output is to be kept.
+    /// When more is kept of ended jobs, no other job starts whose output is to be kept.
     pub fn kept_limits(&self) -> KeptLimits {
         let in_flight = self.max_payload.saturating_mul(self.workers as u64);
         let shares = self.max_kept_bytes;

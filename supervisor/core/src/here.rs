@@ -21,8 +21,7 @@
 //! job fails.
 
 use super::action::Action;
-use super::config::CoreConfig;
-use super::config::KeptLimits;
+use super::config::{CoreConfig, KeptLimits};
 use super::ids::{JobId, Mono, ProgramIndex};
 use super::jobs::{JobState, RanUnder};
 use super::outcome::{self, human};

@@ -131,9 +131,7 @@ impl Core {
         let since = Mono::from_nanos(now.as_nanos().saturating_sub(nanos(PREFETCH_RUN_MAX)));
         let first = |is_reserved: bool| {
             let slots = trays.open.range((is_reserved, since, 0)..=(is_reserved, now, SlotIndex::MAX));
-            // Slots of one kind differ only in what their workers offer.
-            let some = if self.programs[program].offers_differ { usize::MAX } else { 1 };
-            let mut slots = slots.take(some);
+            let mut slots = slots.take(self.slots_to_look_at(program));
             slots.find_map(|&(_, since, slot)| Some((since, self.next_for(now, slot, &heads)?, slot)))
         };
         let found = [first(false), first(true)].into_iter().flatten().min_by_key(|(since, ..)| *since);

@@ -176,10 +176,7 @@ impl Core {
         company: Company<'_>,
     ) -> Option<SlotIndex> {
         let slots = &self.programs[program];
-        let takes = |(load, slot): (usize, SlotIndex)| {
-            self.promise_to(slot, job).is_some() && (load == 0 || self.may_join(now, slot, job, company))
-        };
-        let first = |open: &SmallSet<(usize, SlotIndex)>| open.iter().copied().find(|place| takes(*place));
+        let first = |open| self.first_open(now, program, open, job, company);
         let open = [first(&slots.open_reserved), first(&slots.open)].into_iter().flatten();
         let least = open.min_by_key(|(load, _)| *load);
         let between = || {
@@ -199,17 +196,32 @@ impl Core {
         company: Company<'_>,
     ) -> Option<SlotIndex> {
         let slots = &self.programs[program];
-        let offers = |(_, slot): &&(usize, SlotIndex)| self.promise_to(*slot, job).is_some();
-        let open = slots
-            .open
-            .iter()
-            .find(offers)
-            .filter(|(load, slot)| *load == 0 || self.may_join(now, *slot, job, company));
+        let open = self.first_open(now, program, &slots.open, job, company);
         let borrowed = || {
-            let reserved = slots.open_reserved.iter().find(offers).filter(|(load, _)| *load == 0);
+            let reserved = self.first_open(now, program, &slots.open_reserved, job, Company::None);
             reserved.filter(|(_, slot)| self.may_borrow(now, program, *slot, job))
         };
-        open.or_else(borrowed).map(|&(_, slot)| slot)
+        open.or_else(borrowed).map(|(_, slot)| slot)
+    }
+
+    /// The first of these slots that can take the job: an idle one, or one whose tiny jobs it may join.
+    fn first_open(
+        &self,
+        now: Mono,
+        program: ProgramIndex,
+        open: &SmallSet<(usize, SlotIndex)>,
+        job: JobId,
+        company: Company<'_>,
+    ) -> Option<(usize, SlotIndex)> {
+        let takes = |(load, slot): (usize, SlotIndex)| {
+            self.promise_to(slot, job).is_some() && (load == 0 || self.may_join(now, slot, job, company))
+        };
+        open.iter().copied().take(self.slots_to_look_at(program)).find(|place| takes(*place))
+    }
+
+    /// How many slots of one kind have to be looked at: they differ only in what their workers offer.
+    pub(super) fn slots_to_look_at(&self, program: ProgramIndex) -> usize {
+        if self.programs[program].offers_differ { usize::MAX } else { 1 }
     }
 
     /// What the worker in this slot promises of the job's task; `None` if it does not offer the task.

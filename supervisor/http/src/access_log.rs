@@ -6,8 +6,8 @@
 //!   {"time":"2026-11-23T12:00:00.000Z","client":"203.0.113.9","method":"POST",...}                            (json)
 //! ```
 //!
-//! Of a request that was not understood there are the words of its first line that have come, or `-`. The status of a request whose client went away before
-//! there was an answer is 499. A request over HTTP/2 that breaks its rules ends with its stream, and has no line.
+//! Of a request that was not understood there are the words of its first line that have come, or `-`. The status of a request whose
+//! client went away before there was an answer is 499. A request over HTTP/2 that breaks its rules ends with its stream, and has no line.
 
 use crate::offload::JOB;
 use crate::refused::{Refused, cut};

@@ -56,14 +56,19 @@ class Threads(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def submitted(self):
-        """A job of a client of its own, and the listener's end of its connection."""
+    def connected(self):
+        """A client, and the listener's end of its connection."""
         client = Client(self.listener.path)
         self.addCleanup(client.close)
         connects = threading.Thread(target=client.connection)
         connects.start()
         end = self.listener.accept()
         connects.join(PATIENCE)
+        return client, end
+
+    def submitted(self):
+        """A job of a client of its own, and the listener's end of its connection."""
+        client, end = self.connected()
         return client, client.submit("t"), end
 
     def is_read(self, job, end, ticket=1):
@@ -103,12 +108,7 @@ class Threads(unittest.TestCase):
             with self.subTest(hinder.__name__), mock.patch("offload._client.Client._give_up"):
                 self.keeper._kept.clear()
                 eventually(lambda: self.keeper._thread is None)
-                client = Client(self.listener.path)
-                self.addCleanup(client.close)
-                connects = threading.Thread(target=client.connection)
-                connects.start()
-                end = self.listener.accept()
-                connects.join(PATIENCE)
+                client, end = self.connected()
                 hinder(client)
                 self.is_read(client.submit("t"), end, 2)
 

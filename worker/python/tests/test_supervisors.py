@@ -60,12 +60,16 @@ class Supervisors(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "socket")
 
-    def listen(self, answer):
-        """Something that reads a hello, sends `answer`, and closes."""
+    def listener(self):
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
         listener.bind(self.path)
         listener.listen()
+        return listener
+
+    def listen(self, answer):
+        """Something that reads a hello, sends `answer`, and closes."""
+        listener = self.listener()
 
         def serve():
             end, _ = listener.accept()
@@ -172,10 +176,7 @@ class Supervisors(unittest.TestCase):
 
     def test_a_supervisor_that_reads_nothing_gets_as_much_as_fits(self):
         """And a Goodbye that it has sent is the reason, not that it reads no more."""
-        listener = socket.socket(socket.AF_UNIX)
-        self.addCleanup(listener.close)
-        listener.bind(self.path)
-        listener.listen()
+        listener = self.listener()
 
         def serve():
             end, _ = listener.accept()
