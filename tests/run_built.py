@@ -27,7 +27,7 @@ ALONE = {"tests/event_loop"}
 LONG = ["tests/spec", "tests/memory", "tests/in_numbers", "simulation/simulation", "tests/crash_matrix"]
 
 # Tests that wait for processes most of the time: so many at once.
-THREADS = {"tests/spec": "4"}
+THREADS = {"tests/spec": "5"}
 
 
 class Program:
