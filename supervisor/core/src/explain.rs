@@ -82,8 +82,10 @@ pub struct Held {
     pub account: Arc<str>,
     /// How many bytes are kept of that account's jobs that have ended.
     pub kept_bytes: u64,
-    /// How many bytes are free in total.
+    /// How many bytes are free for all clients, as far as none has more than its share.
     pub free_bytes: u64,
+    /// If its share is not the reason: what all clients have, beyond their shares too, and how much that may be.
+    pub of_all: Option<(u64, u64)>,
     /// It has a key, so it does not count whether somebody waits for it.
     pub has_key: bool,
     /// If somebody waits for it: the job that its account has beyond its share already.
@@ -219,7 +221,8 @@ impl Core {
         Held {
             account: account.clone(),
             kept_bytes: ended.of(account).bytes,
-            free_bytes: limit.saturating_sub(ended.all().bytes),
+            free_bytes: limit.saturating_sub(ended.within_shares(limit)),
+            of_all: self.promises.held_by_all(account, self.config.kept_limits()),
             has_key: self.promises.is_keyed(id),
             beyond: self.promises.held_by_one_beyond(id, account, limit),
         }

@@ -195,6 +195,16 @@ fn class(class: Class) -> &'static str {
 /// `beyond` is the name of the job that its account has beyond its share.
 fn why_held(held: &Held, beyond: Option<String>) -> Vec<String> {
     let Held { account, kept_bytes, free_bytes, .. } = held;
+    let full = "it is its turn, but there is no room to keep its output";
+    if let Some((bytes, limit)) = held.of_all {
+        return vec![
+            format!(
+                "{full}: {bytes} bytes are kept for all clients together, and with what some have beyond their shares that may be \
+                 {limit}"
+            ),
+            "it goes on when somewhat less is kept: when results without a key are collected, or their time is over".to_owned(),
+        ];
+    }
     let of_waiters = match beyond {
         Some(job) => format!(
             "somebody waits for it, and of such jobs a client has one at a time beyond its share: now that is job {job}, whose \
@@ -208,8 +218,7 @@ fn why_held(held: &Held, beyond: Option<String>) -> Vec<String> {
     };
     vec![
         format!(
-            "it is its turn, but there is no room to keep its output: {kept_bytes} bytes are kept for {} and {free_bytes} are \
-             free, and a client may keep as much as it leaves free",
+            "{full}: {kept_bytes} bytes are kept for {} and {free_bytes} are free, and a client may keep as much as it leaves free",
             whose(account)
         ),
         "it goes on when somewhat more than that is free: when results without a key are collected, or the time of others \
@@ -381,14 +390,23 @@ mod tests {
 
     #[test]
     fn a_held_job_is_told_what_is_full_what_makes_room_and_what_a_waiter_changes() {
-        let held =
-            |has_key| Held { account: "me".into(), kept_bytes: 70, free_bytes: 58, has_key, beyond: None };
+        let held = |has_key| Held {
+            account: "me".into(),
+            kept_bytes: 70,
+            free_bytes: 58,
+            of_all: None,
+            has_key,
+            beyond: None,
+        };
         let told = why_held(&held(false), Some("01J".to_owned()));
         assert!(told[0].contains("70 bytes are kept for client me and 58 are free"), "{told:?}");
         assert!(told[1].contains("results without a key are collected"), "{told:?}");
         assert!(told[2].ends_with("now that is job 01J, whose output has to be collected first"), "{told:?}");
         assert!(why_held(&held(false), None)[2].contains("if anything is free"));
         assert!(why_held(&held(true), None)[2].contains("it has a key"));
+        let told = why_held(&Held { of_all: Some((300, 256)), ..held(false) }, None);
+        assert!(told[0].contains("300 bytes are kept for all clients together"), "{told:?}");
+        assert!(told[0].ends_with("that may be 256") && told.len() == 2, "{told:?}");
     }
 
     #[test]

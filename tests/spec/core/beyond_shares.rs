@@ -45,6 +45,8 @@ fn while_clients_have_as_much_beyond_their_shares_as_all_workers_return_no_other
     assert!(pool.core.promises().kept().all().bytes > 4 << 20);
     let held = pool.submit_with("charge", detached("other"));
     assert_eq!(state(&pool, held), Some(JobState::Held));
+    let told = pool.core.explain(pool.now, held).and_then(|job| job.held).unwrap();
+    assert!(told.of_all.is_some_and(|(all, limit)| all > 4 << 20 && limit == 3 << 20), "{told:?}");
     let kept: Vec<JobId> = pool.ended.keys().copied().collect();
     kept[..2].iter().for_each(|job| pool.event(Event::Collected { job: *job }));
     pool.run(held);

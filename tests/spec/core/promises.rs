@@ -198,8 +198,10 @@ fn a_job_for_whose_output_there_is_no_room_waits_until_one_is_collected() {
     let (mut pool, jobs) = hoarding();
     assert_eq!(state(&pool, jobs[1]), Some(JobState::Held));
     let held = pool.core.explain(pool.now, jobs[1]).unwrap().held;
-    let (kept_bytes, free_bytes) = (10 << 10, 6 << 10);
-    let expected = Held { account: "me".into(), kept_bytes, free_bytes, has_key: false, beyond: None };
+    // More than its share of 8 KiB is kept for it, which leaves no less to the others.
+    let (kept_bytes, free_bytes) = (10 << 10, 8 << 10);
+    let expected =
+        Held { account: "me".into(), kept_bytes, free_bytes, of_all: None, has_key: false, beyond: None };
     assert_eq!(held, Some(expected));
     let other = pool.submit_with("charge", by("me"));
     pool.run(other);

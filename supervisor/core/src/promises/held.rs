@@ -37,6 +37,13 @@ impl Promises {
         self.beyond(account).filter(|_| is_awaited && self.has_one_beyond(account, limit))
     }
 
+    /// What all accounts have, and how much that may be, if that is what holds back jobs of this one, and not its share.
+    pub(crate) fn held_by_all(&self, account: &str, limits: KeptLimits) -> Option<(u64, u64)> {
+        let is_over_its_share = self.is_over_its_share(account, Mark::Low, limits.shares);
+        (!is_over_its_share && self.is_over(Mark::Low, limits))
+            .then(|| (self.kept_of_ended.all().bytes, limits.all))
+    }
+
     /// If it was the job that its account had beyond its share, another one may be that.
     pub(crate) fn is_not_beyond(&mut self, job: JobId) {
         let Some(promise) = self.by_job.get(&job) else { return };
