@@ -84,5 +84,5 @@ pub use pool::{
 #[cfg(feature = "tower")]
 pub use pool::{PoolService, ServiceCall, ServiceError};
 pub use server::{Ready, Server, ServerConfig, ServerStartError};
-pub use service::{Configuration, FixedSetting, Ignored, Reload, ServerEnd};
+pub use service::{Configuration, Exchange, FixedSetting, Ignored, Reload, ServerEnd};
 pub use workers::Program;

@@ -113,7 +113,7 @@ pub use descriptors::Connections;
 pub use error::ServiceStartError;
 pub use in_flight::{InFlight, Pass};
 pub use prerequisites::{Generations, Prerequisites};
-pub use reload::{Configuration, FixedSetting, Ignored, Reload};
+pub use reload::{Configuration, Exchange, FixedSetting, Ignored, Reload};
 pub use reply::{Collection, Document, HeldPart, Reply, Report, StreamPart};
 pub use session::{OnReply, Session, Submission, Ticket};
 pub use shutdown::{LastAnswers, ServerEnd};

@@ -21,7 +21,7 @@ use offload_http::{
     TrustedProxies,
 };
 use offload_supervisor::printer::{Printer, PrinterHandle};
-use offload_supervisor::service::Service;
+use offload_supervisor::service::{Exchange, Service};
 use private_file::{Links, read_private};
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::File;
@@ -105,24 +105,29 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Reads the token file and the files for TLS again, opens the access log again, and takes this configuration. If something is
-    /// wrong, nothing changes.
+    /// Reads the token file and the files for TLS again, opens the access log again, and takes the routes of this configuration.
+    /// Nothing changes before what is returned is done.
     ///
     /// # Errors
     /// What is wrong.
-    pub(crate) fn exchange(&self, values: &Values) -> Result<(), String> {
+    pub(crate) fn read_again(&self, values: &Values) -> Result<Exchange, String> {
         let tokens = read_tokens(&self.token_file)?;
         let routes = table(values)?;
-        let tls = self.tls.as_ref().map(|tls| tls.read_again().map(|read| (tls, read))).transpose()?;
-        if let Some((path, lines)) = &self.access_log {
-            lines.continue_in(open_log(path)?);
-        }
-        self.tokens.replace(tokens);
-        self.routes.replace(routes);
-        if let Some((tls, read)) = tls {
-            tls.exchange(&read);
-        }
-        Ok(())
+        let tls = self.tls.clone().map(|tls| tls.read_again().map(|read| (tls, read))).transpose()?;
+        let log =
+            self.access_log.as_ref().map(|(path, lines)| open_log(path).map(|file| (lines.clone(), file)));
+        let log = log.transpose()?;
+        let live = self.clone();
+        Ok(Exchange::new(move || {
+            live.tokens.replace(tokens);
+            live.routes.replace(routes);
+            if let Some((tls, read)) = tls {
+                tls.exchange(&read);
+            }
+            if let Some((lines, file)) = log {
+                lines.continue_in(file);
+            }
+        }))
     }
 }
 

@@ -15,8 +15,8 @@ SIGHUP does the same. Some settings that were read may not take effect, because 
 overrides them. They are named on standard error (with --json as `ignored`) and in the supervisor's log.
 Of each program one new worker is on trial, beside the old ones: if it does not start, ends, or fails its first
 jobs, all old workers stay and the exit code is 4. If it ends in a job that may be run again and that ends an old
-worker, too, the job is to blame: the version is tried with another worker, up to five in all. The limits that were
-read apply nevertheless. A job that the worker on trial runs when it ends is treated as after any crash; all other
+worker, too, the job is to blame: the version is tried with another worker, up to five in all. The limits and what
+HTTP was given (tokens, routes, certificates) apply nevertheless. If anything else is wrong, nothing changes. A job that the worker on trial runs when it ends is treated as after any crash; all other
 jobs are safe. Accepted jobs whose task the new version does not offer any more end as `unavailable`.
 Waits at most 10 minutes; after that the supervisor continues by itself.";
 

@@ -132,8 +132,8 @@ impl Serve {
         Ok(PoolConfig { log: globals.log_level(), log_format, sweep: become_sweeper(), ..config })
     }
 
-    /// What a reload does, if there is something to read: the file and the environment are read again, and what the HTTP
-    /// interface can exchange. The flags keep the values from the start. The file is the same one: if it is gone, that is a
+    /// What a reload reads, if there is something to read: the file and the environment, and what the HTTP interface can
+    /// exchange. The flags keep the values from the start. The file is the same one: if it is gone, that is a
     /// mistake, and no other is looked for.
     fn reload(
         self: Arc<Self>,
@@ -148,11 +148,12 @@ impl Serve {
         Some(Arc::new(move || {
             let told = |failure: Failure| failure.message().unwrap_or_else(|| "unknown".to_owned());
             let settings = globals.settings_to_serve(file.as_ref(), self.layer()).map_err(told)?;
-            http.iter().try_for_each(|http| http.exchange(&settings.values))?;
+            let exchange = http.as_ref().map(|http| http.read_again(&settings.values)).transpose()?;
             Ok(Configuration {
                 pool: self.pool_config(&globals, &settings).map_err(told)?,
                 fixed: settings.fixed(),
                 overruled: settings.overruled(),
+                exchange,
             })
         }))
     }

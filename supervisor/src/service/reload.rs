@@ -3,10 +3,15 @@
 //!
 //! ```text
 //!   request ---> reading, on a thread ---> limits and times apply ---> workers are replaced, one by one ---> answer
-//!     |           ^                                                     ^
-//!     '- if another request comes meanwhile:                            '- if a reading ends meanwhile: workers are
-//!        one more reading, for all of these                                replaced once more, with the newest one
+//!     |           ^                |                                    ^
+//!     |           |                '- something is wrong: nothing       '- if a reading ends meanwhile: workers are
+//!     |           |                   changes                              replaced once more, with the newest one
+//!     '- if another request comes meanwhile:
+//!        one more reading, for all of these
 //! ```
+//!
+//! Whatever can be wrong is found before anything changes. Only whether the new version of a program works is found afterwards:
+//! then its old workers stay, and all else that was read applies.
 //!
 //! However many requests come, at most one reading and one replacement are under way, and at most one of each waits.
 //! Each request is answered by a reading that began after the request.
@@ -19,13 +24,14 @@ use offload_core::config::CoreConfig;
 use offload_event_loop::Context;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 use serde::Serialize;
+use std::fmt;
 use std::sync::Arc;
 
 /// The function that reads the configuration again. It is called on a thread of the I/O pool.
 pub type Reload = Arc<dyn Fn() -> Result<Configuration, String> + Send + Sync>;
 
 /// The configuration that a reload has read.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Configuration {
     /// The workers and their limits.
     pub pool: PoolConfig,
@@ -33,6 +39,24 @@ pub struct Configuration {
     pub fixed: Vec<FixedSetting>,
     /// Settings in the file that are overruled by a source with precedence over it.
     pub overruled: Vec<Ignored>,
+    /// What else the program exchanges, if nothing that was read is wrong.
+    pub exchange: Option<Exchange>,
+}
+
+/// Something that a program exchanges when the limits that were read apply. What could fail, such as reading a file, was done before.
+pub struct Exchange(Box<dyn FnOnce() + Send>);
+
+impl Exchange {
+    /// `exchange` is called at most once, on the thread of the event loop.
+    pub fn new(exchange: impl FnOnce() + Send + 'static) -> Exchange {
+        Exchange(Box::new(exchange))
+    }
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Exchange")
+    }
 }
 
 /// A setting that applies only from the next start of the supervisor on.
@@ -180,10 +204,13 @@ impl Service {
         }
     }
 
-    /// Applies the limits and times that were read. Returns the programs and the settings that are not in effect.
+    /// Applies the limits and times that were read, and what else is exchanged. Returns the programs and the settings that are not in effect.
     fn apply(&self, read: Configuration) -> Result<(Vec<Program>, Vec<Ignored>), String> {
-        let Configuration { pool, fixed, overruled } = read;
+        let Configuration { pool, fixed, overruled, exchange } = read;
         let core = self.check(&pool)?;
+        if let Some(Exchange(exchange)) = exchange {
+            exchange();
+        }
         self.hub().borrow_mut().configure(core);
         let ignored = self.0.reloads.borrow().needs_restart(&fixed).into_iter().chain(overruled).collect();
         Ok((pool.programs, ignored))

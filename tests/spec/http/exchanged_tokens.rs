@@ -2,7 +2,7 @@
 
 use super::version2::peer::*;
 use rustix::process::Signal;
-use tests::harness::{Gate, until};
+use tests::harness::{Gate, private_folder, until};
 use tests::http::{HttpConnection, HttpDaemon};
 
 const NEW: &str = "a-new-token-of-28-characters";
@@ -102,4 +102,37 @@ fn over_http2_only_the_requests_of_that_token_end() {
     assert!(matches!(ended, [Heard::Response(1), Heard::Reset(3, _)]), "{ended:?}");
     gate.open();
     assert_eq!((peer.hear(), peer.block), (Heard::Response(5), OK), "another one goes on");
+}
+
+/// Whatever is wrong in it: what is read last is checked before anything is exchanged.
+#[test]
+fn a_reload_that_is_refused_exchanges_nothing() {
+    let gate = Gate::closed();
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let task = gate.task();
+    let command: Vec<&str> = task.split(' ').skip_while(|word| *word != "--").skip(1).collect();
+    let write = |more: &str| {
+        let text = format!("[task.gate]\nexec = {command:?}\n{more}");
+        std::fs::write(&file, text).expect("our own file");
+    };
+    write("[[route]]\nmethod = \"POST\"\npath = \"/old\"\ntask = \"echo\"");
+    let http = HttpDaemon::start(&["--config", file.to_str().expect("text"), "--workers", "2"]);
+    let mut waiting = http.connect();
+    waiting.send("POST", "/v1/tasks/gate", &[], b"x");
+    http.daemon.worker_running("gate");
+    std::fs::write(http.daemon.folder().join("http.token"), NEW).expect("our own file");
+    for bad in [
+        "[task.t]\nexec = [\"/nonexistent/program\"]",
+        "[[route]]\nmethod = \"POST\"\npath = \"/v1/x\"\ntask = \"echo\"",
+        "[[pool]]\ncommand = [\"builtin\"]\n[[pool]]\ncommand = [\"builtin\"]",
+    ] {
+        write(bad);
+        let said = http.daemon.run(&["reload"]).code(4).stderr;
+        assert!(said.contains("nothing changes, the old configuration stays"), "{bad}: {said}");
+        assert_eq!(http.call("echo", &[], "x").status, 200, "{bad}: the old token counts");
+        assert_eq!(http.ask("POST", "/old", &[], b"x").status, 200, "{bad}: the old route is there");
+    }
+    gate.open();
+    assert_eq!(waiting.answer().expect("an answer").status, 200, "it went on");
 }
