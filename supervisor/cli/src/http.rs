@@ -13,7 +13,7 @@ mod tls;
 use super::failure::Failure;
 use super::startable::why_no_folder;
 use super::sys;
-use crate::configuration::{HttpValues, Values};
+use crate::configuration::{HttpValues, TOKEN_FILE, Values};
 use offload_event_loop::LoopHandle;
 use offload_http::api::{Access, SharedTokens, Tokens};
 use offload_http::{
@@ -38,9 +38,6 @@ const TOKEN_BYTES: usize = 32;
 
 /// Sockets that a service manager may pass.
 const PASSED_MAX: i32 = 64;
-
-/// The name of the token file beside the socket.
-const TOKEN_FILE: &str = "http.token";
 
 /// What is decided before the supervisor starts, so that a mistake in it costs nobody anything. It listens already.
 pub(crate) struct Interface {

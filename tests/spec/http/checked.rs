@@ -22,7 +22,36 @@ fn what_serve_would_refuse_the_check_refuses_with_the_same_words() {
         (listen(path("link/o.sock")), "is there twice: it is the supervisor's own socket"),
         (
             format!("[http]\nlisten = ['unix:{}', 'unix:{}']\n", path("h.sock"), path("link/h.sock")),
-            "is there twice: leave one of them out",
+            "is there twice: it is the socket",
+        ),
+        (listen(path("o.sock.lock")), "and the socket unix:"),
+        (listen(path("http.token")), "and the file of the token"),
+        (
+            format!("[http]\nlisten = ['unix:{}', 'unix:{}']\n", path("h.sock"), path("h.sock.lock")),
+            "is there twice: it is the lock of unix:",
+        ),
+        (
+            format!("[http]\nlisten = ['127.0.0.1:0']\naccess_log = '{own}'\n"),
+            "is there twice: it is the supervisor's own socket, and the access log",
+        ),
+        (
+            format!("[http]\nlisten = ['127.0.0.1:0']\ntoken_file = '{own}.lock'\n"),
+            "is there twice: it is the lock of the supervisor's own socket, and the file of the token",
+        ),
+        (
+            format!(
+                "[http]\nlisten = ['127.0.0.1:0']\ntoken_file = '{0}'\naccess_log = '{0}'\n",
+                path("one")
+            ),
+            "is there twice: it is the file of the token, and the access log",
+        ),
+        (
+            "[http]\npublic = true\nlisten = ['0.0.0.0:17', '127.0.0.1:17']\n".to_owned(),
+            "0.0.0.0:17 and 127.0.0.1:17 overlap",
+        ),
+        (
+            "[http]\npublic = true\nlisten = ['127.0.0.1:17', '[::]:17']\n".to_owned(),
+            "127.0.0.1:17 and [::]:17 overlap",
         ),
         ("[http]\nlisten = ['127.0.0.1:0']\nhosts = ['*']\n".to_owned(), "no name of a machine"),
         ("[http]\nlisten = ['127.0.0.1:0']\nhosts = ['*.example']\n".to_owned(), "no name of a machine"),
@@ -41,7 +70,9 @@ fn what_serve_would_refuse_the_check_refuses_with_the_same_words() {
             );
         }
     }
-    assert!(!folder.path().join("file.lock").exists(), "nothing is made beside what is in the way");
+    for name in ["file.lock", "one", "o.sock", "o.sock.lock", "http.token"] {
+        assert!(!folder.path().join(name).exists(), "{name} is made, and then it is in the way");
+    }
 }
 
 #[test]

@@ -3,12 +3,15 @@
 use super::Values;
 use offload_http::{Address, Route, RouteTable};
 use offload_supervisor::units::show_size;
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 /// What the keys of the interface over HTTP begin with.
 pub(super) const HTTP_KEYS: &str = "http.";
 /// Where HTTP is answered.
 pub(super) const LISTEN: &str = "http.listen";
+/// The file of the token beside the supervisor's own socket, if no other is named.
+pub(crate) const TOKEN_FILE: &str = "http.token";
 
 /// Whoever reaches the port can try tokens, so it takes a second setting to let other machines try.
 fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
@@ -27,42 +30,85 @@ pub(super) fn addresses_go_together(values: &Values) -> Result<(), String> {
     let mut seen = Vec::new();
     for text in &values.http.listen {
         let Ok(address) = text.parse::<Address>() else { continue };
-        // Port 0 is another one each time.
-        let may_repeat = matches!(&address, Address::Tcp(address) if address.port() == 0);
-        if !may_repeat && seen.iter().any(|other| is_same(other, &address)) {
+        if seen.contains(&address) && !is_another_each_time(&address) {
             return Err(format!("{address} is there twice: leave one of them out"));
+        }
+        if let Some(other) = seen.iter().find(|other| are_one_port(other, &address)) {
+            return Err(format!("{other} and {address} overlap: leave one of them out"));
         }
         seen.push(address);
     }
     Ok(())
 }
 
-/// The supervisor's own socket is no place for HTTP.
-pub(super) fn sockets_are_different(values: &Values, socket: &Path) -> Result<(), String> {
-    let own = Address::Unix(socket.to_owned());
-    let is_own = |text: &&String| text.parse().is_ok_and(|address| is_same(&address, &own));
-    match values.http.listen.iter().find(is_own) {
-        Some(address) => Err(format!(
-            "{address} is there twice: it is the supervisor's own socket; name another path for HTTP"
-        )),
+/// Port 0 is.
+fn is_another_each_time(address: &Address) -> bool {
+    matches!(address, Address::Tcp(address) if address.port() == 0)
+}
+
+/// Whether a connection to the same address could be of both. Linux lets only one of them listen.
+fn are_one_port(one: &Address, other: &Address) -> bool {
+    let (Address::Tcp(one), Address::Tcp(other)) = (one, other) else { return false };
+    let has_all_of = |wide: IpAddr, narrow: IpAddr| match wide {
+        IpAddr::V4(_) => wide.is_unspecified() && narrow.is_ipv4(),
+        // IPv4 comes to such a socket, too.
+        IpAddr::V6(_) => wide.is_unspecified(),
+    };
+    let [a, b] = [one, other].map(|address| address.ip().to_canonical());
+    one.port() == other.port() && one.port() != 0 && (a == b || has_all_of(a, b) || has_all_of(b, a))
+}
+
+/// All that a supervisor makes, or writes to, has a path of its own. `socket` is its own socket, if that is known.
+pub(super) fn files_are_different(
+    values: &Values,
+    socket: Option<&Path>,
+) -> Result<(), (&'static str, String)> {
+    if values.http.listen.is_empty() {
+        return Ok(());
+    }
+    let mut files: Vec<(&str, PathBuf, String)> = Vec::new();
+    let mut add = |key: &'static str, path: PathBuf, what: String| {
+        if let Some((_, _, other)) = files.iter().find(|(_, known, _)| is_same_file(known, &path)) {
+            let twice = format!(
+                "{} is there twice: it is {other}, and {what}; name another path for one",
+                path.display()
+            );
+            return Err((key, twice));
+        }
+        files.push((key, path, what));
+        Ok(())
+    };
+    let lock_of = |path: &Path| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        PathBuf::from(name)
+    };
+    if let Some(socket) = socket {
+        add(LISTEN, socket.to_owned(), "the supervisor's own socket".to_owned())?;
+        add(LISTEN, lock_of(socket), "the lock of the supervisor's own socket".to_owned())?;
+    }
+    for address in values.http.listen.iter().filter_map(|text| text.parse::<Address>().ok()) {
+        let Address::Unix(path) = &address else { continue };
+        add(LISTEN, path.clone(), format!("the socket {address}"))?;
+        add(LISTEN, lock_of(path), format!("the lock of {address}"))?;
+    }
+    let of_default = || socket.map(|socket| socket.with_file_name(TOKEN_FILE));
+    if let Some(path) = values.http.token_file.clone().or_else(of_default) {
+        add("http.token_file", path, "the file of the token".to_owned())?;
+    }
+    match values.http.access_log.clone() {
+        Some(path) => add("http.access_log", path, "the access log".to_owned()),
         None => Ok(()),
     }
 }
 
-fn is_same(one: &Address, other: &Address) -> bool {
-    match (one, other) {
-        (Address::Unix(one), Address::Unix(other)) => one == other || is_same_file(one, other),
-        _ => one == other,
-    }
-}
-
-/// However the folder is written. The sockets need not be there.
+/// However the folder is written. The files need not be there.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Some((folder.canonicalize().ok()?, path.file_name()?.to_owned()))
     };
-    place(one).is_some_and(|its| place(other) == Some(its))
+    one == other || place(one).is_some_and(|its| place(other) == Some(its))
 }
 
 pub(super) fn routes_go_together(values: &Values) -> Result<(), String> {

@@ -32,6 +32,7 @@ mod words;
 
 pub(crate) use environment::{FILE_VARIABLE, default_socket, misspelt_variables, read_environment};
 pub(crate) use file::{read_file, read_key_of_file};
+pub(crate) use http_checks::TOKEN_FILE;
 pub(crate) use key::{Key, http_tasks};
 pub(crate) use places::{ConfigFile, usual_places};
 pub(crate) use programs::TaskProgram;
@@ -40,7 +41,7 @@ pub(crate) use surroundings::WorkerCommand;
 pub(crate) use words::split_words;
 
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
-use http_checks::{HTTP_KEYS, LISTEN, bodies_are_within_payloads, sockets_are_different};
+use http_checks::{HTTP_KEYS, LISTEN, bodies_are_within_payloads, files_are_different};
 use key::check_socket;
 use offload_http::Route;
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
@@ -315,9 +316,7 @@ impl Settings {
     /// [`ConfigError`] with the place.
     pub(crate) fn check_to_serve_at(&self, socket: Option<&Path>) -> Result<(), ConfigError> {
         let wrong = |key, reason| ConfigError(format!("{}: {reason}", self.place(key)));
-        if let Some(socket) = socket {
-            sockets_are_different(&self.values, socket).map_err(|reason| wrong(LISTEN, reason))?;
-        }
+        files_are_different(&self.values, socket).map_err(|(key, reason)| wrong(key, reason))?;
         bodies_are_within_payloads(&self.values).map_err(|reason| wrong(ROUTE, reason))
     }
 
