@@ -47,15 +47,11 @@ pub use tokens::{SharedTokens, Tokens};
 use crate::server::Server;
 
 impl Server {
-    /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests. A request with a
-    /// field `Offload-...` that there is not is refused with status 400.
+    /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests.
     pub fn mount_api(&self, access: Access) {
         self.set_cors(access.cors.clone());
         access.tokens.iter().for_each(|tokens| self.end_with(tokens));
-        self.check(move |head, remote| {
-            access.check(head, remote)?;
-            own_fields::check(head)
-        });
+        self.check(move |head, remote| access.check(head, remote));
         tasks::mount(self);
         jobs::mount(self);
         events::mount(self);

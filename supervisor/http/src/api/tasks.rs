@@ -8,7 +8,7 @@
 //! ```
 
 use super::headers::{Preference, describe, preference, says_anything};
-use super::parts;
+use super::{own_fields, parts};
 use crate::ended::{Failure, header};
 use crate::offload::{Accepted, Input, JOB, Offload, RequestContext};
 use crate::problem::Problem;
@@ -124,6 +124,7 @@ fn answer(request: Request, context: RequestContext) -> Traced {
 }
 
 fn order(request: &Request, job: Job) -> Result<Order, Problem> {
+    own_fields::check(request.headers())?;
     Ok(Order {
         preference: preference(request)?,
         job: describe(request, job)?,
