@@ -106,7 +106,7 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         job = job.priority(priority);
     }
     let (preference, stream) = match (route.mode, is_trusted) {
-        (RouteMode::Sync, true) => (preference(request)?, parts::wanted(request)?),
+        (RouteMode::Sync, true) => (preference(request.headers()), parts::wanted(request)?),
         (RouteMode::Sync, false) => (Preference::default(), parts::wanted(request)?),
         (RouteMode::Async, _) => (Preference { is_async: true, wait: None }, None),
     };

@@ -114,7 +114,7 @@ fn answer(request: Request, context: RequestContext) -> Traced {
     let job = Job::new(request.parameter("task").unwrap_or(""));
     let (trace, order) = match says_anything(request.headers()) {
         true => (trace_of(&request), order(&request, job)),
-        false => (None, parts::accepted(&request).map(|stream| Order { stream, ..Order::of(job) })),
+        false => (None, Ok(Order { stream: parts::accepted(&request), ..Order::of(job) })),
     };
     let answer = match order {
         Ok(order) => carry_out(order, request, context),
@@ -126,7 +126,7 @@ fn answer(request: Request, context: RequestContext) -> Traced {
 fn order(request: &Request, job: Job) -> Result<Order, Problem> {
     own_fields::check(request.headers())?;
     Ok(Order {
-        preference: preference(request)?,
+        preference: preference(request.headers()),
         job: describe(request, job)?,
         stream: parts::wanted(request)?,
         is_cancelled: None,
