@@ -157,6 +157,7 @@ pub(super) fn carry_out(order: Order, request: Request, context: RequestContext)
 /// The job goes on whether its client waits or not.
 async fn later(offload: Offload, wait: Duration, context: RequestContext) -> Result<Response, Failure> {
     let mut accepted = offload.submit(true).await?;
+    context.job_goes_on(&accepted.job, Some(address_of(&accepted.job)));
     let waited = wait_for_end(&mut accepted, wait, &context).await;
     let applied = match waited {
         Waited::Not => "respond-async".to_owned(),
@@ -197,8 +198,13 @@ async fn wait_for_end(accepted: &mut Accepted, wait: Duration, context: &Request
     }
 }
 
+/// Where the job is.
+fn address_of(job: &str) -> String {
+    format!("/v1/jobs/{job}")
+}
+
 fn accepted_response(job: &str) -> Response {
-    let address = format!("/v1/jobs/{job}");
+    let address = address_of(job);
     let document = json!({"job": job, "location": address, "events": format!("{address}/events")});
     let mut response = (StatusCode::ACCEPTED, Json(document)).into_response();
     response.headers_mut().insert(LOCATION, header(&address));

@@ -96,7 +96,7 @@ impl Patience {
         self.look_by(self.now() + self.longest_rest());
         let pass = in_flight.pass();
         let (patience, in_flight) = (Rc::clone(self), RefCell::new(Some(in_flight)));
-        RequestMark { patience, left: Cell::default(), in_flight, pass }
+        RequestMark { patience, left: Cell::default(), goes_on: RefCell::default(), in_flight, pass }
     }
 
     fn request_ends(&self) {
@@ -196,9 +196,18 @@ impl Drop for Delayed {
 pub(crate) struct RequestMark {
     patience: Rc<Patience>,
     left: Cell<Left>,
+    goes_on: RefCell<Option<GoesOn>>,
     /// While its answer is waited for.
     in_flight: RefCell<Option<InFlight>>,
     pass: Pass,
+}
+
+/// A job that goes on without the client of its request.
+#[derive(Debug)]
+pub(crate) struct GoesOn {
+    pub(crate) job: String,
+    /// The path of its resource, if the answer would name it.
+    pub(crate) place: Option<String>,
 }
 
 /// How much of the body of a request nobody wants any more.
@@ -233,6 +242,15 @@ impl RequestMark {
 
     pub(crate) fn left(&self) -> Left {
         self.left.get()
+    }
+
+    pub(crate) fn has_job_that_goes_on(&self, job: GoesOn) {
+        self.goes_on.replace(Some(job));
+    }
+
+    /// The last one, if there is one.
+    pub(crate) fn job_that_goes_on(&self) -> Option<GoesOn> {
+        self.goes_on.take()
     }
 
     /// For its jobs.
