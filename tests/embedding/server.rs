@@ -1,6 +1,7 @@
 //! A server of one's own on the loop: handlers, callbacks, and what becomes of those that fail.
 
 use super::config;
+use offload_http::api::{Access, SharedTokens, Tokens};
 use offload_http::{
     Address, Body, BrokenOff, Method, Problem, Produce, Replier, Request, RequestContext, Response, Server,
 };
@@ -346,4 +347,40 @@ fn a_watchdog_names_the_line_of_the_route_whose_handler_blocks_the_loop() {
     }
     served.remote.stop();
     served.thread.join().expect("the loop ends");
+}
+
+#[test]
+fn a_program_that_has_tokens_ends_what_waits_by_one_that_is_taken_away() {
+    let (send, receive) = mpsc::channel();
+    let (waits, waiting) = mpsc::channel();
+    let tokens = SharedTokens::new(Tokens::parse("first-token-0123").unwrap());
+    let shared = tokens.clone();
+    let thread = std::thread::spawn(move || {
+        let mut event_loop = EventLoop::new().unwrap();
+        let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
+        let server = Server::new(&service, &event_loop);
+        server.check_access(Access { tokens: Some(shared), ..Access::default() });
+        server.get("/wait", move |_, _| {
+            waits.send(()).unwrap();
+            std::future::pending::<&str>()
+        });
+        let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        send.send((address.to_string(), event_loop.remote())).unwrap();
+        event_loop.run().unwrap();
+    });
+    let (address, remote) = receive.recv_timeout(PATIENCE).expect("it listens");
+    let ask = |token: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let fields = "Host: localhost\r\nConnection: close";
+        write!(stream, "GET /wait HTTP/1.1\r\n{fields}\r\nAuthorization: Bearer {token}\r\n\r\n").unwrap();
+        stream
+    };
+    assert_eq!(answer(ask("third-token-0123")).0, 401);
+    let ends = ask("first-token-0123");
+    waiting.recv_timeout(PATIENCE).expect("it waits");
+    tokens.replace(Tokens::parse("second-token-012").unwrap());
+    assert_eq!(answer(ends).0, 401);
+    remote.stop();
+    thread.join().expect("the loop ends");
 }

@@ -88,6 +88,10 @@ pub const PRIORITY_MAX: i8 = 10;
 /// Most task names that an error lists when the task that was asked for is unknown.
 pub const NAMES_TOLD: usize = 16;
 
+/// Names of tasks that are compared with one that there is not, to tell the nearest: with names of the greatest length that takes 1 to 2 ms of
+/// the loop.
+pub const NAMES_COMPARED_MAX: usize = 256;
+
 /// Most different tasks that the workers of a program may offer together: four times what one of them may, so that a program can be
 /// replaced by one with other tasks while both run. A worker that offers more is unfit.
 pub const TASKS_OF_PROGRAM_MAX: usize = 4 * TASKS_OFFERED_MAX;

@@ -12,7 +12,7 @@ use http::request::Parts;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use offload_protocol::nouns::MediaType;
-use offload_supervisor::service::{Collection, Pass};
+use offload_supervisor::service::Collection;
 use send_wrapper::SendWrapper;
 use std::any::Any;
 use std::cell::Cell;
@@ -113,9 +113,9 @@ impl RequestBody {
         self.max = Some(bytes);
     }
 
-    /// For the jobs of its request.
-    pub(crate) fn pass(&self) -> Pass {
-        self.mark.pass()
+    /// The request that it is of.
+    pub(crate) fn request(&self) -> &Rc<RequestMark> {
+        &self.mark
     }
 
     /// Of its connection.
@@ -334,8 +334,9 @@ impl Body {
 
     /// It answers this request. `stream` is that of HTTP/2, if there is one.
     pub(crate) fn mark(&mut self, mark: Rc<RequestMark>, stream: Option<Rc<GivenUp>>) {
-        if stream.is_some() {
+        if let Some(stream) = &stream {
             self.content.set_last_byte_apart();
+            self.hold.iter().for_each(|hold| hold.ends_stream(stream));
         }
         self.stream = stream;
         self.unread = match self.content {
@@ -427,7 +428,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let is_over = self.hold.as_ref().is_some_and(|hold| hold.ended.is_it());
+        let is_over = self.hold.as_ref().is_some_and(|hold| hold.is_over());
         let next = match &mut self.content {
             Content::Empty => None,
             Content::Piece(piece) => {
@@ -458,7 +459,7 @@ impl http_body::Body for Body {
                 Poll::Pending => {
                     // The client has room, and waits.
                     self.unread = None;
-                    self.hold.iter().for_each(|hold| hold.ended.wait(context));
+                    self.hold.iter().for_each(|hold| hold.wait(context));
                     return Poll::Pending;
                 }
             },

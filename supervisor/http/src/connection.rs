@@ -222,11 +222,17 @@ impl HyperService<http::Request<Incoming>> for Requests {
     }
 }
 
-/// Whether the connection ends behind this answer, because so much of the body was not read. The client is told, as RFC 9112, 9.6
-/// says. The length of a body in chunks is not known: what is left of one that was too large or too late is taken for much.
-fn ends_connection(left: Left, status: StatusCode) -> bool {
-    let is_cut_short = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
-    left == Left::Much || left == Left::Little && is_cut_short
+/// Whether the connection ends behind this answer, because something of the body was not read. The client is told, as RFC 9112, 9.6
+/// says. A body that was late does not come now either; and if nobody knows how much is left of one that was too large, it is taken for much.
+fn ends_connection(left: Left, status: StatusCode, is_to_end: bool) -> bool {
+    let (was_late, was_too_large) =
+        (status == StatusCode::REQUEST_TIMEOUT, status == StatusCode::PAYLOAD_TOO_LARGE);
+    match left {
+        Left::Nothing => false,
+        Left::Little => is_to_end || was_late,
+        Left::Unstated => is_to_end || was_late || was_too_large,
+        Left::Much => true,
+    }
 }
 
 /// Over HTTP/2 hyper would send it.
@@ -264,7 +270,8 @@ impl Future for UnderWay {
         }
         let stream = self.polled.borrow().clone();
         response.body_mut().mark(Rc::clone(&self.mark), stream);
-        if ends_connection(self.mark.left(), response.status()) {
+        let is_to_end = self.mark.patience().is_to_end() || self.line.is_ending();
+        if ends_connection(self.mark.left(), response.status(), is_to_end) {
             self.mark.reads_no_rest();
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }

@@ -1,10 +1,13 @@
 //! The body of a request as hyper has it; and what becomes of the rest of it, if nobody wants that.
 //!
 //! ```text
-//!   much is announced, or its client waits to be asked for it (HTTP/1) --> the answer says that the connection ends; it lingers (line.rs)
+//!   much is announced, its client waits to be asked for it, or --> the answer says that the connection ends; it lingers (line.rs)
+//!   the connection ends anyway, or the body was not sound (HTTP/1)
 //!   otherwise: the rest is read and dropped --+--> it has come to its end, and the connection goes on
 //!                                             '--> it was too much, or it took too long: the connection ends, over HTTP/2 the stream
 //! ```
+//!
+//! Once the answer is written, reading and lingering have one time together ([`LINGER_TIME`]): a client holds its place no longer.
 //!
 //! Over HTTP/1 a client can only go on over its connection if the body is read, whoever wanted it. One that was told to come back later, or
 //! that named a task that is not there, has to do that.
@@ -17,7 +20,7 @@ use crate::limits::{LINGER_TIME, STREAM_WINDOW};
 use crate::patience::{Left, RequestMark};
 use bytes::Bytes;
 use http::Version;
-use http::header::EXPECT;
+use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -31,6 +34,10 @@ pub(crate) struct Arriving {
     /// Until nobody wants it.
     incoming: Option<Incoming>,
     is_http2: bool,
+    /// The client has said that its connection ends with this request.
+    is_last: bool,
+    /// What has come of it breaks the rules, or it broke off. Over HTTP/1 nobody knows where the next request would begin.
+    is_broken: bool,
     /// Its client waits for `100 Continue`, and nothing of the body has come. hyper would send that if the rest was read.
     is_held_back: bool,
 }
@@ -39,7 +46,8 @@ impl Arriving {
     pub(crate) fn new(incoming: Incoming, head: &Parts) -> Arriving {
         let is_http2 = head.version == Version::HTTP_2;
         let is_held_back = !is_http2 && head.headers.contains_key(EXPECT);
-        Arriving { incoming: Some(incoming), is_http2, is_held_back }
+        let is_last = !is_http2 && is_last(head);
+        Arriving { incoming: Some(incoming), is_http2, is_last, is_broken: false, is_held_back }
     }
 
     /// How much is still to come.
@@ -60,6 +68,7 @@ impl Arriving {
             .as_mut()
             .map_or(Poll::Ready(None), |incoming| Pin::new(incoming).poll_frame(context));
         self.is_held_back &= next.is_pending();
+        self.is_broken |= matches!(next, Poll::Ready(Some(Err(_))));
         next
     }
 
@@ -68,23 +77,50 @@ impl Arriving {
         let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) else {
             return;
         };
+        let patience = mark.patience();
         if !self.is_http2 {
-            let is_much = self.is_held_back || incoming.size_hint().lower() > u64::from(STREAM_WINDOW);
-            mark.leave(if is_much { Left::Much } else { Left::Little });
-            if is_much {
+            let left = match self.is_last || self.is_broken || self.is_held_back || patience.is_to_end() {
+                true => Left::Much,
+                false => left_of(&incoming.size_hint()),
+            };
+            mark.leave(left);
+            if left == Left::Much {
                 return;
             }
         }
-        let (keeper, is_http2) = (&mark.patience().keeper, self.is_http2);
-        let (clock, its) = (keeper.clock.clone(), Rc::downgrade(mark));
+        let (keeper, number) = (&patience.keeper, patience.last_request());
+        let (clock, its, connection) = (keeper.clock.clone(), Rc::downgrade(mark), Rc::downgrade(patience));
         // The task ends with the connection, if not before.
         let reading = keeper.handle.spawn(async move {
             let has_ended = read_and_drop(incoming, clock.sleep(LINGER_TIME)).await;
-            if let Some(mark) = its.upgrade().filter(|_| !is_http2) {
+            if let Some(mark) = its.upgrade() {
                 mark.leave(if has_ended { Left::Nothing } else { Left::Much });
+            } else if let Some(connection) = connection.upgrade().filter(|_| has_ended) {
+                connection.rest_was_read(number);
             }
         });
-        mark.reads_rest(reading);
+        // Over HTTP/2 it is not known how the rest is framed, and others may be under way.
+        if !self.is_http2 {
+            patience.reads_rest(reading);
+        }
+    }
+}
+
+/// Whether a client over HTTP/1 has said that its connection ends with this request (RFC 9112, 9.3).
+fn is_last(head: &Parts) -> bool {
+    let values = head.headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut options = values.flat_map(|value| value.split(',')).map(str::trim);
+    let is_old = head.version < Version::HTTP_11;
+    let wanted = if is_old { "keep-alive" } else { "close" };
+    options.any(|option| option.eq_ignore_ascii_case(wanted)) != is_old
+}
+
+/// How much is left of a body over HTTP/1.
+fn left_of(length: &SizeHint) -> Left {
+    match length.exact() {
+        Some(length) if length > u64::from(STREAM_WINDOW) => Left::Much,
+        Some(_) => Left::Little,
+        None => Left::Unstated,
     }
 }
 

@@ -101,7 +101,7 @@ pub const GUESSES_PER_SECOND: u32 = 100;
 pub const GUESS_DELAY: Duration = Duration::from_secs(1);
 
 /// How long the end of a connection is awaited after an answer that ends it, so that the client can read that. It is also how long the
-/// end of a body is awaited that nobody wants.
+/// end of a body is awaited that nobody wants. After an answer, both together take no longer.
 pub const LINGER_TIME: Duration = Duration::from_secs(2);
 
 /// How long an answer may take before a client that sends no more is asked whether it waits or is gone.

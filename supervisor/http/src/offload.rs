@@ -10,7 +10,7 @@
 use crate::body::{RequestBody, holding};
 use crate::collect::collect;
 use crate::ended::{Failure, Output, finished};
-use crate::patience::Patience;
+use crate::patience::{GoesOn, Patience, RequestMark};
 use crate::request::Remote;
 use crate::respond::Response;
 use crate::rooms::Rooms;
@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,8 @@ pub struct RequestContext {
     pub(crate) patience: Rc<Patience>,
     /// Of the request.
     pub(crate) pass: Pass,
+    /// The request itself, while it is under way.
+    pub(crate) request: Weak<RequestMark>,
 }
 
 /// The input of a job: bytes, or the body of a request.
@@ -166,6 +168,13 @@ impl RequestContext {
         holding(bytes, Rc::new(counted))
     }
 
+    /// This job goes on without its client, which would be told this place of it.
+    pub(crate) fn job_goes_on(&self, job: &str, place: Option<String>) {
+        if let Some(request) = self.request.upgrade() {
+            request.has_job_that_goes_on(GoesOn { job: job.to_owned(), place });
+        }
+    }
+
     /// A session of this request's client, and where its later answers arrive.
     pub(crate) fn open(&self) -> (Session, Rc<Answers>) {
         let answers = Rc::new(Answers::default());
@@ -241,7 +250,12 @@ impl Offload {
             let job = job.input(input).media_type(media_type);
             let cancels = (!detach && !job.has_key()).then(|| context.service.clone());
             match session.submit(TICKET, Submission { job, detach, is_let_in }) {
-                Reply::Accepted { job } => Ok(Accepted { job, session, answers, cancels }),
+                Reply::Accepted { job } => {
+                    if cancels.is_none() {
+                        context.job_goes_on(&job, None);
+                    }
+                    Ok(Accepted { job, session, answers, cancels })
+                }
                 other => Err(Failure::unexpected(&other)),
             }
         }

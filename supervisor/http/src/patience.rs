@@ -67,7 +67,7 @@ use look::Look;
 use offload_supervisor::pauses::Running;
 use reader::Reader;
 use requests::Requests;
-pub(crate) use requests::{Left, RequestMark};
+pub(crate) use requests::{GoesOn, Left, RequestMark};
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;

@@ -151,7 +151,7 @@ impl TrustedProxies {
     }
 }
 
-/// The hops of one line, the last one first. None stands for what is no address.
+/// The last hops of one line, the last one first, and one more than there may be. None stands for what is no address.
 type Hops = Vec<Option<IpAddr>>;
 
 /// All lines of this field. None if one of them is not visible ASCII.
@@ -161,14 +161,15 @@ fn lines<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Vec<&'a str>> 
 
 /// The hops of a line of `X-Forwarded-For`.
 fn nodes(line: &str) -> Hops {
-    line.rsplit(',').map(|hop| node(hop.trim_matches(BLANKS))).collect()
+    line.rsplit(',').take(HOPS_MAX + 1).map(|hop| node(hop.trim_matches(BLANKS))).collect()
 }
 
 /// The hops of a line of `Forwarded`.
 fn nodes_of_elements(line: &str) -> Hops {
     match split_outside_quotes(line, ',') {
         Some(elements) => {
-            elements.into_iter().rev().map(|hop| node_of_element(hop.trim_matches(BLANKS))).collect()
+            let last = elements.into_iter().rev().take(HOPS_MAX + 1);
+            last.map(|hop| node_of_element(hop.trim_matches(BLANKS))).collect()
         }
         None => vec![None],
     }
@@ -368,6 +369,13 @@ mod tests {
         assert_eq!(client_of(&differ, "10.0.0.1"), None, "one of them was not the proxy's");
         let many = vec!["10.0.0.1"; HOPS_MAX + 1].join(",");
         assert_eq!(client_of(&[("x-forwarded-for", &many)], "10.0.0.1"), None);
+    }
+
+    #[test]
+    fn of_more_hops_than_there_may_be_nothing_is_read() {
+        let (older, standard) = (vec!["10.0.0.1"; 8000].join(","), vec!["for=10.0.0.1"; 8000].join(","));
+        let read = [nodes(&older), nodes_of_elements(&standard)].map(|hops| hops.len());
+        assert_eq!(read, [HOPS_MAX + 1; 2], "one more shows that there are too many");
     }
 
     proptest! {

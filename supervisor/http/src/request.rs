@@ -6,7 +6,9 @@ use crate::tls::TlsVersion;
 use http::header::{GetAll, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
+use percent_encoding::percent_decode_str;
 use std::fmt;
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 
 /// Who is at the other end of a connection, as far as the system can tell.
@@ -84,6 +86,15 @@ pub(crate) fn visible<'a>(name: &str, value: &'a HeaderValue) -> Result<&'a str,
     value.to_str().map_err(|_| format!("the field {name} has other characters than visible ASCII"))
 }
 
+/// Whether this part of a query is that text, when it is decoded. There may be a thousand parts in a query, and a route may look for many
+/// names, so nothing is copied.
+fn stands_for(encoded: &str, text: &str) -> bool {
+    // A `+` stands for a space; one that is encoded stands for itself.
+    let mut parts = encoded.split('+').map(percent_decode_str);
+    let first = parts.next().into_iter().flatten();
+    first.chain(parts.flat_map(|part| iter::once(b' ').chain(part))).eq(text.bytes())
+}
+
 /// A request. Its head has at most [`HEAD_MAX`](crate::limits::HEAD_MAX) bytes and [`FIELDS_MAX`](crate::limits::FIELDS_MAX)
 /// fields; its body has not been read yet.
 pub struct Request {
@@ -123,12 +134,11 @@ impl Request {
     /// A parameter of the query, decoded: of `?wait=30`, what stands for `wait`. The first one of this name; empty if it has no value.
     /// `+` is a space, and bytes that are no UTF-8 are replaced.
     pub fn query(&self, name: &str) -> Option<String> {
-        let decode = |text: &str| {
-            let text = text.replace('+', " ");
-            percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned()
-        };
-        let pairs = self.head.uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        pairs.into_iter().find(|(known, _)| decode(known) == name).map(|(_, value)| decode(value))
+        let mut pairs =
+            self.head.uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let (_, value) = pairs.find(|(known, _)| stands_for(known, name))?;
+        let value = value.replace('+', " ");
+        Some(percent_decode_str(&value).decode_utf8_lossy().into_owned())
     }
 
     /// Who is at the other end of the connection: a proxy, if one has passed the request on.
@@ -150,5 +160,32 @@ impl Request {
     /// client has stated.
     pub fn body(self) -> RequestBody {
         self.body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_query_stands_for_what_it_is_when_it_is_decoded() {
+        for (encoded, text) in [
+            ("width", "width"),
+            ("wid%74h", "width"),
+            ("%77%69%64%74%68", "width"),
+            ("a+b+", "a b "),
+            ("+", " "),
+            ("a%2Bb", "a+b"),
+            ("caf%C3%A9", "caf\u{e9}"),
+            ("%zz", "%zz"),
+            ("", ""),
+        ] {
+            assert!(stands_for(encoded, text), "{encoded}");
+        }
+        for (encoded, text) in
+            [("width2", "width"), ("widt", "width"), ("a+b", "a+b"), ("%FF", "y"), ("x", "")]
+        {
+            assert!(!stands_for(encoded, text), "{encoded}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What somebody who has shown no token is told of a job that failed.
 
+use offload_protocol::nouns::OutcomeCode;
 use tests::harness::until;
 use tests::http::{Answer, HttpDaemon};
 
@@ -107,4 +108,25 @@ fn what_is_kept_for_somebody_without_a_token_leaves_room_for_all_others() {
     let kept = http.daemon.status()["kept"]["bytes"].as_u64().expect("a number");
     assert!(kept < 4 << 20, "{kept}");
     assert_eq!(http.call("echo", &[("Prefer", "respond-async")], "hello").status, 202);
+}
+
+#[test]
+fn what_is_told_beside_the_detail_is_words_of_a_list_and_numbers() {
+    let http = daemon();
+    let crash = http.ask("POST", "/fault", &[ANONYMOUS], br#"{"act":"segv"}"#);
+    let boom = http.ask("POST", "/boom", &[ANONYMOUS], b"");
+    for (answer, number) in [(crash, "signal"), (boom, "exit_code")] {
+        let problem = answer.json();
+        let members = problem.as_object().expect("a document");
+        assert!(members[number].is_i64(), "{problem}");
+        for (name, value) in members {
+            let is_told = match name.as_str() {
+                "title" | "detail" | "job" => value.is_string(),
+                "code" | "cause" => OutcomeCode::ALL.iter().any(|code| code.as_str() == value),
+                "status" | "attempts" | "signal" | "exit_code" | "retry_after_ms" => value.is_i64(),
+                _ => false,
+            };
+            assert!(is_told, "{name}: {problem}");
+        }
+    }
 }

@@ -170,16 +170,16 @@ fn what_is_not_understood_is_a_bad_request_and_nothing_runs() {
     assert_eq!(http.daemon.status()["jobs"]["accepted"], 0);
 }
 
-/// Whoever sends it counts on it, whatever is asked for.
+/// Whoever sends it counts on it.
 #[test]
 fn a_field_of_ours_that_there_is_not_is_refused_with_the_nearest() {
-    let http = HttpDaemon::start(&["--workers", "1"]);
-    for (method, path) in [("POST", "/v1/tasks/echo"), ("GET", "/v1/status"), ("DELETE", "/v1/jobs/1")] {
-        let answer = http.ask(method, path, &[("Offload-Timout", "10ms")], b"");
-        assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{method} {path}");
+    let http = HttpDaemon::start(&["--workers", "1", "--http-route", "POST /echo echo"]);
+    for path in ["/v1/tasks/echo", "/echo"] {
+        let answer = http.ask("POST", path, &[("Offload-Timout", "10ms")], b"");
+        assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{path}");
         assert!(answer.text().contains("did you mean Offload-Timeout?"), "{}", answer.text());
     }
-    let guess = http.ask("GET", "/v1/status", &[("Authorization", ""), ("Offload-Timout", "1s")], b"");
+    let guess = http.ask("POST", "/v1/tasks/echo", &[("Authorization", ""), ("Offload-Timout", "1s")], b"");
     assert_eq!(guess.status, 401, "nothing is explained to strangers");
     // What an answer has, and what an HTTP application gets, may be passed on.
     let passed_on = [
@@ -192,6 +192,24 @@ fn a_field_of_ours_that_there_is_not_is_refused_with_the_nearest() {
     ];
     assert_eq!(http.call("echo", &passed_on, "x").status, 200);
     assert_eq!(http.daemon.status()["jobs"]["accepted"], 1);
+}
+
+/// There its value would be ignored, too.
+#[test]
+fn where_no_job_is_described_nothing_is_refused_for_a_field_of_ours() {
+    let http = HttpDaemon::start(&["--workers", "1", "--http-route", "POST /open echo auth=none"]);
+    let stranger = ("Authorization", "");
+    for field in [("Offload-Timout", "10ms"), ("Offload-Timeout", "soon"), ("Offload-Client", "no name")] {
+        for path in ["/healthz", "/readyz"] {
+            assert_eq!(http.ask("GET", path, &[stranger, field], b"").status, 200, "{path} {field:?}");
+        }
+        let answer = http.ask("POST", "/open", &[stranger, field], b"x");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "x"), "{field:?}");
+    }
+    for field in [("Offload-Timout", "10ms"), ("Offload-Timeout", "soon")] {
+        assert_eq!(http.ask("GET", "/v1/status", &[field], b"").status, 200, "{field:?}");
+        assert_eq!(http.ask("DELETE", "/v1/jobs/1", &[field], b"").status, 404, "{field:?}");
+    }
 }
 
 #[test]
@@ -207,6 +225,14 @@ fn no_request_fails_for_a_preference() {
     }
     for nonsense in ["wait=long", "wait=-1", "wait=1.5", "wait=", "wait", "handling=strict"] {
         assert_eq!(applied(nonsense), None, "{nonsense}");
+    }
+    assert_eq!(applied("wait=long, wait=5"), None, "of several the first one counts");
+    for field in ["Prefer: caf\u{e9}", "Accept: text/event-stream, caf\u{e9}/x"] {
+        let mut connection = http.connect();
+        let (name, value) = field.split_once(": ").expect("a field");
+        connection.send("POST", "/v1/tasks/echo", &[(name, value)], b"x");
+        let answer = connection.answer().expect("an answer");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "x"), "{field}");
     }
     let job = http.call("echo", &[("Prefer", "respond-async")], "x");
     let job = job.field("location").expect("its address").to_owned();
@@ -441,12 +467,7 @@ fn a_field_that_says_two_things_or_none_is_refused() {
             assert_eq!(answer.problem(), (400, "bad_request".to_owned()), "{fields:?}");
         }
     }
-    for (name, value) in [
-        ("Prefer", "wait=\u{e9}"),
-        ("Offload-Label", "\u{e9}"),
-        ("Accept", "\u{e9}"),
-        ("Offload-Stream", "perhaps"),
-    ] {
+    for (name, value) in [("Offload-Label", "\u{e9}"), ("Offload-Stream", "perhaps")] {
         assert_eq!(http.call("echo", &[(name, value)], "x").status, 400, "{name}: {value}");
     }
     let traced = http.call("echo", &[("traceparent", "a"), ("traceparent", "b")], "x");

@@ -2,8 +2,11 @@
 //! whether it may go on.
 
 use super::tls::Secure;
+use offload_http::limits::LINGER_TIME;
+use std::net::Shutdown;
 use std::process::Command;
-use tests::harness::{private_folder, run};
+use std::time::Instant;
+use tests::harness::{private_folder, run, until};
 use tests::http::{HttpConnection, HttpDaemon};
 
 /// How often each refusal is tried: without a rule about the rest of a body, up to two of three are lost.
@@ -42,7 +45,14 @@ fn refusals(token: &str) -> Vec<Refusal<'_>> {
     ]
 }
 
-const ROUTE: [&str; 4] = ["--workers", "1", "--http-route", "POST /images echo accepts=image/*"];
+const ROUTE: [&str; 6] = [
+    "--workers",
+    "1",
+    "--http-route",
+    "POST /images echo accepts=image/*",
+    "--http-route",
+    "POST /small echo max_body=4B",
+];
 
 #[test]
 fn curl_shows_a_refusal_that_came_before_its_body_was_read() {
@@ -76,7 +86,7 @@ fn curl_shows_it_over_tls_too() {
 }
 
 /// Heads of refused requests, without their last empty line, and the status of the answer.
-fn refused(length: usize) -> [(String, u16); 5] {
+fn refused(length: usize) -> [(String, u16); 6] {
     let head = |path: &str, field: &str| format!("{path} HTTP/1.1\r\n{field}Content-Length: {length}\r\n");
     [
         (head("POST /v1/tasks/nothing", ""), 404),
@@ -84,6 +94,7 @@ fn refused(length: usize) -> [(String, u16); 5] {
         (head("POST /v1/tasks/echo", "Content-Encoding: gzip\r\n"), 415),
         (head("POST /images", ""), 415),
         (head("POST /nowhere", ""), 404),
+        (head("POST /small", ""), 413),
     ]
 }
 
@@ -132,4 +143,56 @@ fn an_answer_says_so_if_the_connection_ends_because_the_body_is_not_read() {
         assert!(fields.any(|field| field.eq_ignore_ascii_case("connection: close")), "{head}");
         while connection.line().is_some() {}
     }
+}
+
+/// Its request, whose body does not come.
+fn says_close(http: &HttpDaemon, head: &str) -> HttpConnection {
+    let mut connection = http.connect();
+    send_head(&mut connection, http, head);
+    let answer = connection.answer().expect("an answer");
+    assert_eq!(answer.field("connection"), Some("close"), "{} {head}", answer.status);
+    connection
+}
+
+#[test]
+fn if_the_connection_ends_anyway_the_rest_of_a_body_is_not_waited_for() {
+    let http = HttpDaemon::start(&ROUTE);
+    for head in [
+        "POST /nowhere HTTP/1.0\r\nContent-Length: 5\r\n",
+        "POST /nowhere HTTP/1.1\r\nContent-Length: 5\r\nConnection: x, Close\r\n",
+        "POST /nowhere HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n",
+    ] {
+        says_close(&http, head).ends();
+    }
+}
+
+#[test]
+fn who_does_not_send_the_rest_of_a_body_holds_its_place_for_one_time() {
+    let http = HttpDaemon::start(&ROUTE);
+    let mut connection = http.connect();
+    send_head(&mut connection, &http, "POST /nowhere HTTP/1.1\r\nContent-Length: 5\r\n");
+    let sent = Instant::now();
+    assert_eq!(connection.answer().expect("an answer").field("connection"), None, "the rest may come");
+    until("it is gone", || (http.connections() == 1).then_some(()));
+    assert!(sent.elapsed() < 2 * LINGER_TIME, "{:?}", sent.elapsed());
+}
+
+#[test]
+fn the_answer_to_a_body_that_is_not_sound_says_that_the_connection_ends() {
+    let http = HttpDaemon::start(&ROUTE);
+    let fields = "A: b\r\n".repeat(9);
+    for body in ["zz\r\n\r\n", "1\r\nx\r\n0\r\nA: \x01\r\n\r\n", &format!("1\r\nx\r\n0\r\n{fields}\r\n")] {
+        let mut connection = http.connect();
+        send_head(&mut connection, &http, "POST /v1/tasks/echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n");
+        connection.write(body.as_bytes());
+        let answer = connection.answer().expect("an answer");
+        assert_eq!((answer.status, answer.field("connection")), (400, Some("close")), "{body:?}");
+        assert_eq!(connection.ends(), b"", "{body:?}");
+    }
+    let mut cut = http.connect();
+    send_head(&mut cut, &http, "POST /v1/tasks/echo HTTP/1.1\r\nContent-Length: 5\r\n");
+    cut.write(b"abc");
+    cut.socket().shutdown(Shutdown::Write).expect("a socket");
+    let answer = cut.answer().expect("an answer");
+    assert_eq!((answer.status, answer.field("connection")), (400, Some("close")));
 }

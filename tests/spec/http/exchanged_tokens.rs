@@ -1,7 +1,9 @@
 //! A token that is taken away while requests wait, or receive a stream, by it.
 
 use super::version2::peer::*;
+use offload_http::limits::READ_TIME;
 use rustix::process::Signal;
+use std::time::Instant;
 use tests::harness::{Gate, private_folder, until};
 use tests::http::{HttpConnection, HttpDaemon};
 
@@ -135,4 +137,57 @@ fn a_reload_that_is_refused_exchanges_nothing() {
     }
     gate.open();
     assert_eq!(waiting.answer().expect("an answer").status, 200, "it went on");
+}
+
+#[test]
+fn whose_job_goes_on_without_its_token_is_told_which_one_that_is() {
+    let gate = Gate::closed();
+    let kept = "POST /kept gate cancel_on_disconnect=false";
+    let mut http = HttpDaemon::start(&["--workers", "5", "--exec-task", &gate.task(), "--http-route", kept]);
+    let requests = [
+        ("/v1/tasks/gate", ("X", "x"), false, false),
+        ("/v1/tasks/gate", ("Idempotency-Key", "k"), true, false),
+        ("/kept", ("X", "x"), true, false),
+        ("/v1/tasks/gate", ("Prefer", "wait=60"), true, true),
+    ];
+    let waiting: Vec<_> = requests
+        .into_iter()
+        .map(|(path, field, goes_on, has_place)| {
+            let mut connection = http.connect();
+            connection.send("POST", path, &[field], b"");
+            (connection, goes_on, has_place)
+        })
+        .collect();
+    until("all are there", || (http.daemon.status()["jobs"]["accepted"] == 4).then_some(()));
+    exchange(&mut http, &[NEW]);
+    let mut jobs = Vec::new();
+    for (mut connection, goes_on, has_place) in waiting {
+        let answer = connection.answer().expect("an answer");
+        assert_eq!(answer.problem(), (401, "unauthenticated".to_owned()));
+        let job = answer.field("offload-job").map(str::to_owned);
+        assert_eq!((job.is_some(), answer.json()["job"].as_str()), (goes_on, job.as_deref()), "{answer:?}");
+        let place = job.as_deref().filter(|_| has_place).map(|job| format!("/v1/jobs/{job}"));
+        assert_eq!(answer.field("location"), place.as_deref(), "{answer:?}");
+        jobs.extend(job);
+    }
+    gate.open();
+    for job in jobs {
+        assert_eq!(http.ask("GET", &format!("/v1/jobs/{job}?wait=60"), &[], b"").json()["state"], "ok");
+    }
+}
+
+/// Nobody asks for more of a stream for which there is no room.
+#[test]
+fn over_http2_a_stream_ends_with_its_token_though_its_client_makes_no_room() {
+    let mut http = HttpDaemon::start(&["--workers", "1"]);
+    let mut peer = Peer::greeted(&http);
+    let no_window = [0, 4, 0, 0, 0, 0];
+    peer.write(&frame(SETTINGS, 0, 0, &no_window));
+    let begun = Instant::now();
+    let request = peer.request("GET", "/v1/events", &[]);
+    peer.write(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &request));
+    assert_eq!(peer.hear(), Heard::Response(1), "the stream has begun");
+    exchange(&mut http, &[NEW]);
+    assert!(matches!(peer.hear(), Heard::Reset(1, _)));
+    assert!(begun.elapsed() < READ_TIME, "it is not its slowness that has ended it");
 }

@@ -13,7 +13,9 @@
 //! | `Accept: text/event-stream`, `Offload-Stream: true` | the output in parts, as it comes |
 //!
 //! A field that is read here is refused if it comes twice, unless it is a list, or has other characters than visible ASCII. Only
-//! the fields of a trace are dropped then, as their standard wants it (W3C Trace Context, 3.3).
+//! these are ignored then: the fields of a trace, as their standard wants it (W3C Trace Context, 3.3), and what is no more than a wish. Of
+//! `Prefer` that is the preference that has such characters, because no request fails for a preference (RFC 7240, 2); `Accept` counts as
+//! absent (RFC 9110, 12.5.1, lets a server disregard it).
 
 use crate::problem::Problem;
 use crate::request::{Request, one, quoted, visible};
@@ -61,25 +63,26 @@ pub(super) fn field<'a>(request: &'a Request, name: &HeaderName) -> Result<Optio
 pub(super) fn list<'a>(request: &'a Request, name: &HeaderName) -> Result<Vec<&'a str>, Problem> {
     let mut words = Vec::new();
     for value in request.headers().get_all(name) {
-        words.extend(
-            visible(name.as_str(), value)
-                .map_err(bad)?
-                .split(outside_of_quotes(','))
-                .map(str::trim)
-                .filter(|word| !word.is_empty()),
-        );
+        let text = visible(name.as_str(), value).map_err(bad)?;
+        words.extend(text.split(outside_of_quotes(',')).map(str::trim).filter(|word| !word.is_empty()));
     }
     Ok(words)
 }
 
 /// This character, where it does not stand in a quoted text.
 fn outside_of_quotes(wanted: char) -> impl FnMut(char) -> bool {
+    let mut is_separator = separates(u8::try_from(wanted).unwrap_or(b','));
+    move |character| u8::try_from(character).is_ok_and(&mut is_separator)
+}
+
+/// The same for bytes.
+fn separates(wanted: u8) -> impl FnMut(u8) -> bool {
     let (mut is_quoted, mut is_escaped) = (false, false);
-    move |character| {
+    move |byte| {
         let is_literal = is_escaped;
-        is_escaped = is_quoted && !is_literal && character == '\\';
-        is_quoted ^= character == '"' && !is_literal;
-        character == wanted && !is_quoted
+        is_escaped = is_quoted && !is_literal && byte == b'\\';
+        is_quoted ^= byte == b'"' && !is_literal;
+        byte == wanted && !is_quoted
     }
 }
 
@@ -107,23 +110,28 @@ pub(super) fn wait_of(text: &str) -> Option<Duration> {
 }
 
 /// The preferences that are known here and make sense. Others are ignored: no request fails for a preference (RFC 7240, 2).
-///
-/// # Errors
-/// What the client is told.
-pub(super) fn preference(request: &Request) -> Result<Preference, Problem> {
+pub(super) fn preference(headers: &HeaderMap) -> Preference {
     let mut preference = Preference::default();
-    for word in list(request, &PREFER)? {
-        let word = word.split(outside_of_quotes(';')).next().unwrap_or("").trim();
-        match word.split_once('=').map_or((word, ""), |(name, value)| (name.trim(), value.trim())) {
-            (name, _) if name.eq_ignore_ascii_case("respond-async") => preference.is_async = true,
-            // Of several the first one counts.
-            (name, value) if name.eq_ignore_ascii_case("wait") && preference.wait.is_none() => {
-                preference.wait = wait_of(value.trim_matches('"'));
+    let mut has_wait = false;
+    for value in headers.get_all(&PREFER) {
+        let mut is_separator = separates(b',');
+        // What is no text is no preference that is known here.
+        let words =
+            value.as_bytes().split(|byte| is_separator(*byte)).filter_map(|word| str::from_utf8(word).ok());
+        for word in words {
+            let word = word.split(outside_of_quotes(';')).next().unwrap_or("").trim();
+            match word.split_once('=').map_or((word, ""), |(name, value)| (name.trim(), value.trim())) {
+                (name, _) if name.eq_ignore_ascii_case("respond-async") => preference.is_async = true,
+                // Of several the first one counts, whether it makes sense or not.
+                (name, value) if name.eq_ignore_ascii_case("wait") && !has_wait => {
+                    has_wait = true;
+                    preference.wait = wait_of(value.trim_matches('"'));
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
-    Ok(preference)
+    preference
 }
 
 /// The key of the job: a structured string, as the draft of the IETF wants it, or the bare word.
@@ -219,6 +227,22 @@ mod tests {
         for text in ["", "-1", "+1", "1.5", "1s", " 1", "\u{661}"] {
             assert_eq!(wait_of(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn of_several_preferences_of_a_name_the_first_counts_and_what_is_no_text_is_ignored() {
+        let seconds = |values: &[&[u8]]| {
+            let value = |value: &&[u8]| (PREFER.clone(), HeaderValue::from_bytes(value).unwrap());
+            let preference = preference(&values.iter().map(value).collect());
+            assert!(!preference.is_async);
+            preference.wait.map(|wait| wait.as_secs())
+        };
+        for nothing in [&b"wait=x, wait=5"[..], b"wait, wait=5", b"wait=5\xe9", b"caf\xe9=\"a, wait=5\""] {
+            assert_eq!(seconds(&[nothing]), None, "{}", nothing.escape_ascii());
+        }
+        assert_eq!(seconds(&[b"wait=x", b"wait=5"]), None, "several lines are one list");
+        assert_eq!(seconds(&[b"caf\xe9, wait=5, wait=6"]), Some(5));
+        assert_eq!(seconds(&[b"caf\xe9", b"Wait = \"5\"; x=y"]), Some(5));
     }
 
     #[test]

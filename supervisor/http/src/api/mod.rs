@@ -47,15 +47,18 @@ pub use tokens::{SharedTokens, Tokens};
 use crate::server::Server;
 
 impl Server {
-    /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests. A request with a
-    /// field `Offload-...` that there is not is refused with status 400.
-    pub fn mount_api(&self, access: Access) {
+    /// From now on this decides on each request, as [`Server::check`] does, and pages of its origins may read the answers. If there are tokens,
+    /// a request that waits or streams by one that is taken away ends, and an idempotency key belongs to all that have shown one.
+    #[track_caller]
+    pub fn check_access(&self, access: Access) {
         self.set_cors(access.cors.clone());
         access.tokens.iter().for_each(|tokens| self.end_with(tokens));
-        self.check(move |head, remote| {
-            access.check(head, remote)?;
-            own_fields::check(head)
-        });
+        self.check(move |head, remote| access.check(head, remote));
+    }
+
+    /// Adds the supervisor's own interface to the routes of this server. `access` decides on each of its requests.
+    pub fn mount_api(&self, access: Access) {
+        self.check_access(access);
         tasks::mount(self);
         jobs::mount(self);
         events::mount(self);

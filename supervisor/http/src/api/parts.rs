@@ -47,7 +47,7 @@ pub(super) enum Form {
 /// # Errors
 /// What the client is told: `Offload-Stream` says neither yes nor no.
 pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
-    let accepted = accepted(request)?;
+    let accepted = accepted(request);
     let wants_bytes = match field(request, &OFFLOAD_STREAM)? {
         None | Some("false" | "?0") => false,
         Some("true" | "?1") => true,
@@ -60,13 +60,10 @@ pub(super) fn wanted(request: &Request) -> Result<Option<Form>, Problem> {
 }
 
 /// What `Accept` alone asks for: events, if there is nothing that the client would rather have. Of what else it names, anything may be
-/// the output, whose media type is known when it is there.
-///
-/// # Errors
-/// What the client is told: `Accept` is no visible ASCII.
-pub(super) fn accepted(request: &Request) -> Result<Option<Form>, Problem> {
-    let ranges = list(request, &ACCEPT)?;
-    Ok(prefers_events(&ranges).then_some(Form::Events))
+/// the output, whose media type is known when it is there. One that is no visible ASCII asks for nothing.
+pub(super) fn accepted(request: &Request) -> Option<Form> {
+    let ranges = list(request, &ACCEPT).unwrap_or_default();
+    prefers_events(&ranges).then_some(Form::Events)
 }
 
 fn prefers_events(ranges: &[&str]) -> bool {

@@ -5,8 +5,8 @@
 //! ```
 
 use super::headers::{Preference, describe, metadata, preference};
-use super::parts;
 use super::tasks::{Answer, Order, carry_out, trace_of, traced};
+use super::{own_fields, parts};
 use crate::ended::Failure;
 use crate::offload::RequestContext;
 use crate::problem::Problem;
@@ -91,6 +91,9 @@ fn not_accepted(route: &Route, media_type: &MediaType) -> Response {
 /// What the route says, and what it leaves to the client.
 fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
     let is_trusted = route.auth == RouteAuth::Token;
+    if is_trusted {
+        own_fields::check(request.headers())?;
+    }
     let (mut job, own) = match is_trusted {
         true => (describe(request, Job::new(&route.task))?, metadata(request)?),
         false => (Job::new(&route.task), Metadata::default()),
@@ -103,7 +106,7 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         job = job.priority(priority);
     }
     let (preference, stream) = match (route.mode, is_trusted) {
-        (RouteMode::Sync, true) => (preference(request)?, parts::wanted(request)?),
+        (RouteMode::Sync, true) => (preference(request.headers()), parts::wanted(request)?),
         (RouteMode::Sync, false) => (Preference::default(), parts::wanted(request)?),
         (RouteMode::Async, _) => (Preference { is_async: true, wait: None }, None),
     };

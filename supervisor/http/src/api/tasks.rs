@@ -8,7 +8,7 @@
 //! ```
 
 use super::headers::{Preference, describe, preference, says_anything};
-use super::parts;
+use super::{own_fields, parts};
 use crate::ended::{Failure, header};
 use crate::offload::{Accepted, Input, JOB, Offload, RequestContext};
 use crate::problem::Problem;
@@ -114,7 +114,7 @@ fn answer(request: Request, context: RequestContext) -> Traced {
     let job = Job::new(request.parameter("task").unwrap_or(""));
     let (trace, order) = match says_anything(request.headers()) {
         true => (trace_of(&request), order(&request, job)),
-        false => (None, parts::accepted(&request).map(|stream| Order { stream, ..Order::of(job) })),
+        false => (None, Ok(Order { stream: parts::accepted(&request), ..Order::of(job) })),
     };
     let answer = match order {
         Ok(order) => carry_out(order, request, context),
@@ -124,8 +124,9 @@ fn answer(request: Request, context: RequestContext) -> Traced {
 }
 
 fn order(request: &Request, job: Job) -> Result<Order, Problem> {
+    own_fields::check(request.headers())?;
     Ok(Order {
-        preference: preference(request)?,
+        preference: preference(request.headers()),
         job: describe(request, job)?,
         stream: parts::wanted(request)?,
         is_cancelled: None,
@@ -156,6 +157,7 @@ pub(super) fn carry_out(order: Order, request: Request, context: RequestContext)
 /// The job goes on whether its client waits or not.
 async fn later(offload: Offload, wait: Duration, context: RequestContext) -> Result<Response, Failure> {
     let mut accepted = offload.submit(true).await?;
+    context.job_goes_on(&accepted.job, Some(address_of(&accepted.job)));
     let waited = wait_for_end(&mut accepted, wait, &context).await;
     let applied = match waited {
         Waited::Not => "respond-async".to_owned(),
@@ -196,8 +198,13 @@ async fn wait_for_end(accepted: &mut Accepted, wait: Duration, context: &Request
     }
 }
 
+/// Where the job is.
+fn address_of(job: &str) -> String {
+    format!("/v1/jobs/{job}")
+}
+
 fn accepted_response(job: &str) -> Response {
-    let address = format!("/v1/jobs/{job}");
+    let address = address_of(job);
     let document = json!({"job": job, "location": address, "events": format!("{address}/events")});
     let mut response = (StatusCode::ACCEPTED, Json(document)).into_response();
     response.headers_mut().insert(LOCATION, header(&address));

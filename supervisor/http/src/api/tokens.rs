@@ -91,8 +91,8 @@ impl SharedTokens {
         SharedTokens(Arc::new(RwLock::new(exchanged)))
     }
 
-    /// From now on these are the tokens. Requests to the supervisor's own interface ([`Server::mount_api`](crate::Server::mount_api))
-    /// that wait or stream by a token that is not among them end.
+    /// From now on these are the tokens. Requests to a server that has them ([`Server::check_access`](crate::Server::check_access),
+    /// [`Server::mount_api`](crate::Server::mount_api)) that wait or stream by a token that is not among them end.
     pub fn replace(&self, tokens: Tokens) {
         let waiting = {
             let mut exchanged = self.0.write().unwrap_or_else(PoisonError::into_inner);

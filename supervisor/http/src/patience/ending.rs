@@ -6,6 +6,8 @@
 //!
 //!   from everywhere: everything is written ----> Lingering ---- 2 s later: cut, if the client has not closed it
 //! ```
+//!
+//! The 2 s begin when the last answer is written, if only the rest of a body that nobody wants was read since then.
 
 use super::Patience;
 use crate::limits::LINGER_TIME;
@@ -51,8 +53,8 @@ impl Ending {
         }
     }
 
-    fn lingers(&self, now: Instant) {
-        self.state.set(State::Lingering { since: now });
+    fn lingers(&self, since: Instant) {
+        self.state.set(State::Lingering { since });
     }
 
     /// Whether it is to end.
@@ -82,9 +84,18 @@ impl Patience {
     /// sends meanwhile gives it no more time.
     pub(crate) fn begins_to_end(self: &Rc<Patience>) {
         if self.ending.begins() {
+            // No request follows it.
+            if !self.is_answering() {
+                self.requests.read_no_rest();
+            }
             self.note_freedom();
             self.look_by(self.now() + LINGER_TIME);
         }
+    }
+
+    /// Whether it is known that the connection ends when its requests are answered.
+    pub(crate) fn is_to_end(&self) -> bool {
+        self.ending.has_begun() || self.is_barred()
     }
 
     pub(super) fn note_freedom(&self) {
@@ -99,9 +110,9 @@ impl Patience {
 
     /// Everything is written, and the connection is to end.
     pub(crate) fn lingers(self: &Rc<Patience>) {
-        let now = self.now();
-        self.ending.lingers(now);
-        self.look_again_at(now + LINGER_TIME);
+        let since = self.requests.only_reads_rest_since().unwrap_or(self.now());
+        self.ending.lingers(since);
+        self.look_again_at(since + LINGER_TIME);
     }
 }
 

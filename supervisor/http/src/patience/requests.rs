@@ -13,6 +13,7 @@ use offload_supervisor::service::{InFlight, Pass};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -20,8 +21,14 @@ pub(super) struct Requests {
     under_way: Cell<usize>,
     /// So many of them are kept waiting.
     delayed: Cell<usize>,
-    /// Over HTTP/1: nobody wants the rest of the body of the one under way.
+    /// The number of the last one.
+    last: Cell<u64>,
+    /// Over HTTP/1: nobody wants the rest of the body of the last one, and it has not come to its end.
     is_body_left: Cell<bool>,
+    /// Over HTTP/1: reads that rest.
+    reading: RefCell<Option<JoinHandle<()>>>,
+    /// Since when the answer to the last one is written.
+    written_at: Cell<Option<Instant>>,
     /// The end of an answer may still be with hyper.
     is_unwritten: Cell<bool>,
     /// Nothing more is written.
@@ -33,7 +40,9 @@ pub(super) struct Requests {
 impl Requests {
     fn begin(&self) {
         self.under_way.set(self.under_way.get() + 1);
+        self.last.set(self.last.get() + 1);
         self.is_body_left.set(false);
+        self.written_at.set(None);
     }
 
     fn end(&self) {
@@ -51,8 +60,23 @@ impl Requests {
     }
 
     /// All of what there was to write is written. Whether that may be news.
-    fn are_written(&self) -> bool {
-        self.is_unwritten.replace(false)
+    fn are_written(&self, now: Instant) -> bool {
+        let is_news = self.is_unwritten.replace(false);
+        if is_news {
+            self.written_at.set(Some(now));
+        }
+        is_news
+    }
+
+    /// Since when nothing is done but reading what nobody wants.
+    pub(super) fn only_reads_rest_since(&self) -> Option<Instant> {
+        self.written_at.get().filter(|_| self.is_body_left.get())
+    }
+
+    /// Gives up what is left of the body of the last one.
+    pub(super) fn read_no_rest(&self) {
+        let reading = self.reading.take();
+        reading.into_iter().for_each(|reading| reading.cancel());
     }
 
     fn wait_for_end(&self, context: &Context<'_>) {
@@ -72,7 +96,7 @@ impl Patience {
         self.look_by(self.now() + self.longest_rest());
         let pass = in_flight.pass();
         let (patience, in_flight) = (Rc::clone(self), RefCell::new(Some(in_flight)));
-        RequestMark { patience, left: Cell::default(), reading: RefCell::default(), in_flight, pass }
+        RequestMark { patience, left: Cell::default(), goes_on: RefCell::default(), in_flight, pass }
     }
 
     fn request_ends(&self) {
@@ -115,7 +139,7 @@ impl Patience {
     pub(crate) fn nothing_is_left(&self) {
         self.reader.took_all();
         self.idle.begins_again(self.now());
-        if self.requests.are_written() {
+        if self.requests.are_written(self.now()) {
             self.requests.wake_at_end();
         }
     }
@@ -133,6 +157,23 @@ impl Patience {
     /// Whether nobody reads the rest of the body of the request under way.
     pub(crate) fn is_body_left(&self) -> bool {
         self.requests.is_body_left.get()
+    }
+
+    /// The number of the last request.
+    pub(crate) fn last_request(&self) -> u64 {
+        self.requests.last.get()
+    }
+
+    /// Over HTTP/1: while the rest of the body of the last request is left, this reads it.
+    pub(crate) fn reads_rest(&self, reading: JoinHandle<()>) {
+        drop(self.requests.reading.replace(Some(reading)));
+    }
+
+    /// The rest of the body of this request has come to its end.
+    pub(crate) fn rest_was_read(&self, number: u64) {
+        if number == self.last_request() {
+            self.requests.is_body_left.set(false);
+        }
     }
 
     /// A request is kept waiting on purpose until this is dropped.
@@ -155,11 +196,18 @@ impl Drop for Delayed {
 pub(crate) struct RequestMark {
     patience: Rc<Patience>,
     left: Cell<Left>,
-    /// Reads the rest of the body, which nobody wants.
-    reading: RefCell<Option<JoinHandle<()>>>,
+    goes_on: RefCell<Option<GoesOn>>,
     /// While its answer is waited for.
     in_flight: RefCell<Option<InFlight>>,
     pass: Pass,
+}
+
+/// A job that goes on without the client of its request.
+#[derive(Debug)]
+pub(crate) struct GoesOn {
+    pub(crate) job: String,
+    /// The path of its resource, if the answer would name it.
+    pub(crate) place: Option<String>,
 }
 
 /// How much of the body of a request nobody wants any more.
@@ -170,6 +218,8 @@ pub(crate) enum Left {
     Nothing,
     /// So little that it is read: if it comes, the connection goes on.
     Little,
+    /// Nobody knows: its length is not stated. It is read like a little.
+    Unstated,
     /// It is not read, so hyper ends the connection behind the answer.
     Much,
 }
@@ -185,19 +235,22 @@ impl RequestMark {
         self.patience.requests.is_body_left.set(left != Left::Nothing);
     }
 
-    /// While it is left, this reads it.
-    pub(crate) fn reads_rest(&self, reading: JoinHandle<()>) {
-        self.reading.replace(Some(reading));
-    }
-
     /// The connection is to end behind the answer, so nothing is read of the rest.
     pub(crate) fn reads_no_rest(&self) {
-        let reading = self.reading.take();
-        reading.into_iter().for_each(|reading| reading.cancel());
+        self.patience.requests.read_no_rest();
     }
 
     pub(crate) fn left(&self) -> Left {
         self.left.get()
+    }
+
+    pub(crate) fn has_job_that_goes_on(&self, job: GoesOn) {
+        self.goes_on.replace(Some(job));
+    }
+
+    /// The last one, if there is one.
+    pub(crate) fn job_that_goes_on(&self) -> Option<GoesOn> {
+        self.goes_on.take()
     }
 
     /// For its jobs.
@@ -221,6 +274,7 @@ impl Drop for RequestMark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::tests::seconds;
 
     #[test]
     fn a_request_is_answered_until_it_ends_unless_it_is_kept_waiting() {
@@ -241,11 +295,13 @@ mod tests {
     fn an_answer_is_written_once_and_the_rest_of_a_body_is_of_one_request() {
         let requests = Requests::default();
         requests.begin();
-        assert!(!requests.are_written(), "its answer has not begun");
+        let now = Instant::now();
+        assert!(!requests.are_written(now), "its answer has not begun");
         requests.is_body_left.set(true);
         requests.end();
-        assert!(requests.are_written() && !requests.are_written());
+        assert!(requests.are_written(now) && !requests.are_written(now + seconds(1)));
+        assert_eq!(requests.only_reads_rest_since(), Some(now));
         requests.begin();
-        assert!(!requests.is_body_left.get());
+        assert!(!requests.is_body_left.get() && requests.only_reads_rest_since().is_none());
     }
 }

@@ -5,7 +5,7 @@ use crate::limits::{BODY_QUOTA, BODY_RATE, READ_QUOTA};
 use offload_event_loop::{EventLoop, LoopConfig, LoopHandle, Time};
 use offload_supervisor::pauses::RunningClock;
 use offload_supervisor::service::InFlight;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::task::Context;
 use std::time::Duration;
@@ -264,4 +264,59 @@ fn of_many_that_are_late_at_once_a_few_are_ended_in_each_millisecond() {
     assert_eq!(ended.values().sum::<usize>(), 1000);
     assert!(ended.values().all(|count| *count <= 9), "{ended:?}");
     assert!(*ended.last_key_value().unwrap().0 < 10_500, "{ended:?}");
+}
+
+#[test]
+fn reading_the_rest_of_a_body_and_lingering_have_one_time_behind_the_answer() {
+    let late = late_after(|patience, handle| {
+        let mark = in_order(patience);
+        mark.leave(Left::Little);
+        let patience = Rc::clone(patience);
+        handle.set_timeout(seconds(1), move |handle| {
+            drop(mark);
+            patience.nothing_is_left();
+            handle.set_timeout(seconds(1), move |_| patience.lingers());
+        });
+    });
+    assert_eq!(late[0], (3, Late::Linger));
+}
+
+#[test]
+fn a_rest_that_came_to_its_end_takes_nothing_from_the_time_to_linger() {
+    let late = late_after(|patience, handle| {
+        let mark = in_order(patience);
+        mark.leave(Left::Little);
+        drop(mark);
+        patience.nothing_is_left();
+        patience.rest_was_read(patience.last_request());
+        let patience = Rc::clone(patience);
+        handle.set_timeout(seconds(1), move |_| patience.lingers());
+    });
+    assert_eq!(late[0], (3, Late::Linger));
+}
+
+#[test]
+fn when_the_server_ends_the_rest_of_a_body_is_given_up_if_its_request_is_answered() {
+    for is_answered in [false, true] {
+        let (rest, found) = (Rc::new(()), Rc::new(Cell::new(None)));
+        let (its, told) = (Rc::clone(&rest), Rc::clone(&found));
+        late_after(move |patience, handle| {
+            let mark = in_order(patience);
+            mark.leave(Left::Little);
+            patience.reads_rest(handle.spawn(async move {
+                let _its = its;
+                std::future::pending::<()>().await;
+            }));
+            let mark = (!is_answered).then_some(mark);
+            let patience = Rc::clone(patience);
+            handle.set_timeout(seconds(1), move |handle| {
+                patience.begins_to_end();
+                handle.set_timeout(seconds(1), move |_| {
+                    told.set(Some(Rc::strong_count(&rest) == 1));
+                    drop((mark, patience));
+                });
+            });
+        });
+        assert_eq!(found.get(), Some(is_answered));
+    }
 }

@@ -12,17 +12,18 @@ use crate::api::{TokenNumber, needs_no_token};
 use crate::body::RequestBody;
 use crate::connection::Answer;
 use crate::cors::{Grant, Preflight, mark_preflight, preflight_response};
+use crate::ended::{Failure, header};
 use crate::limits::{FIELDS_MAX, GUESSES_MAX, TARGET_MAX};
 use crate::offload::RequestContext;
 use crate::panics::caught;
-use crate::patience::Patience;
+use crate::patience::{Patience, RequestMark};
 use crate::problem::{METHOD_NOT_ALLOWED, NOT_FOUND, Problem, title};
 use crate::protection::protect;
 use crate::refused::Refused;
 use crate::request::{Remote, Request, one};
 use crate::respond::{IntoResponse, Response};
 use crate::router::{Found, Parameters};
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::ext::ReasonPhrase;
@@ -31,7 +32,7 @@ use offload_supervisor::service::{Asker, InFlight, Service};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 /// In the log.
@@ -41,6 +42,7 @@ const HANDLER: &str = "the handler of an HTTP request";
 pub(crate) struct Answering {
     response: Pending,
     lease: Lease,
+    request: Weak<RequestMark>,
     service: Service,
     /// In a box: most servers do nothing with a response.
     after: Option<Box<After>>,
@@ -67,8 +69,8 @@ impl Lease {
             *self = Lease::Held(holders.hold(*token));
         }
         let Lease::Held(hold) = self else { return false };
-        hold.ended.wait(context);
-        hold.ended.is_it()
+        hold.wait(context);
+        hold.is_over()
     }
 
     /// For a response that is a stream.
@@ -112,14 +114,14 @@ impl Answer for Inner {
         let found = self.find(&mut head);
         let logged = edge.access_log.as_ref().map(|log| log.begin(&head, name_in_log(client, remote)));
         let grant = edge.cors.grant(&head).map(|grant| (grant, head.extensions.get::<Preflight>().is_some()));
-        let lease = self.lease(&head, remote);
+        let (lease, request) = (self.lease(&head, remote), Rc::downgrade(body.request()));
         let response = match self.respond(head, body, found, (remote, client)) {
             Ok(later) => Pending::Later(later),
             Err(response) => Pending::Ready(Box::new(response)),
         };
         let is_plain = logged.is_none() && grant.is_none();
         let after = (!is_plain).then(|| Box::new(After { logged, grant }));
-        Answering { response, lease, service: self.service.clone(), after }
+        Answering { response, lease, request, service: self.service.clone(), after }
     }
 
     fn begin(&self) -> InFlight {
@@ -245,7 +247,8 @@ impl Inner {
             rooms: Rc::clone(&self.rooms),
             documents: Rc::clone(&self.documents),
             patience: Rc::clone(body.patience()),
-            pass: body.pass(),
+            pass: body.request().pass(),
+            request: Rc::downgrade(body.request()),
         }
     }
 }
@@ -329,7 +332,7 @@ impl Future for Answering {
     type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
-        let Answering { response, service, lease, .. } = &mut *self;
+        let Answering { response, service, lease, request, .. } = &mut *self;
         let mut response = match response {
             Pending::Ready(response) => std::mem::take(&mut **response),
             Pending::Later(later) => {
@@ -338,7 +341,7 @@ impl Future for Answering {
                     Some(Poll::Pending) if lease.is_over(context) => {
                         // Its handler is dropped, as if the client was gone.
                         *response = Pending::Ready(Box::default());
-                        token_is_gone().into_response()
+                        token_is_gone(request)
                     }
                     Some(polled) => ready!(polled),
                     // A handler that panics costs its own request and nothing else.
@@ -389,8 +392,18 @@ fn other_methods(head: &Parts, methods: &[Method]) -> Response {
     response
 }
 
-fn token_is_gone() -> Problem {
-    Problem::new(OutcomeCode::Unauthenticated, "the token of this request is no longer valid")
+/// The client is told which job goes on without it, and where that is, if it would have been told.
+fn token_is_gone(request: &Weak<RequestMark>) -> Response {
+    let goes_on = request.upgrade().and_then(|request| request.job_that_goes_on());
+    let detail = match goes_on {
+        Some(_) => "the token of this request is no longer valid; its job goes on",
+        None => "the token of this request is no longer valid",
+    };
+    let (job, place) = goes_on.map_or((None, None), |it| (Some(it.job), it.place));
+    let problem = Problem { job, ..Problem::new(OutcomeCode::Unauthenticated, detail) };
+    let mut response = Failure::from(problem).into_response();
+    response.headers_mut().extend(place.map(|place| (LOCATION, header(&place))));
+    response
 }
 
 /// In place of the response that a handler did not give.

@@ -2,7 +2,7 @@
 //! whoever sent the one before, so that one is remembered.
 
 use super::Inner;
-use crate::api::NeedsNoToken;
+use crate::api::needs_no_token;
 use crate::problem::Problem;
 use crate::request::{Remote, one, quoted};
 use http::header::HeaderName;
@@ -33,12 +33,13 @@ struct Sign {
 /// What a client has shown beside its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
-    /// No token, on a route that needs none. So it shares neither limits nor keys with those that have.
+    /// No token, for a route or a path that needs none. So it shares neither limits nor keys with those that have, and what it calls itself
+    /// is not looked at.
     Nothing,
     /// A token.
     Token,
-    /// Nobody has to show one.
-    NoneIsNeeded,
+    /// Its address alone: this server has no tokens. A check of a program may ask for something else, of which nothing is known here.
+    OnlyAddress,
 }
 
 impl Inner {
@@ -52,14 +53,14 @@ impl Inner {
         (remote, client): (Remote, Option<IpAddr>),
     ) -> Result<Rc<Asker>, Problem> {
         let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-        let shown = match head.extensions.get::<NeedsNoToken>() {
-            Some(_) => Shown::Nothing,
-            None if self.holders.has_tokens() => Shown::Token,
-            None => Shown::NoneIsNeeded,
+        let shown = match (needs_no_token(head), self.holders.has_tokens()) {
+            (true, _) => Shown::Nothing,
+            (false, true) => Shown::Token,
+            (false, false) => Shown::OnlyAddress,
         };
         let name = match shown {
             Shown::Nothing => None,
-            Shown::Token | Shown::NoneIsNeeded => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
+            Shown::Token | Shown::OnlyAddress => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
         };
         let asker = |name: &str| Rc::new(self.service.asker(remote.process(), name));
         let is_name = |name: &str| is_client_name(name) && !Peer::may_be_called(name);
@@ -84,7 +85,7 @@ impl LastAsker {
         let asker = Rc::new(match shown {
             Shown::Nothing => service.anonymous(address),
             Shown::Token => service.asker_with_token(address),
-            Shown::NoneIsNeeded => service.asker(None, &address.to_string()),
+            Shown::OnlyAddress => service.asker(None, &address.to_string()),
         });
         *last = Some((sign, Rc::clone(&asker)));
         asker
