@@ -5,7 +5,7 @@ use super::Inner;
 use crate::api::NeedsNoToken;
 use crate::problem::Problem;
 use crate::request::{Remote, one, quoted};
-use http::header::HeaderName;
+use http::header::{AUTHORIZATION, HeaderName};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Asker, Peer, Service, is_client_name};
@@ -19,8 +19,8 @@ static OFFLOAD_CLIENT: HeaderName = HeaderName::from_static("offload-client");
 #[derive(Default)]
 pub(super) struct LastAsker {
     last: RefCell<Option<(Sign, Rc<Asker>)>>,
-    /// All processes that cannot be seen from here, such as those of a container at a Unix socket.
-    unseen: OnceCell<Rc<Asker>>,
+    /// All processes that cannot be seen from here, such as those of a container at a Unix socket, by what they have shown.
+    unseen: [OnceCell<Rc<Asker>>; 3],
 }
 
 /// By what a client is recognized.
@@ -30,14 +30,14 @@ struct Sign {
     shown: Shown,
 }
 
-/// What a client has shown beside its address.
+/// What a client has shown beside its address or its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     /// No token, on a route that needs none. So it shares neither limits nor keys with those that have.
     Nothing,
     /// A token.
     Token,
-    /// Nobody has to show one.
+    /// None, because nobody has to show one, or because it is a process of the same user at a Unix socket.
     NoneIsNeeded,
 }
 
@@ -52,11 +52,7 @@ impl Inner {
         (remote, client): (Remote, Option<IpAddr>),
     ) -> Result<Rc<Asker>, Problem> {
         let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-        let shown = match head.extensions.get::<NeedsNoToken>() {
-            Some(_) => Shown::Nothing,
-            None if self.holders.has_tokens() => Shown::Token,
-            None => Shown::NoneIsNeeded,
-        };
+        let shown = self.shown(head, remote);
         let name = match shown {
             Shown::Nothing => None,
             Shown::Token | Shown::NoneIsNeeded => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
@@ -67,9 +63,28 @@ impl Inner {
             (Some(name), _) if is_name(name) => Ok(asker(name)),
             (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {}", quoted(name)))),
             (None, Some(address)) => Ok(self.last_asker.of(Sign { address, shown }, &self.service)),
-            (None, None) if remote.process().is_some() => Ok(asker("")),
-            // Each connection, and each request, would be a client of its own.
-            (None, None) => Ok(Rc::clone(self.last_asker.unseen.get_or_init(|| asker("")))),
+            (None, None) => {
+                let asker = || Rc::new(asker_of(&self.service, shown, remote.process(), None));
+                match remote.process() {
+                    Some(_) => Ok(asker()),
+                    // Each connection, and each request, would be a client of its own.
+                    None => Ok(Rc::clone(self.last_asker.unseen[shown as usize].get_or_init(asker))),
+                }
+            }
+        }
+    }
+
+    /// Whoever has to show a token has shown one, or would not be here. Others may, over whatever socket they come.
+    fn shown(&self, head: &Parts, remote: Remote) -> Shown {
+        let shows_token = || {
+            let authorization = one(&head.headers, &AUTHORIZATION).ok().flatten();
+            authorization.is_some_and(|value| self.holders.token(value.as_bytes()).is_some())
+        };
+        match (head.extensions.get::<NeedsNoToken>(), remote) {
+            (Some(_), _) => Shown::Nothing,
+            (None, Remote::Process(_)) if shows_token() => Shown::Token,
+            (None, Remote::Address(_) | Remote::Stranger(_)) if self.holders.has_tokens() => Shown::Token,
+            (None, _) => Shown::NoneIsNeeded,
         }
     }
 }
@@ -81,12 +96,18 @@ impl LastAsker {
             return Rc::clone(asker);
         }
         let Sign { address, shown } = sign;
-        let asker = Rc::new(match shown {
-            Shown::Nothing => service.anonymous(address),
-            Shown::Token => service.asker_with_token(address),
-            Shown::NoneIsNeeded => service.asker(None, &address.to_string()),
-        });
+        let asker = Rc::new(asker_of(service, shown, None, Some(address)));
         *last = Some((sign, Rc::clone(&asker)));
         asker
+    }
+}
+
+fn asker_of(service: &Service, shown: Shown, process: Option<u32>, address: Option<IpAddr>) -> Asker {
+    match shown {
+        Shown::Nothing => service.anonymous(process, address),
+        Shown::Token => service.asker_with_token(process, address),
+        Shown::NoneIsNeeded => {
+            service.asker(process, &address.map_or(String::new(), |address| address.to_string()))
+        }
     }
 }
