@@ -35,6 +35,9 @@ pub const PAUSES: u64 = 1 << 10;
 /// The capability of workers in front of a program that lives as long as they do: what becomes of it
 /// ([`FromWorker::Program`]).
 pub const PROGRAMS: u64 = 1 << 11;
+/// The capability of errors that are meant for callers: a failure says that the task wrote its message for whoever called it
+/// ([`FailureKind::Deliberate`](crate::nouns::FailureKind::Deliberate)).
+pub const REASONS: u64 = 1 << 12;
 /// The capabilities that this version has, one bit each. A hello states those of its sender, and the welcome those that both
 /// ends have. What a capability adds to the protocol may be used only then.
 pub const CAPABILITIES: u64 = PARTS
@@ -48,7 +51,8 @@ pub const CAPABILITIES: u64 = PARTS
     | FILTERS
     | LOGS
     | PAUSES
-    | PROGRAMS;
+    | PROGRAMS
+    | REASONS;
 
 /// Those of them that mean something between client and supervisor.
 pub const CLIENT_CAPABILITIES: u64 = PARTS | FILES | FIND | FILTERS | LOGS | PAUSES;

@@ -116,7 +116,9 @@
 //!   to 64 of `a-z`, `0-9`, `.`, `_` and `-` and occurs once, a value has at most 256 bytes and no control characters.
 //! - `kind` says how a task failed: 0 it returned an error, 1 it panicked. With the capability `ends`, of the program that the worker
 //!   ran for the job: 2 and an `i32` it exited with this code, 3 and an `i32` it was ended by this signal, 4 it ran too long,
-//!   5 it used too much memory. To a supervisor without it, send 0.
+//!   5 it used too much memory. With the capability `reasons`: 6 it returned an error on purpose, and wrote the message for whoever
+//!   called it. The messages of all other kinds may say anything, such as a path, so clients that need no token (routes of the HTTP
+//!   server with `auth = "none"`) are not told them. To a supervisor without the capability, send 0.
 //! - `news` says what has become of the program that the worker stands in front of, and that lives as long as the worker: 0 it was
 //!   stopped; 1 it goes on; 2 it has not taken one byte of the job that was started, so that job counts as not started; 3 it broke
 //!   its rules. For 3, the job that runs is blamed, unless the `bool` says that another job was the reason. After 2 and 3 the worker
@@ -203,6 +205,7 @@
 //! | 5 (value 32) | `batches`: several jobs of one task may run together | OfferBatch, Batch | - |
 //! | 6 (value 64) | `ends`: a failure says how the program ended that the worker ran | further values of `kind` in Failed | - |
 //! | 11 (value 2048) | `programs`: what becomes of the program behind a worker | Program | - |
+//! | 12 (value 4096) | `reasons`: a failure says that its message is meant for callers | a further value of `kind` in Failed | - |
 //!
 //! ## Outputs in parts
 //!

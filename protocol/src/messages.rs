@@ -3,7 +3,7 @@
 
 pub use crate::capabilities::{
     BATCHES, CAPABILITIES, CLIENT_CAPABILITIES, ENDS, FILES, FILTERS, FIND, LINGERING, LOGS, PARTS, PAUSES,
-    PREFETCH, PROGRAMS, SEGMENTS, shared_capabilities,
+    PREFETCH, PROGRAMS, REASONS, SEGMENTS, shared_capabilities,
 };
 use crate::nouns::{
     Batching, FailureKind, MediaType, Metadata, OutcomeCode, ProgramNews, Report, TaskDescription, TaskOffer,

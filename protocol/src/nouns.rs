@@ -57,6 +57,9 @@ pub enum FailureKind {
     TimedOut,
     /// The program used more memory than its task allows, and the worker ended it.
     OutOfMemory,
+    /// The task returned an error whose message it wrote for whoever called it
+    /// ([`REASONS`](crate::messages::REASONS)). The others may be anything, such as what a library says of a path.
+    Deliberate,
 }
 
 /// The exit code of a worker whose program broke its promises (`EX_PROTOCOL` of sysexits.h). It says how in its last lines.
@@ -230,12 +233,28 @@ pub struct ErrorDetail {
     pub exit_code: Option<i32>,
     /// For a rejected job: after how many milliseconds it may be worth trying again.
     pub retry_after_ms: Option<u64>,
+    /// The message may be told to anybody: a task wrote it for its callers, or the supervisor made it of nothing but numbers and
+    /// what the caller sent. It is not on the wire, because clients there may read everything.
+    #[serde(skip)]
+    pub is_for_anybody: bool,
 }
 
 impl ErrorDetail {
     /// An error that has nothing to do with how a process ended.
     pub fn new(code: OutcomeCode, message: impl Into<String>) -> ErrorDetail {
-        ErrorDetail { code, message: message.into(), signal: None, exit_code: None, retry_after_ms: None }
+        ErrorDetail {
+            code,
+            message: message.into(),
+            signal: None,
+            exit_code: None,
+            retry_after_ms: None,
+            is_for_anybody: false,
+        }
+    }
+
+    /// The same with a message that anybody may read ([`ErrorDetail::is_for_anybody`]).
+    pub fn for_anybody(code: OutcomeCode, message: impl Into<String>) -> ErrorDetail {
+        ErrorDetail { is_for_anybody: true, ..ErrorDetail::new(code, message) }
     }
 }
 

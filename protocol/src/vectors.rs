@@ -284,6 +284,11 @@ fn from_worker() -> Vec<Vector> {
         vector("the program was ended by signal 11", failed(FailureKind::Signalled { signal: 11 }), b""),
         vector("the program ran too long", failed(FailureKind::TimedOut), b""),
         vector("the program used too much memory", failed(FailureKind::OutOfMemory), b""),
+        vector(
+            "the task returned an error that it wrote for its callers",
+            failed(FailureKind::Deliberate),
+            b"",
+        ),
         vector("a cancelled job is not run", FromWorker::Skipped { job: 9 }, b""),
         vector("how far it is", FromWorker::Progress { job, attempt, done: 3, total: 4 }, b""),
         vector("a state to go on from", FromWorker::Checkpoint { job, attempt }, b"state"),

@@ -16,22 +16,24 @@ pub enum Peer {
 
 const PROCESS: &str = "process ";
 const CONNECTION: &str = "connection ";
-/// Before the address of a client over HTTP that has shown no token.
+/// Before the address of a client over HTTP that has shown no token, or over a Unix socket its process.
 const ANONYMOUS: &str = "anonymous ";
 
 impl Peer {
     /// Whether this is a name that a client without a name is shown under. No client may choose such a name.
     pub fn may_be_called(name: &str) -> bool {
-        let number = name.strip_prefix(PROCESS).or_else(|| name.strip_prefix(CONNECTION));
-        let address = name.strip_prefix(ANONYMOUS);
-        number.is_some_and(|number| number.parse::<u64>().is_ok())
-            || address.is_some_and(|address| address.parse::<IpAddr>().is_ok())
+        let is_a_peer = |name: &str| {
+            let number = name.strip_prefix(PROCESS).or_else(|| name.strip_prefix(CONNECTION));
+            number.is_some_and(|number| number.parse::<u64>().is_ok())
+        };
+        let anonymous = name.strip_prefix(ANONYMOUS);
+        is_a_peer(name) || anonymous.is_some_and(|whom| whom.parse::<IpAddr>().is_ok() || is_a_peer(whom))
     }
 }
 
-/// The name of whoever has shown no token, by its address.
-pub(crate) fn anonymous(address: IpAddr) -> String {
-    format!("{ANONYMOUS}{address}")
+/// The name of whoever has shown no token, by its address or process.
+pub(crate) fn anonymous(whom: impl fmt::Display) -> String {
+    format!("{ANONYMOUS}{whom}")
 }
 
 impl fmt::Display for Peer {

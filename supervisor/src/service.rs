@@ -402,7 +402,7 @@ impl Service {
     pub fn refuse_too_large(&self, length: usize) -> Reply {
         self.count_refused(OutcomeCode::TooLarge);
         let message = self.hub().borrow().config().too_large(length as u64);
-        Reply::refusal(OutcomeCode::TooLarge, message)
+        Reply::Refusal(ErrorDetail::for_anybody(OutcomeCode::TooLarge, message))
     }
 
     /// Counts a job that the front refuses for a reason of its own; the code is what it tells the client.

@@ -3,6 +3,7 @@
 
 mod explanation;
 mod measured;
+mod open_state;
 mod task;
 
 use offload_protocol::nouns::Labels;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 
 pub use explanation::{ExplanationView, GlanceView};
 pub use measured::{EndedWorker, Meters, TaskLoad, TaskMeter, Times};
+pub use open_state::OpenState;
 pub use task::{BatchView, TaskView, TasksSummary};
 
 /// The state of the supervisor as a whole.

@@ -211,6 +211,12 @@ export class OutputError extends SyntaxError {
   readonly receipt: Receipt;
 }
 
+/**
+ * For tasks to throw: the job ends as `app_error` with exactly this message, and everybody who called the task is told it, also over a
+ * route of HTTP that needs no token.
+ */
+export class TaskError extends Error {}
+
 /** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
   constructor(code: string, message: string);

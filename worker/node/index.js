@@ -5,3 +5,4 @@ export { ConnectionError, JobError, OutputError, Rejected } from './src/client/e
 export { Payload } from './src/payload.js';
 export { Pool } from './src/pool/pool.js';
 export { serve } from './src/worker/serve.js';
+export { TaskError } from './src/worker/task_error.js';

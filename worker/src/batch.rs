@@ -41,7 +41,7 @@ pub(crate) fn results(run: &mut Batched<'_>, jobs: &[Member]) -> Vec<MemberResul
     let failure = match panics::caught(|| run(jobs)) {
         Ok(results) if results.len() == jobs.len() => return results,
         Ok(results) => {
-            TaskError::new(format_args!("the task returned {} results for one job", results.len()))
+            TaskError::met(format_args!("the task returned {} results for one job", results.len()))
         }
         Err(message) => TaskError::of_kind(FailureKind::Panic, message),
     };
@@ -56,7 +56,7 @@ pub(crate) fn results(run: &mut Batched<'_>, jobs: &[Member]) -> Vec<MemberResul
 
 /// Runs a job without others.
 pub(crate) fn alone(run: &mut Batched<'_>, job: Member) -> MemberResult {
-    results(run, &[job]).pop().unwrap_or_else(|| Err(TaskError::new("the task returned no result")))
+    results(run, &[job]).pop().unwrap_or_else(|| Err(TaskError::met("the task returned no result")))
 }
 
 /// The function of a task from JSON to JSON. Jobs whose input does not fit are answered without it.
@@ -66,7 +66,7 @@ pub(crate) fn with_json<I, O, E>(
 where
     I: DeserializeOwned,
     O: Serialize,
-    E: fmt::Display,
+    E: fmt::Display + 'static,
 {
     move |jobs: &[Member]| {
         let mut values = Vec::with_capacity(jobs.len());
@@ -74,7 +74,7 @@ where
             jobs.iter().map(|job| job.input.json().map(|value| values.push(value)).err()).collect();
         let ran = if values.is_empty() { Vec::new() } else { run(values) };
         let mut ran = ran.into_iter();
-        let written = |result: Result<O, E>| Output::json(&result.map_err(TaskError::new)?);
+        let written = |result: Result<O, E>| Output::json(&result.map_err(TaskError::returned)?);
         let own = |error: Option<TaskError>| error.map(Err).or_else(|| ran.next().map(written));
         let mut all: Vec<MemberResult> = errors.into_iter().filter_map(own).collect();
         // If there are more or fewer results than jobs, here too, so that it is found out whose fault that is.
@@ -119,8 +119,8 @@ mod tests {
         let found = results(&mut halve, &members(&["2", "4", "13", "x", "8", "100", "12", "14"]));
         let found: Vec<String> = found.iter().map(text).collect();
         assert!(found[2].starts_with("Panic: unlucky at "), "{}", found[2]);
-        assert!(found[3].starts_with("AppError: the input is not what this task takes"), "{}", found[3]);
-        assert_eq!([&found[..2], &found[4..]].concat(), ["1", "2", "4", "AppError: large", "6", "7"]);
+        assert!(found[3].starts_with("Deliberate: the input is not what this task takes"), "{}", found[3]);
+        assert_eq!([&found[..2], &found[4..]].concat(), ["1", "2", "4", "Deliberate: large", "6", "7"]);
         drop(halve);
         assert_eq!(calls, [7, 3, 2, 1, 1, 4], "the job that does not fit takes part in none");
     }
@@ -143,7 +143,7 @@ mod tests {
             with_json(|numbers: Vec<u32>| numbers.repeat(2).into_iter().map(Ok::<u32, TaskError>).collect());
         let found: Vec<String> = results(&mut twice, &members(&["2", "x"])).iter().map(text).collect();
         assert_eq!(found[0], "AppError: the task returned 2 results for one job");
-        assert!(found[1].starts_with("AppError: the input is not what this task takes"), "{}", found[1]);
+        assert!(found[1].starts_with("Deliberate: the input is not what this task takes"), "{}", found[1]);
     }
 
     #[test]

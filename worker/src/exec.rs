@@ -107,13 +107,13 @@ fn run_program(
     let stdin = if spec.has_place_for_input() { Bytes::new() } else { input.bytes };
     let child = spec.start(&arguments, !stdin.is_empty()).map_err(|error| {
         let why = explain(&spec.program, &error);
-        TaskError::new(format_args!("cannot start `{}`: {why}", spec.program.display()))
+        TaskError::met(format_args!("cannot start `{}`: {why}", spec.program.display()))
     })?;
     let ended = Running::new(spec, child, stdin, context.output_max());
     let ended = ended.and_then(|running| running.finish(context, requests));
     ended.map_err(|error| {
         // The system fails at what is simple. No program may be left.
         strays::end_all();
-        TaskError::new(format_args!("cannot watch the program: {error}"))
+        TaskError::met(format_args!("cannot watch the program: {error}"))
     })
 }

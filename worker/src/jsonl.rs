@@ -90,6 +90,7 @@ fn offered(offer: &OfferedTask, channel: Rc<RefCell<Channel>>) -> Task {
                 Ok(Answer::OfAnother) => {}
                 Ok(Answer::Finished(output)) => break Ok(output),
                 Ok(Answer::Failed(why)) => break Err(TaskError::new(why)),
+                Ok(Answer::Unreadable(why)) => break Err(TaskError::met(why)),
                 Err((end, of_another)) => {
                     match &end {
                         _ if channel.has_not_begun(&sending) => {
@@ -116,7 +117,7 @@ fn next_answer(
 ) -> Result<Answer, (End, bool)> {
     let line = channel.next_line(sending).map_err(|end| (end, false))?;
     match lines::answer(&line, job, produces) {
-        Ok(Answer::Finished(_) | Answer::Failed(_)) if !sending.is_done() => {
+        Ok(Answer::Finished(_) | Answer::Failed(_) | Answer::Unreadable(_)) if !sending.is_done() => {
             Err((End::Broken("it answered a job before it had read it".to_owned()), false))
         }
         Ok(answer) => Ok(answer),

@@ -95,6 +95,7 @@ mod stepped;
 mod strays;
 mod sys;
 mod task;
+mod task_error;
 #[cfg(test)]
 mod test_supervisor;
 mod tray;

@@ -37,7 +37,8 @@ use bytes::Bytes;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use offload_protocol::limits::{MESSAGE_MAX, PAYLOAD_MAX_CEILING};
 use offload_protocol::messages::{
-    BATCHES, CAPABILITIES, ENDS, FromWorker, PARTS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR, WORKER_MAGIC,
+    BATCHES, CAPABILITIES, ENDS, FromWorker, PARTS, REASONS, SEGMENTS, VERSION_MAJOR, VERSION_MINOR,
+    WORKER_MAGIC,
 };
 use offload_protocol::nouns::{DescribedTask, FailureKind, cut};
 use std::os::unix::net::UnixStream;
@@ -188,7 +189,7 @@ impl Session {
             Ended::GivenBack(state) => (FromWorker::Yielded { job, attempt, run_ns, usage }, state),
             Ended::Failed(kind, message) => {
                 let message = cut(&message, MESSAGE_MAX).to_owned().into();
-                let kind = if self.link.supervisor_can(ENDS) { kind } else { plain(kind) };
+                let kind = understood(kind, |capability| self.link.supervisor_can(capability));
                 (FromWorker::Failed { job, attempt, run_ns, kind, message, usage }, Bytes::new())
             }
         };
@@ -220,12 +221,17 @@ fn offer(task: &Task) -> (FromWorker<'_>, Bytes) {
     (message, [example, schema.as_bytes()].concat().into())
 }
 
-/// What a supervisor understands that does not know how programs end.
-fn plain(kind: FailureKind) -> FailureKind {
-    match kind {
-        FailureKind::Panic => kind,
-        _ => FailureKind::AppError,
-    }
+/// The kind, if the supervisor understands it, and otherwise that the task returned an error.
+fn understood(kind: FailureKind, supervisor_can: impl Fn(u64) -> bool) -> FailureKind {
+    let is_understood = match kind {
+        FailureKind::AppError | FailureKind::Panic => true,
+        FailureKind::Exited { .. }
+        | FailureKind::Signalled { .. }
+        | FailureKind::TimedOut
+        | FailureKind::OutOfMemory => supervisor_can(ENDS),
+        FailureKind::Deliberate => supervisor_can(REASONS),
+    };
+    if is_understood { kind } else { FailureKind::AppError }
 }
 
 /// Turns an output that cannot be sent into a failure.

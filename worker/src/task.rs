@@ -4,6 +4,7 @@ use crate::batch::{self, Batched, Member};
 use crate::context::TaskContext;
 use crate::limits::PROMISE_MIN;
 use crate::stepped::{InSteps, Keeping, Stepped, Steps};
+pub use crate::task_error::TaskError;
 use crate::{json, panics};
 use bytes::Bytes;
 use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, Lane, MediaType, TaskOffer};
@@ -80,6 +81,9 @@ impl Task {
     /// A task from one JSON document to another. The input is read as JSON whatever its media type says. If it does not
     /// fit `I`, the job fails with an error that names the line and column, and `run` is not called.
     ///
+    /// An error of `run` that is a text or a [`TaskError`] is for whoever called the task. What another type says is told only to callers
+    /// that have shown a token.
+    ///
     /// A function that cannot fail has [`Infallible`](std::convert::Infallible) as its error:
     ///
     /// ```
@@ -92,14 +96,14 @@ impl Task {
     where
         I: DeserializeOwned,
         O: Serialize,
-        E: fmt::Display,
+        E: fmt::Display + 'static,
         F: FnMut(I, &mut TaskContext<'_>) -> Result<O, E> + 'static,
     {
         Task::raw(name, move |input, context| {
             let value = input.json()?;
             // The text is not needed any more, and it may be large.
             drop(input);
-            Output::json(&run(value, context).map_err(TaskError::new)?)
+            Output::json(&run(value, context).map_err(TaskError::returned)?)
         })
         .accepts([MediaType::JSON])
         .produces(MediaType::JSON)
@@ -115,7 +119,7 @@ impl Task {
     where
         I: DeserializeOwned,
         S: Stepped + 'static,
-        E: fmt::Display,
+        E: fmt::Display + 'static,
         F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
     {
         Task::in_steps(name.into(), start, None)
@@ -133,7 +137,7 @@ impl Task {
     where
         I: DeserializeOwned,
         S: Stepped + Serialize + DeserializeOwned + 'static,
-        E: fmt::Display,
+        E: fmt::Display + 'static,
         F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
     {
         Task::in_steps(name.into(), start, Some(Keeping::JSON))
@@ -143,14 +147,14 @@ impl Task {
     where
         I: DeserializeOwned,
         S: Stepped + 'static,
-        E: fmt::Display,
+        E: fmt::Display + 'static,
         F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
     {
         let run = move |given: Given, context: &mut TaskContext<'_>| {
             let kept = keeping.map_or(Ok(None), |keeping| kept_state(keeping, &given, context.job()))?;
             let state = match kept {
                 Some(state) => state,
-                None => start(given.input.json()?, context).map_err(TaskError::new)?,
+                None => start(given.input.json()?, context).map_err(TaskError::returned)?,
             };
             Ok(Ran::Steps(Box::new(InSteps::new(state, keeping)) as Box<dyn Steps>))
         };
@@ -360,7 +364,7 @@ fn kept_state<S>(keeping: Keeping<S>, given: &Given, job: u64) -> Result<Option<
             complain(format_args!("job {job} starts anew, its checkpoint is not of this program: {error}"));
             Ok(None)
         }
-        Err(error) => Err(TaskError::new(format_args!(
+        Err(error) => Err(TaskError::met(format_args!(
             "the checkpoint is not of this program ({error}), and the task must not be begun again"
         ))),
     }
@@ -441,46 +445,7 @@ impl Output {
     pub fn json(value: &impl Serialize) -> Result<Output, TaskError> {
         match json::to_vec(value) {
             Ok(bytes) => Ok(Output { bytes: bytes.into(), media_type: MediaType::JSON }),
-            Err(error) => Err(TaskError::new(format_args!("the result is not JSON: {error}"))),
+            Err(error) => Err(TaskError::met(format_args!("the result is not JSON: {error}"))),
         }
-    }
-}
-
-/// Why a task failed. The job ends with the outcome `app_error` and this message.
-///
-/// Every [`std::error::Error`] converts into it, so `?` works. [`TaskError::new`] takes anything that can be printed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskError {
-    message: String,
-    kind: FailureKind,
-}
-
-impl TaskError {
-    /// An error with this message. It is cut to [`offload_protocol::limits::MESSAGE_MAX`] bytes when it is sent.
-    pub fn new(message: impl fmt::Display) -> TaskError {
-        TaskError { message: message.to_string(), kind: FailureKind::AppError }
-    }
-
-    /// An error of another kind than that the task says so itself.
-    pub(crate) fn of_kind(kind: FailureKind, message: impl fmt::Display) -> TaskError {
-        TaskError { message: message.to_string(), kind }
-    }
-
-    /// How the task failed.
-    pub(crate) fn kind(&self) -> FailureKind {
-        self.kind
-    }
-}
-
-impl fmt::Display for TaskError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-// `TaskError` itself is no `std::error::Error`: that is what makes this conversion possible.
-impl<E: std::error::Error> From<E> for TaskError {
-    fn from(error: E) -> TaskError {
-        TaskError::new(error)
     }
 }

@@ -49,7 +49,7 @@ impl Worker {
     where
         I: DeserializeOwned,
         O: Serialize,
-        E: fmt::Display,
+        E: fmt::Display + 'static,
         F: FnMut(I, &mut TaskContext<'_>) -> Result<O, E> + 'static,
     {
         self.with(Task::json(name, run))
@@ -64,7 +64,7 @@ impl Worker {
     where
         I: DeserializeOwned,
         S: Stepped + 'static,
-        E: fmt::Display,
+        E: fmt::Display + 'static,
         F: FnMut(I, &mut TaskContext<'_>) -> Result<S, E> + 'static,
     {
         self.with(Task::stepped(name, start))

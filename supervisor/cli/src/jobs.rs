@@ -13,7 +13,7 @@ use offload_protocol::messages::{FILTERS, JobFilter, Operation, ToSupervisor, Vi
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::limits::JOBS_SHOWN_MAX;
 use offload_supervisor::units::parse_duration;
-use offload_supervisor::views::JobView;
+use offload_supervisor::views::{JobView, OpenState};
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
@@ -129,7 +129,9 @@ fn has_changed(before: &List<JobView>, now: &List<JobView>) -> bool {
 /// For clap: a state in which a job can be.
 fn parse_state(text: &str) -> Result<String, String> {
     let outcomes = || OutcomeCode::ALL.iter().map(|code| code.as_str());
-    let words = || ["queued", "paused", "held", "running"].into_iter().chain(outcomes());
+    let listed = OpenState::ALL.into_iter().filter(|state| state.in_lists() == *state);
+    let listed: Vec<&str> = listed.map(OpenState::as_str).collect();
+    let words = || listed.iter().copied().chain(outcomes());
     match words().any(|word| word == text) {
         true => Ok(text.to_owned()),
         false => {

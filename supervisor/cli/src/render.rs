@@ -248,7 +248,7 @@ struct JsonError<'a> {
 
 impl<'a> From<&'a ErrorDetail> for JsonError<'a> {
     fn from(error: &'a ErrorDetail) -> JsonError<'a> {
-        let ErrorDetail { code, message, signal, exit_code, retry_after_ms } = error;
+        let ErrorDetail { code, message, signal, exit_code, retry_after_ms, is_for_anybody: _ } = error;
         JsonError {
             code: code.as_str(),
             message,

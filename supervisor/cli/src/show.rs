@@ -9,7 +9,7 @@ use crate::limits::ANSWER_TIMEOUT;
 use bytes::Bytes;
 use offload_protocol::messages::{ToSupervisor, View};
 use offload_protocol::nouns::OutcomeCode;
-use offload_supervisor::views::{JobView, JsonPage};
+use offload_supervisor::views::{JobView, JsonPage, OpenState};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
@@ -104,7 +104,7 @@ pub(crate) fn no_such_label(label: &str) -> Failure {
 
 /// Whether a job waits or runs.
 pub(crate) fn is_open(job: &JobView) -> bool {
-    matches!(job.state.as_str(), "queued" | "paused" | "held" | "running")
+    OpenState::of_word(&job.state).is_some()
 }
 
 /// The rows of a list.

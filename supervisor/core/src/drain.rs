@@ -76,7 +76,7 @@ impl Core {
         let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
         for id in jobs {
             self.cut_short += 1;
-            let error = outcome::error(OutcomeCode::Cancelled, "the supervisor was stopped");
+            let error = outcome::for_anybody(OutcomeCode::Cancelled, "the supervisor was stopped");
             self.withdraw(turn, id, Ending::of(error));
         }
     }

@@ -218,7 +218,7 @@ impl Core {
         for id in overdue {
             let Some(job) = self.jobs.get(id) else { continue };
             let message = format!("ran longer than {}", human(time_here(job.run_timeout())));
-            self.withdraw(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
+            self.withdraw(turn, id, Ending::of(outcome::for_anybody(OutcomeCode::Timeout, message)));
         }
     }
 

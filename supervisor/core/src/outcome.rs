@@ -8,6 +8,11 @@ pub fn error(code: OutcomeCode, message: impl Into<String>) -> ErrorDetail {
     ErrorDetail::new(code, message)
 }
 
+/// The same with a message that is made of nothing but numbers and what the client sent, so anybody may read it.
+pub fn for_anybody(code: OutcomeCode, message: impl Into<String>) -> ErrorDetail {
+    ErrorDetail::for_anybody(code, message)
+}
+
 /// A duration as people write it: "250 ms", "2 s", "1.5 s", "12 min".
 pub fn human(duration: Duration) -> String {
     let millis = duration.as_millis();

@@ -177,7 +177,7 @@ impl Core {
             return Ok(());
         }
         let message = format!("the output has more than {most} bytes; a stream may be longer");
-        Err(outcome::error(OutcomeCode::AppError, message))
+        Err(outcome::for_anybody(OutcomeCode::AppError, message))
     }
 
     /// The length of a whole output: what the task returned comes behind the parts.

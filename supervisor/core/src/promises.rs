@@ -381,7 +381,10 @@ impl Core {
              time is over"
         );
         Err(match free_at {
-            Some(when) => super::submit::full(code, &message, when - now),
+            // It names the account.
+            Some(when) => {
+                ErrorDetail { is_for_anybody: false, ..super::submit::full(code, &message, when - now) }
+            }
             // All of it is promised to jobs that have not ended, and nobody knows when they will.
             None => outcome::error(code, message),
         })

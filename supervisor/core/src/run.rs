@@ -27,14 +27,15 @@ pub(super) struct Answer {
 /// The error of a task that failed while its worker lives on.
 fn failure((kind, message): (FailureKind, String)) -> ErrorDetail {
     let (code, exit_code, signal) = match kind {
-        FailureKind::AppError => (OutcomeCode::AppError, None, None),
+        FailureKind::AppError | FailureKind::Deliberate => (OutcomeCode::AppError, None, None),
         FailureKind::Panic => (OutcomeCode::Panic, None, None),
         FailureKind::Exited { code } => (OutcomeCode::AppError, Some(code), None),
         FailureKind::Signalled { signal } => (OutcomeCode::AppError, None, Some(signal)),
         FailureKind::TimedOut => (OutcomeCode::Timeout, None, None),
         FailureKind::OutOfMemory => (OutcomeCode::WorkerOom, None, None),
     };
-    ErrorDetail { exit_code, signal, ..outcome::error(code, cut(&message, MESSAGE_MAX)) }
+    let is_for_anybody = kind == FailureKind::Deliberate;
+    ErrorDetail { exit_code, signal, is_for_anybody, ..outcome::error(code, cut(&message, MESSAGE_MAX)) }
 }
 
 impl Core {
@@ -347,7 +348,7 @@ impl Core {
                 let task = job.task;
                 let message = format!("ran longer than {}", human(job.run_timeout()));
                 self.lose_to_time(turn.now, slot, id, message.clone());
-                self.end_gently(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
+                self.end_gently(turn, id, Ending::of(outcome::for_anybody(OutcomeCode::Timeout, message)));
                 self.note_outcome(turn, slot, task, false);
             }
             None => {

@@ -65,7 +65,7 @@ impl Core {
         known: Option<Known>,
     ) -> Result<Option<TaskIndex>, ErrorDetail> {
         if !self.lets_in(request) {
-            return Err(outcome::error(
+            return Err(outcome::for_anybody(
                 OutcomeCode::Unavailable,
                 "the supervisor is ending and takes no more jobs: submit again when one runs",
             ));
@@ -149,7 +149,7 @@ impl Core {
         let config = &self.config;
         let bytes = request.input_bytes;
         if bytes > config.max_payload {
-            return Err(outcome::error(OutcomeCode::TooLarge, config.too_large(bytes)));
+            return Err(outcome::for_anybody(OutcomeCode::TooLarge, config.too_large(bytes)));
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Core {
     /// Cancels a job. The worker of a running job is told, and the job has `cancel_grace` to end by itself before its
     /// worker is ended.
     pub(super) fn on_cancel(&mut self, turn: &mut Turn<'_>, id: JobId, why: &str) {
-        self.end_early(turn, id, Ending::of(outcome::error(OutcomeCode::Cancelled, why)));
+        self.end_early(turn, id, Ending::of(outcome::for_anybody(OutcomeCode::Cancelled, why)));
     }
 
     /// Ends a job before its result is there. If it runs, its worker is asked first.
@@ -326,7 +326,7 @@ impl Core {
                 }
                 _ => format!("the deadline passed before it was started, {since}"),
             };
-            self.end_early(turn, id, Ending::of(outcome::error(OutcomeCode::Timeout, message)));
+            self.end_early(turn, id, Ending::of(outcome::for_anybody(OutcomeCode::Timeout, message)));
         }
     }
 }
@@ -341,12 +341,12 @@ fn attempts(most: u32) -> u8 {
     most.min(ATTEMPTS_MAX) as u8
 }
 
-/// A refusal for lack of room, with the time after which it is worth asking again.
+/// A refusal for lack of room, with the time after which it is worth asking again. The message has nothing but numbers.
 pub(super) fn full(code: OutcomeCode, message: &str, wait: Duration) -> ErrorDetail {
     // Rounded up, so that a client which comes back then is not too early.
     let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let message = format!("{message}; try again in about {}", human(wait));
-    ErrorDetail { retry_after_ms: Some(millis), ..outcome::error(code, message) }
+    ErrorDetail { retry_after_ms: Some(millis), ..outcome::for_anybody(code, message) }
 }
 
 /// Whether the values of a request make sense.

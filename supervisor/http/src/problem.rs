@@ -55,6 +55,9 @@ pub struct Problem {
     /// The exit code of the worker, if it exited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// The detail may be told to anybody: see [`Problem::without_cause`].
+    #[serde(skip)]
+    pub(crate) is_for_anybody: bool,
     /// The body was refused for how it is packed: another media type would not help.
     #[serde(skip)]
     pub(crate) is_about_coding: bool,
@@ -64,9 +67,9 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with the status that belongs to this code.
+    /// A problem with the status that belongs to this code. The detail is for whoever sent the request.
     pub fn new(code: OutcomeCode, detail: impl Into<String>) -> Problem {
-        Problem::of(&ErrorDetail::new(code, detail))
+        Problem::of(&ErrorDetail::for_anybody(code, detail))
     }
 
     /// A problem with a status of its own, such as 405.
@@ -86,15 +89,14 @@ impl Problem {
         }
     }
 
-    /// The same for somebody who has shown no token: what a process has said or met, such as the last lines of its standard error or the
-    /// path of a file, is not for everybody. The detail says only what kind of failure it was. What the task returned on purpose stays, and
-    /// so does what the supervisor says of itself.
+    /// The same for somebody who has shown no token. They are told what a task wrote for its callers, and what the supervisor says of
+    /// nothing but numbers and their own request. Everything else may have come from a process of this machine (the last lines of
+    /// its standard error, the path of a file, the tasks that there are): of that, they are told only what kind of failure it was.
     pub(crate) fn without_cause(mut self) -> Problem {
-        let is_of_a_process = self.signal.is_some() || self.exit_code.is_some();
-        let code_of = |word: &str| OutcomeCode::ALL.iter().find(|code| code.as_str() == word);
-        let codes = [Some(self.code), self.cause].into_iter().flatten().filter_map(code_of);
-        if let Some(kind) = codes.filter_map(|code| kind_of_failure(*code, is_of_a_process)).next() {
-            self.detail = kind.to_owned();
+        if !self.is_for_anybody {
+            let is_of_a_process = self.signal.is_some() || self.exit_code.is_some();
+            let code = OutcomeCode::of_word(self.code.as_bytes()).unwrap_or(OutcomeCode::Panic);
+            self.detail = kind_of_failure(code, is_of_a_process).to_owned();
         }
         self
     }
@@ -112,6 +114,7 @@ impl Problem {
             attempts: None,
             signal: error.signal,
             exit_code: error.exit_code,
+            is_for_anybody: error.is_for_anybody,
             is_about_coding: false,
             retry_after_ms: error
                 .retry_after_ms
@@ -156,20 +159,23 @@ pub fn status_of(code: OutcomeCode) -> StatusCode {
     }
 }
 
-/// What anybody may know of such an end. None if all that is said of it may be known.
-fn kind_of_failure(code: OutcomeCode, is_of_a_process: bool) -> Option<&'static str> {
+/// What anybody may know of such an end: one sentence for each kind.
+fn kind_of_failure(code: OutcomeCode, is_of_a_process: bool) -> &'static str {
     use OutcomeCode::*;
     match code {
-        // The message of a task is its answer; that of a program that has failed is what it wrote on its standard error.
-        AppError if is_of_a_process => Some("the program of the task has failed"),
+        AppError if is_of_a_process => "the program of the task has failed",
+        Ok | AppError => "the task has failed",
         Panic | WorkerCrashed | WorkerOom | WorkerProtocol | Confinement | Poison | Indeterminate => {
-            Some("the worker of the task has failed")
+            "the worker of the task has failed"
         }
-        IoError | IoPanic => Some("the task could not read or write what it needs"),
-        Unavailable => Some("the task cannot be run at the moment"),
-        Ok | AppError | Timeout | Cancelled | Overloaded | Quota | TooLarge | BadRequest
-        | Unauthenticated | Forbidden | Conflict | StorageFull | Unsupported | UnknownTask | NoSuchJob => {
-            None
+        Timeout => "the job took longer than it may",
+        Cancelled => "the job was cancelled",
+        IoError | IoPanic => "the task could not read or write what it needs",
+        Overloaded | Quota | StorageFull => "there is no room for the job at the moment",
+        TooLarge => "the input is too large",
+        Unavailable | UnknownTask => "the task cannot be run at the moment",
+        BadRequest | Unauthenticated | Forbidden | Conflict | Unsupported | NoSuchJob => {
+            "the job cannot be done in this way"
         }
     }
 }
@@ -274,8 +280,8 @@ mod tests {
     const NO: Violation = Violation { status: 400, reason: "no" };
 
     #[test]
-    fn whoever_has_shown_no_token_is_not_told_what_a_process_has_said() {
-        let said = |code| ErrorDetail::new(code, "KEY=hunter2 at /srv/private");
+    fn whoever_has_shown_no_token_is_told_what_is_meant_for_anybody_and_of_everything_else_the_kind() {
+        const SECRET: &str = "KEY=hunter2 at /srv/private";
         let told = |problem: Problem| {
             let neutral = problem.clone().without_cause();
             assert_eq!(
@@ -285,19 +291,16 @@ mod tests {
             );
             neutral.detail
         };
-        let own = [OutcomeCode::AppError, OutcomeCode::Timeout, OutcomeCode::UnknownTask, OutcomeCode::Quota];
-        for code in own {
-            assert!(told(Problem::of(&said(code))).contains("hunter2"), "{code:?}");
-        }
-        let worker = [OutcomeCode::Panic, OutcomeCode::WorkerCrashed, OutcomeCode::WorkerProtocol];
-        for code in worker.into_iter().chain([OutcomeCode::IoError, OutcomeCode::Unavailable]) {
-            assert!(!told(Problem::of(&said(code))).contains("hunter2"), "{code:?}");
-            let gave_up = Problem::of_job(OutcomeCode::Timeout, &said(code));
-            assert!(!told(gave_up).contains("hunter2"), "{code:?} as a cause");
-        }
-        for (signal, exit_code) in [(None, Some(3)), (Some(9), None)] {
-            let program = ErrorDetail { signal, exit_code, ..said(OutcomeCode::AppError) };
-            assert!(!told(Problem::of(&program)).contains("hunter2"), "{program:?}");
+        for code in OutcomeCode::ALL {
+            for (signal, exit_code) in [(None, None), (None, Some(3)), (Some(9), None)] {
+                let said = ErrorDetail { signal, exit_code, ..ErrorDetail::new(*code, SECRET) };
+                for problem in [Problem::of(&said), Problem::of_job(OutcomeCode::Timeout, &said)] {
+                    let detail = told(problem);
+                    assert!(!detail.contains("hunter2") && !detail.is_empty(), "{code:?}: {detail}");
+                }
+            }
+            assert_eq!(told(Problem::of(&ErrorDetail::for_anybody(*code, "no such album"))), "no such album");
+            assert_eq!(told(Problem::new(*code, "no such album")), "no such album");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Hub;
 use super::finished::Record;
 use super::live_jobs::micros;
-use crate::views::{ExplanationView, GlanceView};
+use crate::views::{ExplanationView, GlanceView, OpenState};
 use offload_core::ids::JobId;
 use offload_core::jobs::JobState;
 use offload_core::kept::whose;
@@ -28,7 +28,7 @@ impl Hub {
     pub(crate) fn glance(&self, id: JobId) -> Option<GlanceView> {
         match self.core.glance(id) {
             Some(Glance { state, is_paused, attempts, progress }) => Some(GlanceView {
-                state: word(state, is_paused),
+                state: open_state(state, is_paused).as_str(),
                 attempts,
                 progress: progress.map(|progress| (progress.done, progress.total)),
             }),
@@ -46,7 +46,9 @@ impl Hub {
             job: self.name(id),
             task: job.task.to_string(),
             client: job.client.to_string(),
-            state: word(job.state, job.waiting.as_ref().is_some_and(|waiting| waiting.is_paused)).to_owned(),
+            state: open_state(job.state, job.waiting.as_ref().is_some_and(|waiting| waiting.is_paused))
+                .as_str()
+                .to_owned(),
             labels: self.labels_of(id),
             reasons: self.reasons(job),
             age_us: micros(job.age),
@@ -173,14 +175,14 @@ impl Hub {
     }
 }
 
-fn word(state: JobState, is_paused: bool) -> &'static str {
+pub(super) fn open_state(state: JobState, is_paused: bool) -> OpenState {
     match state {
-        JobState::Parked => "parked",
-        _ if is_paused => "paused",
-        JobState::Queued | JobState::Paused => "queued",
-        JobState::Held => "held",
-        JobState::Assigned { .. } => "assigned",
-        JobState::Running { .. } | JobState::Here { .. } => "running",
+        JobState::Parked => OpenState::Parked,
+        JobState::Assigned { .. } => OpenState::Assigned,
+        JobState::Running { .. } | JobState::Here { .. } => OpenState::Running,
+        _ if is_paused => OpenState::Paused,
+        JobState::Queued | JobState::Paused => OpenState::Queued,
+        JobState::Held => OpenState::Held,
     }
 }
 

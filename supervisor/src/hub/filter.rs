@@ -45,7 +45,7 @@ impl Hub {
     /// What the filter says of a job that has not ended.
     pub(super) fn judge_live(&self, sieve: &Sieve<'_>, id: JobId, job: &Job) -> Verdict {
         sieve.judge(job.accepted_at, |filter| {
-            is_any_or(&filter.state, self.state_word(job))
+            is_any_or(&filter.state, self.listed_state(job).as_str())
                 && is_any_or(&filter.task, self.core.task_name(job))
                 && filter.client.as_deref().is_none_or(|client| client == &**self.core.account_of(job))
                 && (filter.label.is_empty() || self.labels_of(id).contains(&filter.label))

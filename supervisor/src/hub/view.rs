@@ -1,12 +1,14 @@
 //! The documents behind `status`, `workers`, `jobs` and `tasks`, made from the state of the hub and the core.
 
 use super::Hub;
+use super::explain::open_state;
 use super::finished::Record;
 use super::live_jobs::micros;
 use crate::limits::CLIENTS_SHOWN_MAX;
 use crate::views::{
-    ClientView, DeadCounts, IoPoolView, JobView, KeptCounts, LedgerView, LoopView, Percentiles, ProgramView,
-    QueueCounts, SlowCallback, Status, TaskView, TasksSummary, WaitEstimate, WorkerCounts, WorkerView,
+    ClientView, DeadCounts, IoPoolView, JobView, KeptCounts, LedgerView, LoopView, OpenState, Percentiles,
+    ProgramView, QueueCounts, SlowCallback, Status, TaskView, TasksSummary, WaitEstimate, WorkerCounts,
+    WorkerView,
 };
 use crate::workers::Confinement;
 use offload_core::Phase;
@@ -257,7 +259,7 @@ impl Hub {
             job: self.name(id),
             task: self.core.task_name(job).to_string(),
             client: self.core.account_of(job).to_string(),
-            state: self.state_word(job).to_owned(),
+            state: self.listed_state(job).as_str().to_owned(),
             attempts: job.attempts_had(),
             age_us: micros(self.now() - job.accepted_at),
             slot: worker.and_then(|worker| self.core.home_of(worker)),
@@ -268,14 +270,10 @@ impl Hub {
         }
     }
 
-    /// The word for the state of a job that has not ended.
-    pub(super) fn state_word(&self, job: &Job) -> &'static str {
-        match job.state.is_dispatched() {
-            true => "running",
-            false if job.task.is_some_and(|task| self.core.pauses().holds(task)) => "paused",
-            false if job.state == JobState::Held => "held",
-            false => "queued",
-        }
+    /// The state of a job that has not ended, as lists have it.
+    pub(super) fn listed_state(&self, job: &Job) -> OpenState {
+        let is_paused = job.task.is_some_and(|task| self.core.pauses().holds(task));
+        open_state(job.state, is_paused).in_lists()
     }
 
     /// The labels of a job that has not ended.

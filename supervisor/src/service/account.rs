@@ -63,7 +63,7 @@ impl Account {
         let why = self.hub.borrow().room_for(self.name(), bytes, self.arriving.get()).err();
         why.unwrap_or_else(|| ErrorDetail {
             retry_after_ms: Some(100),
-            ..ErrorDetail::new(
+            ..ErrorDetail::for_anybody(
                 OutcomeCode::Overloaded,
                 format!("there was no room in time for {bytes} bytes of input; try again in about 100 ms"),
             )

@@ -84,22 +84,25 @@ impl Service {
     /// The one who asks under this name. `process` is its process, if the kernel can tell: whoever states no name shares the limits
     /// of its process.
     pub fn asker(&self, process: Option<u32>, name: &str) -> Asker {
-        let peer = process
-            .map_or_else(|| Peer::Connection(self.0.sessions.borrow_mut().next_number()), Peer::Process);
-        Asker::new(name, peer)
+        Asker::new(name, self.peer(process))
     }
 
-    /// One that has shown a token of a front and stated no name: it is charged under its address. Its idempotency keys are those of all
-    /// such clients, because it may come from another address the next time.
-    pub fn asker_with_token(&self, address: IpAddr) -> Asker {
-        Asker { recognized: Recognized::ByToken, ..self.asker(None, &address.to_string()) }
+    /// One that has shown a token of a front and stated no name: it is charged under its address, or its process. Its idempotency keys
+    /// are those of all such clients, because it may come from another address the next time.
+    pub fn asker_with_token(&self, process: Option<u32>, address: Option<IpAddr>) -> Asker {
+        let name = address.map_or(String::new(), |address| address.to_string());
+        Asker { recognized: Recognized::ByToken, ..self.asker(process, &name) }
     }
 
-    /// One that has shown nothing but its address. No other client may have its name, or its idempotency keys.
-    pub fn anonymous(&self, address: IpAddr) -> Asker {
-        let name: Arc<str> = anonymous(address).into();
-        let peer = Peer::Connection(self.0.sessions.borrow_mut().next_number());
+    /// One that has shown nothing but its address, or its process. No other client may have its name, or its idempotency keys.
+    pub fn anonymous(&self, process: Option<u32>, address: Option<IpAddr>) -> Asker {
+        let peer = self.peer(process);
+        let name: Arc<str> = address.map_or_else(|| anonymous(peer), anonymous).into();
         Asker { account: Arc::clone(&name), name, peer, recognized: Recognized::NotAtAll }
+    }
+
+    fn peer(&self, process: Option<u32>) -> Peer {
+        process.map_or_else(|| Peer::Connection(self.0.sessions.borrow_mut().next_number()), Peer::Process)
     }
 
     /// An account of the bytes that are held for one request of this asker.

@@ -204,9 +204,10 @@ impl Oracle {
             Event::Delivered { job, bytes } => self.part_taken(*job, *bytes),
             Event::Failed { worker, job, kind, .. } => {
                 let code = match kind {
-                    FailureKind::AppError | FailureKind::Exited { .. } | FailureKind::Signalled { .. } => {
-                        OutcomeCode::AppError
-                    }
+                    FailureKind::AppError
+                    | FailureKind::Deliberate
+                    | FailureKind::Exited { .. }
+                    | FailureKind::Signalled { .. } => OutcomeCode::AppError,
                     FailureKind::Panic => OutcomeCode::Panic,
                     FailureKind::TimedOut => OutcomeCode::Timeout,
                     FailureKind::OutOfMemory => OutcomeCode::WorkerOom,

@@ -181,6 +181,30 @@ fn a_unix_socket_is_for_its_owner_and_needs_no_token() {
 }
 
 #[test]
+fn a_key_belongs_to_all_who_have_shown_the_token_over_whatever_socket() {
+    let folder = tests::harness::private_folder();
+    let socket = folder.path().join("h.sock");
+    let http = HttpDaemon::start(&["--workers", "1", "--http", &format!("unix:{}", socket.display())]);
+    let by_tcp = http.call("echo", &[("Idempotency-Key", "k"), ("Content-Type", "text/plain")], "hello");
+    let by_socket = |fields: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "30", "-o", "/dev/null", "-w", "%header{offload-job}"]);
+        curl.args(["-H", "Idempotency-Key: k", "-H", "Content-Type: text/plain", "-d", "hello"]);
+        curl.arg("--unix-socket").arg(&socket).args(fields).arg("http://here/v1/tasks/echo");
+        run(&mut curl, b"").ok().text()
+    };
+    let token = format!("Authorization: Bearer {}", http.token);
+    assert_eq!(Some(&*by_socket(&["-H", &token])), by_tcp.field("offload-job"));
+
+    let nameless = by_socket(&[]);
+    assert_ne!(Some(&*nameless), by_tcp.field("offload-job"), "whoever has shown none has keys of its own");
+    assert_eq!(by_socket(&["-H", "Authorization: Bearer wrong-0123456789"]), nameless);
+    let words = ["--detach", "--idempotency-key", "k", "--content-type", "text/plain", "echo", "hello"];
+    let by_command = http.daemon.run(&[&["submit"][..], &words].concat()).ok().text();
+    assert_eq!(by_command.trim(), nameless, "they are those of the user's own programs");
+}
+
+#[test]
 fn the_token_is_exchanged_by_a_reload() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let file = http.daemon.folder().join("http.token");

@@ -178,6 +178,17 @@ fn another_user_shows_the_token_also_over_a_unix_socket_that_lets_everybody_in()
     assert_eq!(status(NOBODY, &["http://here/healthz"]), "200");
     assert_eq!(status(NOBODY, &[&["-H", &shown], &task[..]].concat()), "200");
     assert_eq!(status(0, &task), "200");
+
+    // By what it has shown it is one of those that have shown a token, and their keys are the same.
+    let job = |user: u32, shown: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%header{offload-job}", "-H", shown]);
+        curl.args(["-H", "Idempotency-Key: k"]).arg("--unix-socket").arg(&path).args(task);
+        run(curl.uid(user).gid(user).current_dir("/"), b"").ok().text()
+    };
+    let first = job(NOBODY, &shown);
+    assert!(!first.is_empty() && [1234, 0].map(|user| job(user, &shown)) == [first.clone(), first.clone()]);
+    assert_ne!(job(0, "Accept: */*"), first, "whoever has shown none has keys of its own");
 }
 
 #[test]

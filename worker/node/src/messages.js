@@ -20,14 +20,17 @@ export const PARTS = 1;
 export const BATCHES = 1 << 5;
 /** The capability of failures that say how a program ended. */
 export const ENDS = 1 << 6;
+/** The capability of failures that say that their message is meant for callers. */
+export const REASONS = 1 << 12;
 /** Those of a worker of this package. */
-export const WORKER_CAPABILITIES = PARTS | BATCHES | ENDS;
+export const WORKER_CAPABILITIES = PARTS | BATCHES | ENDS | REASONS;
 
 /** Whether `capabilities` has the bit `bit`. @param {number | bigint} capabilities @param {number} bit */
 export const hasCapability = (capabilities, bit) => (BigInt(capabilities) & BigInt(bit)) !== 0n;
 
 const failureKind = variants({
   app_error: null, panic: null, exited: { code: i32 }, signalled: { signal: i32 }, timed_out: null, out_of_memory: null,
+  deliberate: null,
 });
 const programNews = variants({
   stopped: null, continued: null, not_begun: { job: u64, attempt: u32 }, broke_rules: { of_another: bool, how: text },

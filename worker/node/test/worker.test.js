@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { ENDS, PARTS } from '../src/messages.js';
+import { ENDS, PARTS, REASONS } from '../src/messages.js';
 import { FakeSupervisor } from './fake_supervisor.js';
 
 const CREDIT = 262_144;
@@ -30,7 +30,7 @@ const said = ({ type, kind, message, media_type: mediaType, payload }) =>
 test('a worker offers its tasks with what they say of themselves and is ready after setUp', async () => {
   const supervisor = await FakeSupervisor.start('tasks.mjs');
   const [hello, ...offers] = (await supervisor.introduced()).slice(0, -1);
-  assert.deepEqual([hello.type, hello.magic, hello.major, hello.capabilities], ['Hello', 'OFFLOADW', 3, 97]);
+  assert.deepEqual([hello.type, hello.magic, hello.major, hello.capabilities], ['Hello', 'OFFLOADW', 3, 4193]);
   const double = offers.find((offer) => offer.task.name === 'double');
   const { task, about, example_length: example, schema_length: schema, payload } = double;
   assert.deepEqual([task.idempotent, task.stepped, task.checkpoints, task.lane], [true, false, false, 'cpu']);
@@ -61,6 +61,25 @@ test('how a program of a task ended is said if the supervisor understands it', a
     for (const [index, [task, input, kind]] of cases.entries()) {
       supervisor.run(index, task, input);
       assert.deepEqual((await answerTo(supervisor, index)).kind, capabilities & ENDS ? kind : 'app_error', `${task} ${input}`);
+    }
+    assert.equal(await supervisor.leave(), 0);
+  }
+});
+
+test('an error that a task throws on purpose is for its callers, and what it met is not, if the supervisor understands it', async () => {
+  const cases = [
+    ['refuses', 'no luck', 'deliberate', 'no luck'],
+    ['shout', 7, 'deliberate', /^the input is not what this task takes: /],
+    ['fail', 'no luck', 'app_error', 'no luck'],
+    ['refuse', 5, { exited: { code: 5 } }, /./],
+  ];
+  for (const capabilities of [ENDS | REASONS, ENDS]) {
+    const supervisor = await started({ capabilities });
+    for (const [index, [task, input, kind, said]] of cases.entries()) {
+      supervisor.run(index, task, input);
+      const answer = await answerTo(supervisor, index);
+      assert.deepEqual(answer.kind, kind === 'deliberate' && !(capabilities & REASONS) ? 'app_error' : kind, task);
+      assert.match(answer.message, said instanceof RegExp ? said : new RegExp(`^${said}$`));
     }
     assert.equal(await supervisor.leave(), 0);
   }

@@ -295,8 +295,8 @@ class Client:
 
     def cancel_queued(self) -> None:
         """For code of this package: cancels all jobs of the supervisor that no worker has begun."""
-        queued = [job["job"] for job in self._show("jobs") if job["state"] == "queued"]
-        ask_apart(self._address(), self._name, [functools.partial(cancel, job=job) for job in queued])
+        waiting = [job["job"] for job in self._show("jobs") if waits(job["state"])]
+        ask_apart(self._address(), self._name, [functools.partial(cancel, job=job) for job in waiting])
 
     def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
         """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.
@@ -320,6 +320,11 @@ class Client:
         """In a child: the connection and all turns are those of the parent."""
         self._connecting = Turn()
         self._connection = None
+
+
+def waits(state: str) -> bool:
+    """Whether no worker has a job that is in this state in a list: `OpenState::waits` of the supervisor."""
+    return state in ("queued", "paused", "held")
 
 
 def cancel(ticket: int, job: str) -> bytes:

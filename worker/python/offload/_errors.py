@@ -105,6 +105,9 @@ class OutputError(OffloadError, ValueError):
 class TaskError(OffloadError):
     """For tasks to raise: the job ends as `app_error` with exactly this message, and no traceback is logged.
 
+    The message is for whoever called the task, so everybody is told it. What other exceptions say is told only to callers that
+    may use the supervisor's socket or have shown a token.
+
     If a program that the task ran has failed, `exit_code` (0 to 255) or `signal` says how; whoever submitted the job reads it
     there.
     """

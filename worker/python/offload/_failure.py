@@ -31,10 +31,15 @@ def failure(reason: str) -> Failure:
     return Failure("app_error", cut(reason, messages.MESSAGE_MAX))
 
 
-def failure_of(error: BaseException, says_ends: bool) -> Failure:
-    """What is said of what a task raised. Only a supervisor that understands it is told how a program ended (`says_ends`)."""
+def failure_of(error: BaseException, capabilities: int) -> Failure:
+    """What is said of what a task raised: no more than a supervisor with these capabilities understands."""
+    own = _text_of_ones_own(error)
     kind = _asked(lambda: kind_of(error), "app_error")
-    return Failure(kind if says_ends or isinstance(kind, str) else "app_error", message_of(error))
+    if not isinstance(kind, str):
+        kind = kind if capabilities & messages.ENDS else "app_error"
+    elif own is not None and capabilities & messages.REASONS:
+        kind = "deliberate"
+    return Failure(kind, summary_with_log(error) if own is None else own)
 
 
 def _asked(question: Callable[[], Any], otherwise: Any) -> Any:
@@ -67,11 +72,13 @@ def _number(value: Any) -> Optional[int]:
     return _asked(lambda: operator.index(value), None)
 
 
-def message_of(error: BaseException) -> str:
-    """The message. The traceback of what is no `TaskError`, or has no text, goes to the log."""
-    text = _asked(lambda: cut(str(error), messages.MESSAGE_MAX), None) if isinstance(error, TaskError) else None
-    if text is not None:
-        return text
+def _text_of_ones_own(error: BaseException) -> Optional[str]:
+    """The text that a task wrote for its callers: that of a `TaskError`, if it has one."""
+    return _asked(lambda: cut(str(error), messages.MESSAGE_MAX), None) if isinstance(error, TaskError) else None
+
+
+def summary_with_log(error: BaseException) -> str:
+    """The message of any other exception. Its traceback goes to the log."""
     _asked(lambda: log_traceback(error), None)
     return _asked(lambda: summary_of(error), _NOTHING_TO_SAY)
 

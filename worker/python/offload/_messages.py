@@ -35,6 +35,7 @@ VERSION_MAJOR, VERSION_MINOR = 3, 0
 PARTS = 1
 LINGERING = 1 << 4
 ENDS = 1 << 6
+REASONS = 1 << 12
 
 # Limits of the protocol that this package has to keep, in bytes.
 MESSAGE_MAX = 1024
@@ -50,7 +51,9 @@ OUTCOME = Choice(
     "no_such_job",
 )  # fmt: skip
 LANE = Choice("cpu", "io")
-FAILURE_KIND = Variants(app_error=None, panic=None, exited=I32, signalled=I32, timed_out=None, out_of_memory=None)
+FAILURE_KIND = Variants(
+    app_error=None, panic=None, exited=I32, signalled=I32, timed_out=None, out_of_memory=None, deliberate=None,
+)  # fmt: skip
 VIEW = Choice("status", "workers", "jobs", "tasks", "dead")
 
 Usage = Record("Usage", cpu_user_us=U64, cpu_system_us=U64, peak_rss_bytes=U64)

@@ -69,7 +69,7 @@ class Session:
     def _greet(self, set_ups: Iterable[Callable[[], Any]]) -> None:
         channel = self._channel
         version = (messages.VERSION_MAJOR, messages.VERSION_MINOR)
-        capabilities = messages.PARTS | messages.LINGERING | messages.ENDS
+        capabilities = messages.PARTS | messages.LINGERING | messages.ENDS | messages.REASONS
         channel.queue(messages.WorkerHello(messages.WORKER_MAGIC, *version, capabilities, f"offload-python {VERSION}"))
         channel.flush()
         for set_up in set_ups:
@@ -119,7 +119,7 @@ class Session:
         except SupervisorGone:
             raise
         except BaseException as error:
-            return failure_of(error, bool(self._inbox.capabilities & messages.ENDS))
+            return failure_of(error, self._inbox.capabilities)
         finally:
             enter(None)
         most = self._inbox.payload_max
@@ -167,7 +167,7 @@ class Session:
         try:
             frame, output = _written(start, outcome, usage)
         except Exception as error:
-            frame, output = _written(start, failure_of(error, says_ends=False), usage)
+            frame, output = _written(start, failure_of(error, capabilities=0), usage)
         self._channel.queue_with(frame, output)
 
 

@@ -64,10 +64,12 @@ class Exceptions(unittest.TestCase):
             "word": "its word",
             "aside": "cannot be put into words",
         }
-        with FakeSupervisor(script, capabilities=messages.PARTS | messages.ENDS) as supervisor:
+        for_callers = {"changed code", "changed signal", "own", "word"}
+        can = messages.PARTS | messages.ENDS | messages.REASONS
+        with FakeSupervisor(script, capabilities=can) as supervisor:
             for how, said in expected.items():
                 message, _ = supervisor.answer_of("fails", json.dumps(how).encode())
-                self.assertEqual((kind(message), message.kind), ("Failed", "app_error"), how)
+                self.assertEqual((kind(message), message.kind == "deliberate"), ("Failed", how in for_callers), how)
                 self.assertIn(said, message.message)
             self.assertIn("not heard", supervisor.answer_of("mute", b"1")[0].message)
             supervisor.send(messages.Drain())

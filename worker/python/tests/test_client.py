@@ -16,9 +16,34 @@ from unittest import mock
 
 from offload import Client, JobError, OffloadError, OutputError, Payload, Pool, Rejected
 from offload._requests import call_request
+from offload._supervisor import find_binary
 
 from . import workers
 from .workers import PATIENCE, eventually
+
+
+class Waiting(unittest.TestCase):
+    def test_a_job_is_taken_back_whatever_it_waits_for(self):
+        arguments = ["--max-kept-bytes", "8MiB", "--max-payload", "6MiB"]
+        large = b"x" * 5_000_000
+        with open(os.devnull, "w") as log, Pool(worker=workers.__file__, workers=1, arguments=arguments, log=log) as pool:
+
+            def states():
+                return sorted(job["state"] for job in pool._show("jobs") if job["state"] != "ok")
+
+            def cli(*words, data=b""):
+                command = [find_binary(), "--socket", pool.socket, *words]
+                subprocess.run(command, input=data, stdout=subprocess.DEVNULL, check=True, timeout=PATIENCE)
+
+            cli("pause", "square")
+            cli("pause", "echo")
+            cli("submit", "--detach", "square", "3")
+            for _ in range(3):  # there is room to keep the output of one
+                cli("submit", "--client", "one", "--detach", "echo", "-", data=large)
+            cli("resume", "echo")
+            eventually(lambda: states() == ["held", "held", "paused"], "that they wait")
+            pool.cancel_queued()
+            eventually(lambda: states() == ["cancelled"] * 3, "that none of them waits")
 
 
 class WithPool(unittest.TestCase):

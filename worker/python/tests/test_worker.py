@@ -193,6 +193,36 @@ class Jobs(unittest.TestCase):
                     plain = ended if isinstance(ended, str) else "app_error"
                     self.assertEqual(message.kind, ended if capabilities & messages.ENDS else plain, name)
 
+    def test_an_error_of_the_package_is_for_callers_and_another_exception_or_what_a_program_said_is_not(self):
+        script = """
+        class Mute(TaskError):
+            def __str__(self): raise ValueError("mute")
+        @task
+        def says(_): raise TaskError("only this")
+        @task
+        def two(a: int, b: int): pass
+        @task
+        def fails(_): open("/no/such/folder")
+        @task
+        def program(_): raise TaskError("it printed: KEY", exit_code=5)
+        @task
+        def mute(_): raise Mute()
+        @task
+        def strange(_): return {1, 2}
+        serve()
+        """
+        kinds = {
+            "says": "deliberate", "two": "deliberate", "fails": "app_error", "program": ("exited", 5), "mute": "app_error",
+            "strange": "app_error",
+        }  # fmt: skip
+        with FakeSupervisor(script, capabilities=messages.ENDS | messages.REASONS) as supervisor:
+            self.assertTrue(supervisor.hello.capabilities & messages.REASONS)
+            for name, expected in kinds.items():
+                self.assertEqual(supervisor.answer_of(name, b"1")[0].kind, expected, name)
+        with FakeSupervisor(script, capabilities=messages.ENDS) as supervisor:
+            message, _ = supervisor.answer_of("says", b"1")
+            self.assertEqual((message.kind, message.message), ("app_error", "only this"))
+
     def test_no_program_ends_in_a_way_that_no_program_can(self):
         for wrong in ({"exit_code": 256}, {"exit_code": -9}, {"signal": 0}, {"signal": 65}):
             with self.assertRaises(ValueError):

@@ -22,7 +22,7 @@ pub(super) fn run(
     let mut begun = Begun::No;
     match answer(application, Request::of_job(task, input, context)?, context, &mut begun) {
         Ok(outcome) => outcome,
-        Err(Broken::Wrong(why)) => Err(TaskError::new(format_args!("the application {why}"))),
+        Err(Broken::Wrong(why)) => Err(TaskError::met(format_args!("the application {why}"))),
         Err(broken) => application.end_during(broken, (context.job(), context.attempt()), begun),
     }
 }
@@ -50,7 +50,7 @@ fn answer_on(exchange: &mut Exchange<'_>, context: &mut TaskContext<'_>) -> Resu
         true if coding(&response).is_some() => {
             let coding = coding(&response).unwrap_or_default().to_owned();
             while exchange.piece()?.is_some() {}
-            Ok(Err(TaskError::new(format_args!(
+            Ok(Err(TaskError::met(format_args!(
                 "the application answered with Content-Encoding: {coding}, and an output is passed on as it is"
             ))))
         }
@@ -83,7 +83,7 @@ fn in_parts(
             Ok(()) => {}
             // What it is doing could only be stopped with it.
             Err(PartError::Cancelled) => return Err(Broken::Unwanted),
-            Err(error) => return Ok(Err(TaskError::new(error))),
+            Err(error) => return Ok(Err(TaskError::met(error))),
         }
     }
     Ok(Ok(Output { bytes: Bytes::new(), media_type }))
@@ -96,7 +96,10 @@ fn failure(response: &Response<()>, exchange: &mut Exchange<'_>) -> Result<TaskE
         let room = MESSAGE_MAX.saturating_sub(body.len());
         body.extend_from_slice(&piece[..piece.len().min(room)]);
     }
-    Ok(TaskError::new(message(response, String::from_utf8_lossy(&body).trim())))
+    let message = message(response, String::from_utf8_lossy(&body).trim());
+    // An answer of 4xx is for whoever sent the request. One of 5xx may be the traceback of the application.
+    let is_for_callers = response.status().is_client_error();
+    Ok(if is_for_callers { TaskError::new(message) } else { TaskError::met(message) })
 }
 
 fn message(response: &Response<()>, body: &str) -> String {

@@ -244,7 +244,10 @@ pub(super) enum Answer {
     /// Progress of a job that has been answered.
     OfAnother,
     Finished(Output),
+    /// With what the program says.
     Failed(String),
+    /// Its output cannot be passed on.
+    Unreadable(String),
 }
 
 /// What to do about what Python and others write in place of a number.
@@ -276,7 +279,7 @@ pub(super) fn answer(line: &[u8], job: &str, produces: &MediaType) -> Result<Ans
         (None, None, Some(why), None) => Ok(Answer::Failed(why)),
         (Some(value), None, None, None) => {
             if let Err(why) = check_readable(value) {
-                return Ok(Answer::Failed(format!("its output {why}")));
+                return Ok(Answer::Unreadable(format!("its output {why}")));
             }
             let is_text = !media_type.is_json() && !media_type.as_str().contains('*');
             let bytes = if is_text { text_in(value) } else { plain(value) };

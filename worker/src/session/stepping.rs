@@ -95,7 +95,7 @@ impl<'a> Stepping<'a> {
         if let Break(result) = self.step_for(share) {
             return Ok(Break(match result {
                 Ok(output) => Ended::Returned(output),
-                Err(error) => Ended::Failed(FailureKind::AppError, error.to_string()),
+                Err(error) => Ended::Failed(error.kind(), error.to_string()),
             }));
         }
         link.look_between()?;

@@ -10,7 +10,7 @@ use offload_core::exit::Exit;
 use offload_protocol::codec;
 use offload_protocol::frame::FrameDecoder;
 use offload_protocol::limits::{OFFERS_BYTES_MAX, PARTS_CREDIT, PAYLOAD_MAX_VARIABLE, TASKS_OFFERED_MAX};
-use offload_protocol::messages::{BATCHES, ENDS, PARTS, ToWorker, VERSION_MAJOR, VERSION_MINOR};
+use offload_protocol::messages::{BATCHES, ENDS, PARTS, REASONS, ToWorker, VERSION_MAJOR, VERSION_MINOR};
 use offload_protocol::nouns::Metadata;
 use offload_protocol::outbox::Outbox;
 use offload_supervisor::workers::find_executable;
@@ -377,8 +377,12 @@ impl Candidate {
                         "its output is longer than {PAYLOAD_MAX} bytes, the longest payload"
                     ));
                 }
-                Said::Ended(End { is_programs: true, .. }) if self.granted & ENDS == 0 => {
+                Said::Ended(End { takes: ENDS, .. }) if self.granted & ENDS == 0 => {
                     return Err("it said how a program ended, for which it has no capability".to_owned());
+                }
+                Said::Ended(End { takes: REASONS, .. }) if self.granted & REASONS == 0 => {
+                    return Err("it said that an error is meant for callers, for which it has no capability"
+                        .to_owned());
                 }
                 Said::Ended(end) => return Ok(end),
                 Said::Progress { .. } => {}

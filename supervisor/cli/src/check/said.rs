@@ -1,7 +1,7 @@
 //! What a worker says, without what borrows from a buffer, and with the checks that belong to single messages.
 
 use offload_protocol::limits::{CHECKPOINT_MAX, MESSAGE_MAX, PART_MAX, SDK_NAME_MAX};
-use offload_protocol::messages::{FromWorker, WORKER_MAGIC};
+use offload_protocol::messages::{ENDS, FromWorker, REASONS, WORKER_MAGIC};
 use offload_protocol::nouns::{Batching, DescribedTask, FailureKind, TASK_NAMES, TaskOffer, is_task_name};
 use std::fmt;
 
@@ -52,8 +52,8 @@ pub(super) struct End {
     pub(super) attempt: u32,
     /// Why, if the task failed.
     pub(super) failed: Option<String>,
-    /// It is said how a program ended that the worker ran.
-    pub(super) is_programs: bool,
+    /// The capability that it takes to say so; 0 if none.
+    pub(super) takes: u64,
     /// Length of the output.
     pub(super) bytes: usize,
 }
@@ -124,15 +124,22 @@ pub(super) fn said(message: FromWorker<'_>, payload: &[u8]) -> Result<Said, Stri
         FromWorker::Ready => has_none(Said::Ready),
         FromWorker::Started { job, attempt } => has_none(Said::Started { job, attempt }),
         FromWorker::Finished { job, attempt, .. } => {
-            Ok(Said::Ended(End { job, attempt, failed: None, is_programs: false, bytes: payload.len() }))
+            Ok(Said::Ended(End { job, attempt, failed: None, takes: 0, bytes: payload.len() }))
         }
         FromWorker::Failed { message, .. } if message.len() > MESSAGE_MAX => {
             Err(format!("the message of Failed has {} bytes, and may have {MESSAGE_MAX}", message.len()))
         }
         FromWorker::Failed { job, attempt, kind, message, .. } => {
-            let is_programs = !matches!(kind, FailureKind::AppError | FailureKind::Panic);
+            let takes = match kind {
+                FailureKind::AppError | FailureKind::Panic => 0,
+                FailureKind::Deliberate => REASONS,
+                FailureKind::Exited { .. }
+                | FailureKind::Signalled { .. }
+                | FailureKind::TimedOut
+                | FailureKind::OutOfMemory => ENDS,
+            };
             let failed = Some(message.into_owned());
-            has_none(Said::Ended(End { job, attempt, failed, is_programs, bytes: 0 }))
+            has_none(Said::Ended(End { job, attempt, failed, takes, bytes: 0 }))
         }
         FromWorker::Skipped { job } => has_none(Said::Skipped { job }),
         FromWorker::Progress { job, attempt, .. } => has_none(Said::Progress { job, attempt }),

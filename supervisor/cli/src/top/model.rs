@@ -1,7 +1,7 @@
 //! What is known and chosen. It has no clock, no terminal and no connection.
 
 use super::keys::Key;
-use offload_supervisor::views::{JobView, Status, WorkerView};
+use offload_supervisor::views::{JobView, OpenState, Status, WorkerView};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -241,11 +241,11 @@ impl Model {
         self.workers().get(self.chosen_row()).copied()
     }
 
-    /// Queued jobs by task, the most first; and whether there are more jobs than were counted.
-    pub(super) fn queued_by_task(&self) -> (Vec<(String, usize)>, bool) {
+    /// Jobs that wait, for whatever it is, by task, the most first; and whether there are more jobs than were counted.
+    pub(super) fn waiting_by_task(&self) -> (Vec<(String, usize)>, bool) {
         let mut counts = BTreeMap::<&str, usize>::new();
         let jobs = self.snapshot.iter().flat_map(|snapshot| &snapshot.jobs);
-        for job in jobs.filter(|job| job.state == "queued") {
+        for job in jobs.filter(|job| OpenState::of_word(&job.state).is_some_and(OpenState::waits)) {
             *counts.entry(&job.task).or_default() += 1;
         }
         let mut counts: Vec<_> = counts.into_iter().map(|(task, count)| (task.to_owned(), count)).collect();
@@ -416,15 +416,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn queued_jobs_are_counted_by_task_the_most_first() {
+    fn jobs_that_wait_for_whatever_it_is_are_counted_by_task_the_most_first() {
         let job =
             |task: &str, state: &str| JobView { task: task.to_owned(), state: state.to_owned(), ..a_job() };
-        let jobs = [("b", "queued"), ("a", "queued"), ("c", "running"), ("b", "queued"), ("d", "queued")];
+        let jobs =
+            [("b", "queued"), ("a", "held"), ("c", "running"), ("b", "paused"), ("d", "queued"), ("c", "ok")];
         let mut model = Model::default();
         let jobs = jobs.map(|(task, state)| job(task, state)).to_vec();
         model.take(News::Snapshot(Box::new(Snapshot { jobs, has_more_jobs: true, ..nothing() })));
         let counted = [("b", 2), ("a", 1), ("d", 1)].map(|(task, count)| (task.to_owned(), count)).to_vec();
-        assert_eq!(model.queued_by_task(), (counted, true));
+        assert_eq!(model.waiting_by_task(), (counted, true));
     }
 
     pub(crate) fn a_job() -> JobView {

@@ -127,7 +127,7 @@ fn cells(worker: &WorkerView, count: usize) -> Vec<String> {
 
 fn draw_queue(model: &Model, status: &Status, frame: &mut Frame<'_>, area: Rect) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(2).areas(area);
-    let (tasks, has_more) = model.queued_by_task();
+    let (tasks, has_more) = model.waiting_by_task();
     let more = if has_more { "+" } else { "" };
     let tasks = tasks.into_iter().map(|(task, count)| [task, format!("{count}{more}")]);
     draw_counts(("QUEUED TASK", "JOBS"), tasks, frame, left);

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use offload_supervisor::service::Session;
-use offload_supervisor::views::GlanceView;
+use offload_supervisor::views::{GlanceView, OpenState};
 use serde::Serialize;
 use serde_json::json;
 use std::future::Future;
@@ -29,9 +29,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
-
-/// The states of a job that has not ended.
-pub(super) const LIVE: [&str; 6] = ["parked", "queued", "paused", "held", "assigned", "running"];
 
 /// How often the progress of a job is looked at while somebody follows it.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -150,7 +147,7 @@ impl Following {
     /// Looks at the job. Returns whether there is something to tell.
     fn has_news(&mut self) -> bool {
         let glance = self.looks.glance(&self.job);
-        self.has_ended = glance.as_ref().is_none_or(|glance| !LIVE.contains(&glance.state));
+        self.has_ended = glance.as_ref().is_none_or(|glance| OpenState::of_word(glance.state).is_none());
         glance.is_none_or(|glance| event_id(&glance) != self.told)
     }
 

@@ -90,6 +90,7 @@ fn digest(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use offload_supervisor::views::OpenState;
 
     #[test]
     fn the_page_knows_each_state_of_a_job_that_has_not_ended() {
@@ -97,11 +98,11 @@ mod tests {
         let live = job.lines().find(|line| line.starts_with("const isLive = ")).expect("the list");
         let tones =
             draw.split_once("const TONES = {").expect("the list").1.split_once('}').expect("its end").0;
-        for state in super::super::events::LIVE {
+        for state in OpenState::ALL.map(OpenState::as_str) {
             assert!(live.contains(&format!("'{state}'")), "{state} in {live}");
             assert!(tones.contains(&format!("{state}: ")), "{state} in {tones}");
         }
-        assert_eq!(live.matches('\'').count(), 2 * super::super::events::LIVE.len(), "{live}");
+        assert_eq!(live.matches('\'').count(), 2 * OpenState::ALL.len(), "{live}");
     }
 
     #[test]

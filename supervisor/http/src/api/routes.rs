@@ -10,7 +10,7 @@ use super::{own_fields, parts};
 use crate::ended::Failure;
 use crate::offload::RequestContext;
 use crate::problem::Problem;
-use crate::request::{Remote, Request};
+use crate::request::Request;
 use crate::respond::{IntoResponse, Response};
 use crate::route_table::{Route, RouteAuth, RouteMode, SharedRoutes};
 use crate::router::Found;
@@ -44,15 +44,16 @@ impl Server {
 
 fn handler(route: Arc<Route>) -> Handler {
     Rc::new(move |request, context| {
-        let hides_causes = hides_causes(&route, request.remote);
+        let hides_causes = hides_causes(&route);
         let (trace, answer) = (trace_of(&request), answer(&route, request, context));
         Box::pin(call(Arc::clone(&route), trace, answer, hides_causes))
     })
 }
 
-/// Whether the client may not know what processes of this machine say. On a route that needs no token nobody looks at tokens.
-fn hides_causes(route: &Route, remote: Remote) -> bool {
-    route.auth == RouteAuth::None && !matches!(remote, Remote::Process(_))
+/// Whether the client may not know what processes of this machine say. On a route that needs no token nobody is recognized, whatever the
+/// socket is: behind a process of the same user there may be a proxy, with clients from anywhere.
+fn hides_causes(route: &Route) -> bool {
+    route.auth == RouteAuth::None
 }
 
 async fn call(route: Arc<Route>, trace: Option<HeaderValue>, answer: Answer, hides_causes: bool) -> Response {
@@ -110,7 +111,7 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         (RouteMode::Sync, false) => (Preference::default(), parts::wanted(request)?),
         (RouteMode::Async, _) => (Preference { is_async: true, wait: None }, None),
     };
-    let hides_causes = hides_causes(route, request.remote);
+    let hides_causes = hides_causes(route);
     Ok(Order { job, preference, stream, is_cancelled: route.cancel_on_disconnect, hides_causes })
 }
 

@@ -5,7 +5,7 @@ use super::Inner;
 use crate::api::needs_no_token;
 use crate::problem::Problem;
 use crate::request::{Remote, one, quoted};
-use http::header::HeaderName;
+use http::header::{AUTHORIZATION, HeaderName};
 use http::request::Parts;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::service::{Asker, Peer, Service, is_client_name};
@@ -19,8 +19,8 @@ static OFFLOAD_CLIENT: HeaderName = HeaderName::from_static("offload-client");
 #[derive(Default)]
 pub(super) struct LastAsker {
     last: RefCell<Option<(Sign, Rc<Asker>)>>,
-    /// All processes that cannot be seen from here, such as those of a container at a Unix socket.
-    unseen: OnceCell<Rc<Asker>>,
+    /// All processes that cannot be seen from here, such as those of a container at a Unix socket, by what they have shown.
+    unseen: [OnceCell<Rc<Asker>>; 3],
 }
 
 /// By what a client is recognized.
@@ -30,7 +30,7 @@ struct Sign {
     shown: Shown,
 }
 
-/// What a client has shown beside its address.
+/// What a client has shown beside its address or its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     /// No token, for a route or a path that needs none. So it shares neither limits nor keys with those that have, and what it calls itself
@@ -38,8 +38,9 @@ enum Shown {
     Nothing,
     /// A token.
     Token,
-    /// Its address alone: this server has no tokens. A check of a program may ask for something else, of which nothing is known here.
-    OnlyAddress,
+    /// Only where it is: this server has no tokens, or it is a process of the same user at a Unix socket, which needs none. A check of a
+    /// program may ask for something else, of which nothing is known here.
+    OnlyPlace,
 }
 
 impl Inner {
@@ -53,14 +54,10 @@ impl Inner {
         (remote, client): (Remote, Option<IpAddr>),
     ) -> Result<Rc<Asker>, Problem> {
         let bad = |detail: String| Problem::new(OutcomeCode::BadRequest, detail);
-        let shown = match (needs_no_token(head), self.holders.has_tokens()) {
-            (true, _) => Shown::Nothing,
-            (false, true) => Shown::Token,
-            (false, false) => Shown::OnlyAddress,
-        };
+        let shown = self.shown(head, remote);
         let name = match shown {
             Shown::Nothing => None,
-            Shown::Token | Shown::OnlyAddress => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
+            Shown::Token | Shown::OnlyPlace => one(&head.headers, &OFFLOAD_CLIENT).map_err(bad)?,
         };
         let asker = |name: &str| Rc::new(self.service.asker(remote.process(), name));
         let is_name = |name: &str| is_client_name(name) && !Peer::may_be_called(name);
@@ -68,9 +65,28 @@ impl Inner {
             (Some(name), _) if is_name(name) => Ok(asker(name)),
             (Some(name), _) => Err(bad(format!("Offload-Client is no name of a client: {}", quoted(name)))),
             (None, Some(address)) => Ok(self.last_asker.of(Sign { address, shown }, &self.service)),
-            (None, None) if remote.process().is_some() => Ok(asker("")),
-            // Each connection, and each request, would be a client of its own.
-            (None, None) => Ok(Rc::clone(self.last_asker.unseen.get_or_init(|| asker("")))),
+            (None, None) => {
+                let asker = || Rc::new(asker_of(&self.service, shown, remote.process(), None));
+                match remote.process() {
+                    Some(_) => Ok(asker()),
+                    // Each connection, and each request, would be a client of its own.
+                    None => Ok(Rc::clone(self.last_asker.unseen[shown as usize].get_or_init(asker))),
+                }
+            }
+        }
+    }
+
+    /// Whoever has to show a token has shown one, or would not be here. Others may, over whatever socket they come.
+    fn shown(&self, head: &Parts, remote: Remote) -> Shown {
+        let shows_token = || {
+            let authorization = one(&head.headers, &AUTHORIZATION).ok().flatten();
+            authorization.is_some_and(|value| self.holders.token(value.as_bytes()).is_some())
+        };
+        match remote {
+            _ if needs_no_token(head) => Shown::Nothing,
+            Remote::Process(_) if shows_token() => Shown::Token,
+            Remote::Address(_) | Remote::Stranger(_) if self.holders.has_tokens() => Shown::Token,
+            _ => Shown::OnlyPlace,
         }
     }
 }
@@ -82,12 +98,18 @@ impl LastAsker {
             return Rc::clone(asker);
         }
         let Sign { address, shown } = sign;
-        let asker = Rc::new(match shown {
-            Shown::Nothing => service.anonymous(address),
-            Shown::Token => service.asker_with_token(address),
-            Shown::OnlyAddress => service.asker(None, &address.to_string()),
-        });
+        let asker = Rc::new(asker_of(service, shown, None, Some(address)));
         *last = Some((sign, Rc::clone(&asker)));
         asker
+    }
+}
+
+fn asker_of(service: &Service, shown: Shown, process: Option<u32>, address: Option<IpAddr>) -> Asker {
+    match shown {
+        Shown::Nothing => service.anonymous(process, address),
+        Shown::Token => service.asker_with_token(process, address),
+        Shown::OnlyPlace => {
+            service.asker(process, &address.map_or(String::new(), |address| address.to_string()))
+        }
     }
 }

@@ -9,6 +9,7 @@ import { isError } from '../json.js';
 import { MESSAGE_MAX } from '../limits.js';
 import { cut } from '../nouns.js';
 import { isWellFormed } from '../wire.js';
+import { TaskError } from './task_error.js';
 
 /**
  * Why a job has failed, as it is sent.
@@ -34,7 +35,7 @@ function attempt(look, otherwise) {
 }
 
 /**
- * How a program ended that the task has run, if that is what the error says. Those of `node:child_process` have an exit code in
+ * How a program ended that the task has run, if that is what the error says; and whether the task wrote it for its callers. Those of `node:child_process` have an exit code in
  * `status`, or in `code` beside `cmd`; others may say `exitCode`. A signal is a name.
  * @param {any} error
  */
@@ -44,15 +45,16 @@ function kindOf(error) {
   const number = typeof signal === 'string' ? constants.signals[signal] : undefined;
   if (Number.isInteger(number)) return { signalled: { signal: number } };
   const exit = [exitCode, signal === null ? status : undefined, cmd === undefined ? undefined : code].find(Number.isInteger);
-  return exit >= 0 && exit <= 255 ? { exited: { code: exit } } : 'app_error';
+  if (exit >= 0 && exit <= 255) return { exited: { code: exit } };
+  return error instanceof TaskError ? 'deliberate' : 'app_error';
 }
 
-/** The reason for people: with the name of the error, unless that is `Error`. @param {any} error @returns {string} */
+/** The reason for people: with the name of the error, unless that is `Error` or `TaskError`. @param {any} error @returns {string} */
 function messageOf(error) {
   if (!isError(error)) return textOf(error);
   const { name } = error;
   const message = textOf(error.message);
-  return typeof name !== 'string' || name === 'Error' || name === '' ? message : `${name}: ${message}`;
+  return typeof name !== 'string' || name === 'Error' || name === 'TaskError' || name === '' ? message : `${name}: ${message}`;
 }
 
 const textOf = (value) => (typeof value === 'string' ? value : inspect(value));

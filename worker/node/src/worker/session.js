@@ -19,7 +19,7 @@
 import { readFileSync } from 'node:fs';
 import { PAYLOAD_MAX_CEILING } from '../limits.js';
 import {
-  BATCHES, ENDS, hasCapability, PARTS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
+  BATCHES, ENDS, hasCapability, PARTS, REASONS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
 import { runTogether } from './batches.js';
 import { JobContext } from './context.js';
@@ -57,6 +57,7 @@ export class Session {
   #takesBatches = false;
   /** Whether the supervisor understands how a program ended. */
   #saysEnds = false;
+  #saysReasons = false;
   #tasks;
   #link;
   #payloadMax = PAYLOAD_MAX_CEILING;
@@ -156,6 +157,7 @@ export class Session {
     this.sendsParts = hasCapability(capabilities, PARTS);
     this.#takesBatches = hasCapability(capabilities, BATCHES);
     this.#saysEnds = hasCapability(capabilities, ENDS);
+    this.#saysReasons = hasCapability(capabilities, REASONS);
     this.#payloadMax = Number(payloadMax);
     this.#welcomed();
   }
@@ -267,7 +269,8 @@ export class Session {
   /** The task threw, or rejected its promise: an error of the application. */
   #failed(running, member, error) {
     const { kind, message } = failureOf(error);
-    this.#answer(running, member, 'Failed', { kind: this.#saysEnds ? kind : 'app_error', message });
+    const isUnderstood = kind === 'deliberate' ? this.#saysReasons : this.#saysEnds;
+    this.#answer(running, member, 'Failed', { kind: isUnderstood ? kind : 'app_error', message });
   }
 
   /** @param {Running} running @param {Member} member @param {string} name @param {Record<string, any>} fields @param {Uint8Array} [payload] */

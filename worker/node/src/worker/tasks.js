@@ -8,6 +8,7 @@ import { checkKeys } from '../keys.js';
 import { ANY_TYPE, checkMediaType, checkTaskName, isJson, isText, JSON_TYPE, TEXT_TYPE } from '../nouns.js';
 import { decodePayload, encodePayload } from '../payload.js';
 import { isWellFormed, NOTHING } from '../wire.js';
+import { TaskError } from './task_error.js';
 
 /**
  * @typedef {object} Task
@@ -140,7 +141,7 @@ export function inputOf(task, { run: { media_type: contentType }, input, wrong }
   try {
     return task.reads === TEXT_TYPE ? textOf(input, contentType) : decodePayload(input, task.reads ?? contentType);
   } catch (error) {
-    throw new Error(`the input is not what this task takes: ${error.message}`);
+    throw new TaskError(`the input is not what this task takes: ${error.message}`);
   }
 }
 

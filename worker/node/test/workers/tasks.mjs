@@ -4,7 +4,7 @@ import { execFile, execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { Payload, serve } from '../../index.js';
+import { Payload, serve, TaskError } from '../../index.js';
 
 /** Resolved when nobody wants the output any more. */
 const aborted = (signal) => new Promise((resolve) => signal.addEventListener('abort', () => resolve('aborted'), { once: true }));
@@ -35,6 +35,7 @@ serve({
     programAtOnce: (script) => execFileSync('sh', ['-c', script]),
     refuse: (exitCode) => { throw Object.assign(new Error('it refused'), { exitCode }); },
     fail: (message) => { throw new Error(message); },
+    refuses: (message) => { throw new TaskError(message); },
     typeError: (input) => input.no.such.field,
     circular: () => {
       const thrown = {};
