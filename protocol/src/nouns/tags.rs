@@ -235,7 +235,7 @@ mod tests {
             LABELS_MAX,
             "one that comes twice counts once"
         );
-        let refused = Labels::new(&[&many[..], &[long.clone()]].concat()).unwrap_err();
+        let refused = Labels::new(&[&many[..], std::slice::from_ref(&long)].concat()).unwrap_err();
         assert!(
             refused.to_string().contains("more than"),
             "what comes behind too many is not looked at: {refused}"
