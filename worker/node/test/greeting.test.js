@@ -92,3 +92,15 @@ test('where nobody listens, the error says how to start a supervisor', async () 
     name: 'ConnectionError', code: 'no_supervisor', message: 'no supervisor at /nonexistent/socket; start one with: offload serve --socket /nonexistent/socket',
   });
 });
+
+test('who asks again at once when nobody listens is told again', async () => {
+  const asked = { run: (client) => client.run('echo', 1), call: (client) => client.call('echo', 1), stream: (client) => client.stream('echo', 1).next() };
+  for (const [name, ask] of Object.entries(asked)) {
+    const client = new Client({ socket: '/nonexistent/socket' });
+    const codes = [];
+    const again = (error) => codes.push(error.code) < 3 && ask(client).catch(again);
+    await within(`the last error of ${name}`, ask(client).catch(again));
+    assert.deepEqual(codes, Array(3).fill('no_supervisor'), name);
+    await within('idleness', client.idle());
+  }
+});

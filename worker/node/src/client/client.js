@@ -310,23 +310,26 @@ export class Client {
 
   /** A new connection, for all that wait. */
   #ready() {
-    this.#opening ??= this.#connect().finally(() => (this.#opening = undefined));
+    this.#opening ??= this.#connect();
     return this.#opening;
   }
 
   async #connect() {
+    let connection;
     try {
-      const connection = await this.#open();
-      this.#connection = connection;
-      this.#restsSince = performance.now();
-      connection.keepAlive(this.#underWay > 0);
-      this.#sendWaiting();
+      connection = await this.#open();
       if (connection.lost !== undefined) throw connection.lost;
-      return connection;
     } catch (error) {
+      this.#opening = undefined; // before anybody is told: who is told may ask again at once
       this.#failWaiting(error);
       throw error;
     }
+    this.#opening = undefined;
+    this.#connection = connection;
+    this.#restsSince = performance.now();
+    connection.keepAlive(this.#underWay > 0);
+    this.#sendWaiting();
+    return connection;
   }
 
   async #open() {

@@ -67,10 +67,11 @@ export class Streams {
       // Nothing is opened before the next microtask: of streams that are aborted together, none gets the place of another.
       await this.#owner.before();
       while (this.#waiting.length > 0 && this.#connections < this.#max) this.#connect();
+      this.#isConnecting = false;
     } catch (error) {
+      this.#isConnecting = false;
       this.#failWaiting(error);
     }
-    this.#isConnecting = false;
   }
 
   #connect() {
