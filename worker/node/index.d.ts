@@ -214,6 +214,6 @@ export class OutputError extends SyntaxError {
 /** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
   constructor(code: string, message: string);
-  /** `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `protocol`, `closed`, or why the supervisor says good-bye. */
+  /** `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `io_error`, `protocol`, `closed`, or why the supervisor says good-bye. */
   readonly code: string;
 }

@@ -1,12 +1,14 @@
 /** What a client makes of a supervisor of another version, or of something else that listens at the socket. */
 
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { on, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
 import { TO_CLIENT } from '../src/messages.js';
 import { within } from './within.js';
@@ -87,10 +89,32 @@ test('a client that is closed before it is greeted answers calls, streams and qu
 });
 
 test('where nobody listens, the error says how to start a supervisor', async () => {
-  const client = new Client({ socket: '/nonexistent/socket' });
-  await assert.rejects(client.call('echo'), {
-    name: 'ConnectionError', code: 'no_supervisor', message: 'no supervisor at /nonexistent/socket; start one with: offload serve --socket /nonexistent/socket',
-  });
+  for (const socket of ['/nonexistent/socket', '/dev/null/socket', fileURLToPath(import.meta.url)]) {
+    await assert.rejects(new Client({ socket }).call('echo'), {
+      name: 'ConnectionError', code: 'no_supervisor', message: `no supervisor at ${socket}; start one with: offload serve --socket ${socket}`,
+    });
+  }
+});
+
+test('what the system refuses to this program is no word about the supervisor', async () => {
+  const program = `
+    const { openSync } = await import('node:fs');
+    const { Client } = await import(${JSON.stringify(new URL('../index.js', import.meta.url))});
+    const client = new Client({ socket: process.argv[1] });
+    try { for (;;) openSync('/dev/null'); } catch {}
+    for (const ask of [() => client.call('echo', 1), () => client.stream('echo', 1).next()]) await ask().catch(({ name, code }) => console.log(name, code));`;
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const server = net.createServer().listen(join(folder, 'socket'));
+  await once(server, 'listening');
+  const words = [process.execPath, '--input-type=module', '--eval', program, join(folder, 'socket')];
+  const child = spawn('/bin/sh', ['-c', 'ulimit -n 64; exec "$0" "$@"', ...words], { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    const lines = await within('the end of the program', child.stdout.setEncoding('utf8').toArray());
+    assert.equal(lines.join(''), 'ConnectionError io_error\nConnectionError io_error\n');
+  } finally {
+    server.close();
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('who asks again at once when nobody listens is told again', async () => {

@@ -102,6 +102,8 @@ test('a pool with a wrong option starts nothing', async () => {
       assert.throws(() => new Pool({ log: 'ignore', ...wrong }), TypeError, JSON.stringify(wrong));
       assert.deepEqual(readdirSync(folder), [], JSON.stringify(wrong));
     }
+    process.env.TMPDIR = join(folder, 'x'.repeat(107));
+    assert.throws(() => new Pool({ log: 'ignore' }), { name: 'TypeError', message: /^the path of a socket has at most 107 bytes, and this one / });
   } finally {
     if (TMPDIR === undefined) delete process.env.TMPDIR;
     else process.env.TMPDIR = TMPDIR;

@@ -13,7 +13,7 @@ import { Call } from './call.js';
 import { Connection } from './connection.js';
 import { ConnectionError, tooManyWait } from './errors.js';
 import { Question } from './question.js';
-import { defaultSocket } from './socket.js';
+import { checkPath, defaultSocket } from './socket.js';
 import { Streams } from './streams.js';
 import { Submission } from './submission.js';
 import { Waiting } from './waiting.js';
@@ -67,7 +67,7 @@ export class Client {
    */
   constructor(options = {}, before = async () => {}, onNeed = () => {}) {
     const { socket, name, maxInFlight, maxStreams, maxWaiting } = checkOptions(options);
-    this.#socket = socket ?? defaultSocket();
+    this.#socket = socket ?? checkPath(defaultSocket());
     this.#name = name;
     this.#maxInFlight = maxInFlight;
     this.#maxWaiting = maxWaiting;
@@ -366,7 +366,7 @@ export class Client {
 export function checkOptions(options) {
   checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxStreams', 'maxWaiting']);
   const { socket, name = '', maxInFlight = 256, maxStreams = 256, maxWaiting = 100_000 } = options;
-  if (isSet(socket) && (typeof socket !== 'string' || socket === '')) throw new TypeError('`socket` is a path');
+  if (isSet(socket)) checkPath(socket);
   if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
   return {
     socket,

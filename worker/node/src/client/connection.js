@@ -226,13 +226,16 @@ function checkOwner(path) {
 function connectionError(path, error) {
   switch (error.code) {
     case 'ENOENT':
+    case 'ENOTDIR':
     case 'ECONNREFUSED':
       return new ConnectionError('no_supervisor', `no supervisor at ${path}; start one with: offload serve --socket ${path}`);
     case 'EAGAIN': return busy(path, 'it accepts nobody now');
     case 'ECONNRESET':
     case 'EPIPE':
     case 'ERR_STREAM_WRITE_AFTER_END': return goneAway();
-    default: return new ConnectionError('closed', `cannot connect to ${path}: ${error.message}`);
+    case 'EACCES':
+    case 'EPERM': return new ConnectionError('forbidden', `cannot connect to ${path}: ${error.message}`);
+    default: return new ConnectionError('io_error', `cannot connect to ${path}: ${error.message}`);
   }
 }
 

@@ -14,6 +14,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { ConnectionError } from '../client/errors.js';
+import { checkPath } from '../client/socket.js';
+
+const SOCKET = 'offload.sock';
 
 /** Its arguments are the folder, and the command line of the supervisor. Descriptor 3 is the pipe. */
 const GUARD = `
@@ -55,8 +58,9 @@ export class PrivateSupervisor {
    */
   constructor({ program, flags, log }) {
     if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
+    checkPath(join(tmpdir(), 'offload-......', SOCKET)); // before anything is made
     this.#folder = mkdtempSync(join(tmpdir(), 'offload-'));
-    this.socket = join(this.#folder, 'offload.sock');
+    this.socket = join(this.#folder, SOCKET);
     const words = [program, '--socket', this.socket, '--json', 'serve', '--fail-fast', '--drain-timeout', '0s', ...flags];
     this.#child = this.#spawn(words, log);
     const exit = once(this.#child, 'exit').catch((error) => [error.message, null]);
