@@ -8,6 +8,7 @@ import { Client, Pool } from '../index.js';
 import { Connection } from '../src/client/connection.js';
 import { OutputStream } from '../src/client/stream.js';
 import { Submission } from '../src/client/submission.js';
+import { withFront } from './fake_front.js';
 import { until, withSupervisor } from './supervisor.js';
 import { within } from './within.js';
 
@@ -160,7 +161,7 @@ test('whoever leaves a stream while it waits for a part cancels its job at once'
 function streamOf() {
   const seen = { requests: [], holds: [], ends: 0, changed: () => {} };
   const hold = (isHeld) => seen.changed(seen.holds.push(isHeld));
-  const connection = { payloadMax: 100, request: (name) => seen.requests.push(name), hold, closeWhenWritten: () => {} };
+  const connection = { payloadMax: 100, request: (name) => void seen.requests.push(name), hold, leave: () => {} };
   const controller = new AbortController();
   const stream = new OutputStream(new Submission('echo', 1, { signal: controller.signal }, true), () => seen.ends++);
   stream.begin(connection);
@@ -290,5 +291,59 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     connection.close();
     const asker = { onMessage: () => true, onLost: () => {} };
     assert.throws(() => connection.request('Show', { view: 'status' }, asker), { name: 'ConnectionError', code: 'closed' });
+  });
+});
+
+test('an aborted call with a key gives its place back at once, and nobody waits for its answer', async () => {
+  await withFront({ maxInFlight: 1 }, async (client, front) => {
+    for (const isAccepted of [true, false]) {
+      const controller = new AbortController();
+      const first = errorOf(client.call('any', 1, { idempotencyKey: 'k', signal: controller.signal }));
+      const { guest, ticket } = await front.hear();
+      if (isAccepted) guest.accept(ticket);
+      controller.abort();
+      assert.equal((await first).name, 'AbortError');
+      const second = client.call('any', 2);
+      const next = await front.hear();
+      guest.finish(next.ticket, 'its output');
+      assert.equal(await wait(second), 'its output');
+      await within('idleness', client.idle());
+    }
+  });
+});
+
+test('nobody waits for an aborted call when its Cancel is out, and its place is free when it is answered', async () => {
+  await withFront({ maxInFlight: 1 }, async (client, front) => {
+    const controller = new AbortController();
+    const first = errorOf(client.call('any', 1, { signal: controller.signal }));
+    const { guest, ticket } = await front.hear();
+    guest.accept(ticket);
+    // What the client is answered next is behind that it was accepted.
+    const asked = client.status();
+    guest.send('Answer', { ticket: (await front.hear()).ticket }, Buffer.from('{}'));
+    await wait(asked);
+    controller.abort();
+    await first;
+    await within('idleness', client.idle());
+    const second = client.call('any', 2);
+    const cancel = await front.hear();
+    assert.deepEqual([cancel.type, cancel.job], ['Cancel', 'its ID']);
+    guest.finish(ticket, '');
+    const next = await front.hear();
+    guest.finish(next.ticket, 'its output');
+    assert.equal(await wait(second), 'its output');
+  });
+});
+
+test('nobody waits for long for a supervisor that does not say whether it has accepted what was aborted', async () => {
+  await withFront({}, async (client, front) => {
+    for (const start of [(options) => client.call('any', 1, options), (options) => client.stream('any', 1, options).next()]) {
+      const controller = new AbortController();
+      const error = errorOf(start({ signal: controller.signal }));
+      await front.hear();
+      controller.abort();
+      assert.equal((await error).name, 'AbortError');
+      await within('idleness', client.idle());
+    }
   });
 });

@@ -8,6 +8,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
 import { TO_CLIENT } from '../src/messages.js';
@@ -81,6 +82,23 @@ test('a client that is closed before it is greeted answers calls, streams and qu
     client.close();
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(codes, Array(asked.length).fill('closed'));
+  } finally {
+    client.close();
+    silent.close();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('a supervisor that does not greet is given up after 5 s', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const silent = net.createServer().listen(join(folder, 'socket'));
+  await once(silent, 'listening');
+  const client = new Client({ socket: join(folder, 'socket') });
+  try {
+    const began = performance.now();
+    const error = client.call('echo', 1).catch(({ code, message }) => [code, message, performance.now() - began > 4900]);
+    const said = await Promise.race([error, sleep(20_000, 'nothing', { ref: false })]);
+    assert.deepEqual(said, ['overloaded', `the supervisor at ${client.socket} is busy: it does not answer`, true]);
   } finally {
     client.close();
     silent.close();

@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process';
 import { test } from 'node:test';
 import { FrameDecoder } from '../src/frame.js';
 import { TO_CLIENT } from '../src/messages.js';
+import { withFront } from './fake_front.js';
 import { FakeSupervisor } from './fake_supervisor.js';
 import { withSupervisor } from './supervisor.js';
 import { within } from './within.js';
@@ -60,4 +61,43 @@ test('a listener to a shared signal that throws costs no other, and its error is
   const child = spawn(process.execPath, ['--input-type=module', '--eval', program], { stdio: ['ignore', 'pipe', 'inherit'] });
   const lines = await within('the end of the program', child.stdout.setEncoding('utf8').toArray());
   assert.equal(lines.join(''), 'the second\nthe first\n');
+});
+
+const LONG = 4 << 20;
+
+test('whoever uses the memory of an input again after an abort changes nothing of what is sent, with and without a key', async () => {
+  await withFront({}, async (client, front) => {
+    const first = client.call('any', 'first');
+    const { guest, ticket } = await front.hear();
+    guest.finish(ticket, 'connected');
+    await wait(first);
+    for (const options of [{ idempotencyKey: 'k' }, {}]) {
+      const input = Buffer.alloc(LONG, 1);
+      const controller = new AbortController();
+      const call = client.call('any', input, { ...options, signal: controller.signal }).catch((error) => error.name);
+      controller.abort();
+      assert.equal(await wait(call), 'AbortError');
+      input.fill(2);
+      const sent = await front.hear();
+      assert.ok(sent.payload.equals(Buffer.alloc(LONG, 1)));
+      guest.finish(sent.ticket, '');
+    }
+  });
+});
+
+test('whoever uses the memory of an input again after a refusal, in the middle of it, changes nothing of what is sent', async () => {
+  await withFront({}, async (client, front) => {
+    front.onHello = (guest) => {
+      guest.welcome();
+      guest.socket.once('data', () => {
+        guest.send('Rejected', { ticket: 1, code: 'overloaded', message: 'no room', retry_after_ms: null });
+        guest.socket.pause();
+      });
+    };
+    const input = Buffer.alloc(LONG, 1);
+    assert.equal(await wait(client.call('any', input).catch((error) => error.code)), 'overloaded');
+    input.fill(2);
+    front.guests[0].socket.resume();
+    assert.ok((await front.hear()).payload.equals(Buffer.alloc(LONG, 1)));
+  });
 });

@@ -45,17 +45,17 @@ async function withServer(onConnection, body) {
 
 /** Counts the connections of this program while `body` runs. */
 async function counting(body) {
-  const { connect } = net;
+  const { connect } = net.Socket.prototype;
   const count = { opened: 0, now: 0, most: 0 };
-  net.connect = (...options) => {
+  net.Socket.prototype.connect = function (...options) {
     count.opened++;
     count.most = Math.max(count.most, ++count.now);
-    return connect(...options).on('close', () => count.now--);
+    return connect.apply(this.on('close', () => count.now--), options);
   };
   try {
     await body(count);
   } finally {
-    net.connect = connect;
+    net.Socket.prototype.connect = connect;
   }
 }
 

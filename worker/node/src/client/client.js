@@ -42,6 +42,8 @@ export class Client {
   #onNeed;
   /** @type {Connection | undefined} */
   #connection;
+  /** This one, and others over which answers may still come. @type {Set<Connection>} */
+  #connections = new Set();
   /** Connections without a greeting yet. @type {Set<Connection>} */
   #greeting = new Set();
   /** @type {Promise<Connection> | undefined} */
@@ -105,8 +107,9 @@ export class Client {
     return new Promise((resolve, reject) => {
       const left = (call) => this.#left(call);
       const unsent = (call) => this.#unsent(call);
-      const ended = () => this.#callEnded();
-      this.#add(new Call(task, input, options, { resolve, reject, left, unsent, ended }));
+      const freed = () => this.#ended();
+      const done = () => this.#done();
+      this.#add(new Call(task, input, options, { resolve, reject, left, unsent, freed, done }));
     });
   }
 
@@ -184,8 +187,7 @@ export class Client {
   close() {
     this._stopTaking();
     this.#isClosed = true;
-    this.#connection?.close();
-    for (const connection of [...this.#greeting]) connection.close();
+    for (const connection of [...this.#connections, ...this.#greeting]) connection.close();
     this.#failWaiting(closed());
     this.#streams.close(closed());
   }
@@ -234,11 +236,6 @@ export class Client {
     this.#sendWaiting();
   }
 
-  #callEnded() {
-    this.#ended();
-    this.#done();
-  }
-
   /** A call did not get out. It takes the place that it had among those that wait. @param {Call} call */
   #unsent(call) {
     this.#waiting.putBack(call);
@@ -266,8 +263,7 @@ export class Client {
   /** The program may end unless something is under way. The connection of a stream is gone when that is over. */
   #keepAlive() {
     const isNeeded = this.#underWay > 0;
-    this.#connection?.keepAlive(isNeeded);
-    for (const connection of this.#greeting) connection.keepAlive(isNeeded);
+    for (const connection of [...this.#connections, ...this.#greeting]) connection.keepAlive(isNeeded);
     this.#onNeed(isNeeded);
   }
 
@@ -326,6 +322,8 @@ export class Client {
     }
     this.#opening = undefined;
     this.#connection = connection;
+    this.#connections.add(connection);
+    connection.closed.then(() => this.#connections.delete(connection));
     this.#restsSince = performance.now();
     connection.keepAlive(this.#underWay > 0);
     this.#sendWaiting();

@@ -7,11 +7,14 @@
  *      '--- no connection, the deadline has passed, the signal is aborted, nobody reads on ---> over
  *
  *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
- *   as soon as its ID is known. Then it is over.
+ *   as soon as its ID is known. Then it is over, and so it is if the ID does not come in time. A job of which the supervisor has not got all is over
+ *   at once: the rest is not sent.
  *
  * Parts that have arrived can be read when it is over. Only an abort drops them.
  */
 
+import { patiently } from '../patience.js';
+import { GIVE_UP_TIMEOUT } from './connection.js';
 import { JobError, Rejected } from './errors.js';
 import { forget, listen } from './signals.js';
 import { cancel } from './submission.js';
@@ -53,6 +56,9 @@ export class OutputStream {
   /** @type {import('./connection.js').Connection | undefined} */
   #connection;
   #submission;
+  /** The submission on its way. @type {import('./outbox.js').Sending | undefined} */
+  #sending;
+  #stopWaiting = () => {};
   #signal;
   #onAbort = () => this.#abort();
   #ended;
@@ -74,7 +80,7 @@ export class OutputStream {
   begin(connection) {
     this.#connection = connection;
     try {
-      this.#submission.send(connection, this);
+      this.#sending = this.#submission.send(connection, this);
     } catch (error) {
       this.#end(error);
     }
@@ -169,9 +175,10 @@ export class OutputStream {
     this.#isOver = true;
     if (this.#signal) forget(this.#signal, this.#onAbort);
     this.#submission.deadline.stop();
+    this.#stopWaiting();
     this.#regulate();
     if (error !== undefined) this.#failure ??= { error };
-    this.#connection?.closeWhenWritten();
+    this.#connection?.leave();
     this.#onChange();
     this.#ended();
   }
@@ -211,11 +218,14 @@ export class OutputStream {
 
   /** Nobody wants what is still to come. */
   #abandon() {
+    const isKnown = this.#isAbandoned;
     this.#isAbandoned = true;
     this.#regulate();
-    if (this.#isOver) return;
+    if (this.#isOver || isKnown) return;
     if (this.#connection === undefined) this.#end();
     else if (this.#job !== '') this.#cancel();
+    else if (this.#sending !== undefined && !this.#connection.isOut(this.#sending)) this.#end();
+    else this.#stopWaiting = patiently(GIVE_UP_TIMEOUT, () => this.#end());
   }
 
   #cancel() {

@@ -15,6 +15,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { ConnectionError } from '../client/errors.js';
 import { checkPath } from '../client/socket.js';
+import { patiently } from '../patience.js';
 
 const SOCKET = 'offload.sock';
 
@@ -109,8 +110,7 @@ export class PrivateSupervisor {
   }
 
   async #begin(program) {
-    const late = setTimeout(() => this.#life?.destroy(), READY_TIMEOUT);
-    late.unref();
+    const stopWaiting = patiently(READY_TIMEOUT, () => this.#life?.destroy());
     try {
       const said = await this.#firstLine();
       if (said?.ready) return this.#begun();
@@ -118,7 +118,7 @@ export class PrivateSupervisor {
       const how = await this.exit;
       throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
-      clearTimeout(late);
+      stopWaiting();
     }
   }
 
