@@ -9,7 +9,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { fstatSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -59,6 +59,7 @@ export class PrivateSupervisor {
    */
   constructor({ program, flags, log }) {
     if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
+    if (log !== 'inherit' && log !== 'ignore' && !isDescriptor(log)) throw new TypeError("`log` is 'inherit', 'ignore' or the descriptor of an open file");
     checkPath(join(tmpdir(), 'offload-......', SOCKET)); // before anything is made
     this.#folder = mkdtempSync(join(tmpdir(), 'offload-'));
     this.socket = join(this.#folder, SOCKET);
@@ -160,6 +161,15 @@ export class PrivateSupervisor {
       if (doesKeep) /** @type {any} */ (handle)?.ref();
       else /** @type {any} */ (handle)?.unref();
     }
+  }
+}
+
+/** @param {unknown} log */
+function isDescriptor(log) {
+  try {
+    return Number.isInteger(log) && fstatSync(/** @type {number} */ (log)) !== undefined;
+  } catch {
+    return false;
   }
 }
 
