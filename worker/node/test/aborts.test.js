@@ -159,11 +159,11 @@ test('whoever leaves a stream while it waits for a part cancels its job at once'
 
 /** A stream over a connection of the test, and what becomes of both: the requests, the holds, and how often it ended. */
 function streamOf() {
-  const seen = { requests: [], holds: [], ends: 0, changed: () => {} };
+  const seen = { requests: [], holds: [], ends: 0, changed: () => {}, ended: () => {} };
   const hold = (isHeld) => seen.changed(seen.holds.push(isHeld));
   const connection = { payloadMax: 100, request: (name) => void seen.requests.push(name), hold, leave: () => {} };
   const controller = new AbortController();
-  const stream = new OutputStream(new Submission('echo', 1, { signal: controller.signal }, true), () => seen.ends++);
+  const stream = new OutputStream(new Submission('echo', 1, { signal: controller.signal }, true), () => seen.ended(seen.ends++));
   stream.begin(connection);
   stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
   return { stream, controller, seen };
@@ -220,7 +220,27 @@ test('who reads nothing for 11 s gets all that was on the way at once, and not a
   assert.deepEqual(seen.holds, [true, false]);
   for (let i = 0; i < 10; i++) part(stream, 65_536);
   assert.deepEqual(seen.holds, [true, false, true]);
+  // More than fits on the way has come, so the task goes on sending. After as long again the stream ends: its reader is gone.
+  await within('the end of the stream', new Promise((resolve) => (seen.ended = resolve)));
+  const read = async () => {
+    let bytes = 0;
+    for await (const { length } of stream.read()) bytes += length;
+    assert.fail(`it ended well after ${bytes} bytes`);
+  };
+  const { outcome, message } = await errorOf(read());
+  assert.equal(outcome, 'indeterminate');
+  assert.match(message, /the client closed the connection: no part was taken for \d\d s, and 10 s are allowed/);
+});
+
+test('many short parts are held back, too, and read in no time', async () => {
+  const { stream, seen } = streamOf();
+  const COUNT = 200_000;
+  for (let i = 0; i < COUNT; i++) part(stream, 1);
+  assert.deepEqual(seen.holds, [true]);
   part(stream, 0, 'Finished');
+  let read = 0;
+  for await (const { length } of stream.read()) read += length;
+  assert.equal(read, COUNT);
 });
 
 test('an error that is thrown into a stream leaves it at once, although it waits for a part', async () => {

@@ -14,6 +14,7 @@
  */
 
 import { patiently } from '../patience.js';
+import { Queue } from '../queue.js';
 import { GIVE_UP_TIMEOUT } from './connection.js';
 import { JobError, Rejected } from './errors.js';
 import { forget, listen } from './signals.js';
@@ -21,24 +22,26 @@ import { cancel } from './submission.js';
 
 /** Nothing more is read while so many bytes of parts wait here. */
 const HELD_MAX = 256 << 10;
+/** What a part takes beside its bytes: there may be many without any. */
+const PART_COST = 256;
 
 /** The supervisor disconnects who reads nothing for so long while something is ready, in milliseconds. */
 const PATIENCE_OF_SUPERVISOR = 10_000;
-/** After so long everything has been sent that will be: the rest is read, so that the end is seen though nobody takes the parts. */
+/** If no part was taken for so long, everything has been sent that will be: the rest is read, so that the end is seen though nobody takes the parts. */
 const HOLD_MAX = PATIENCE_OF_SUPERVISOR + 1000;
-/** The rest has at most so many bytes: what fits into the buffers on the way. */
+/** The rest has at most so many bytes: what fits into the buffers on the way. If there is more, it is not the rest: the task sends slowly. */
 const REST_MAX = 1 << 20;
 
 /** The parts that have arrived, and how it goes on. */
 export class OutputStream {
   /** Its place among the streams that wait. */
   place = 0;
-  /** @type {Buffer[]} */
-  #parts = [];
+  /** @type {Queue<Buffer>} */
+  #parts = new Queue();
   #held = 0;
   #heldMax = HELD_MAX;
   #isHolding = false;
-  /** When that began, and how long it has lasted at most, in milliseconds. */
+  /** When that began, or a part was taken since, and how long it has lasted at most without that, in milliseconds. */
   #holdingSince = 0;
   #longestHold = 0;
   /** @type {NodeJS.Timeout | undefined} */
@@ -125,10 +128,7 @@ export class OutputStream {
   /** @param {import('./errors.js').ConnectionError} error @param {boolean} isUnsent */
   onLost(error, isUnsent) {
     if (isUnsent) return this.#end(error);
-    this.#hold(false);
-    const seconds = Math.round(this.#longestHold / 1000);
-    const why = this.#longestHold < PATIENCE_OF_SUPERVISOR ? '' : `: no part was taken for ${seconds} s, and 10 s are allowed`;
-    this.#end(JobError.indeterminate(this.#submission.task, this.#job, error.message + why));
+    this.#end(this.#indeterminate(error.message));
   }
 
   #accepted(job) {
@@ -139,7 +139,7 @@ export class OutputStream {
 
   #add(part) {
     this.#parts.push(part);
-    this.#held += part.length;
+    this.#held += part.length + PART_COST;
     this.#regulate();
     this.#onChange();
   }
@@ -150,10 +150,19 @@ export class OutputStream {
     this.#hold(this.#held >= this.#heldMax && !this.#isOver && !this.#isAbandoned);
   }
 
-  /** Nobody takes the parts. Whether more can come is seen only by who reads on. */
-  #readOn() {
-    this.#heldMax = this.#held + REST_MAX;
-    this.#hold(false);
+  /** What the program could take while it was busy with something else is not held against it: it looks once more after a poll. */
+  #waitForReader(milliseconds) {
+    this.#holdTimer = setTimeout(() => setImmediate(() => this.#lookAtReader()), milliseconds);
+  }
+
+  /** Nobody takes the parts. Whether more can come is seen only by who reads on; if much more comes, nobody will take that, either. */
+  #lookAtReader() {
+    if (!this.#isHolding) return;
+    const left = HOLD_MAX - (performance.now() - this.#holdingSince);
+    if (left > 0) return this.#waitForReader(left);
+    if (this.#heldMax > HELD_MAX) return this.#end(this.#indeterminate('the client closed the connection'));
+    this.#heldMax = HELD_MAX + REST_MAX;
+    this.#regulate();
   }
 
   #hold(isHolding) {
@@ -161,12 +170,26 @@ export class OutputStream {
     this.#isHolding = isHolding;
     if (isHolding) {
       this.#holdingSince = performance.now();
-      this.#holdTimer = setTimeout(() => this.#readOn(), HOLD_MAX);
+      this.#waitForReader(HOLD_MAX);
     } else {
       clearTimeout(this.#holdTimer);
-      this.#longestHold = Math.max(this.#longestHold, performance.now() - this.#holdingSince);
+      this.#noteHold();
     }
     this.#connection?.hold(isHolding);
+  }
+
+  #noteHold() {
+    const now = performance.now();
+    this.#longestHold = Math.max(this.#longestHold, now - this.#holdingSince);
+    this.#holdingSince = now;
+  }
+
+  /** @param {string} why */
+  #indeterminate(why) {
+    this.#hold(false);
+    const seconds = Math.round(this.#longestHold / 1000);
+    const more = this.#longestHold < PATIENCE_OF_SUPERVISOR ? '' : `: no part was taken for ${seconds} s, and 10 s are allowed`;
+    return JobError.indeterminate(this.#submission.task, this.#job, why + more);
   }
 
   /** @param {Error} [error] */
@@ -193,7 +216,8 @@ export class OutputStream {
       await new Promise((resolve) => (this.#onChange = () => resolve(undefined)));
     }
     const part = /** @type {Buffer} */ (this.#parts.shift());
-    this.#held -= part.length;
+    this.#held -= part.length + PART_COST;
+    if (this.#isHolding) this.#noteHold();
     this.#regulate();
     return part;
   }
@@ -211,7 +235,7 @@ export class OutputStream {
 
   /** Nobody wants the parts any more, not even those that have arrived. */
   #drop() {
-    this.#parts = [];
+    this.#parts.clear();
     this.#held = 0;
     this.#failure = { error: this.#signal?.reason };
   }
