@@ -3,7 +3,8 @@
  * takes the parts: whoever reads slowly makes the task wait, and nobody else.
  *
  *   waiting --- its turn, and a connection ---> submitted --- Accepted ---> accepted --- Finished ---> over
- *      |                                           '--- Rejected, the connection is lost -------------^
+ *    | ^                                           | '--- Rejected, the connection is lost ----------^
+ *    | '--- no room while others are open ---------'
  *      '--- no connection, the deadline has passed, the signal is aborted, nobody reads on ---> over
  *
  *   Of a job that was submitted nobody wants the parts any more, by the signal or because the program reads no further: Cancel is sent
@@ -65,12 +66,15 @@ export class OutputStream {
   #signal;
   #onAbort = () => this.#abort();
   #ended;
+  #waitsAgain;
 
   /**
    * Throws the reason of the signal if that is aborted.
    * @param {import('./submission.js').Submission} submission @param {() => void} ended called once: the job is over here
+   * @param {() => boolean} [waitsAgain] the supervisor has no room for the job: whether it is submitted again later
    */
-  constructor(submission, ended) {
+  constructor(submission, ended, waitsAgain = () => false) {
+    this.#waitsAgain = waitsAgain;
     this.#submission = submission;
     this.#signal = submission.signal;
     this.#ended = ended;
@@ -121,7 +125,7 @@ export class OutputStream {
     if (message.type === 'Accepted') this.#accepted(message.job);
     if (payload.length > 0 && !this.#isAbandoned) this.#add(payload);
     if (message.type === 'Finished') this.#end(message.report.outcome === 'ok' ? undefined : new JobError(message.report));
-    if (message.type === 'Rejected') this.#end(Rejected.by(message));
+    if (message.type === 'Rejected') this.#rejected(Rejected.by(message));
     return this.#isOver;
   }
 
@@ -129,6 +133,14 @@ export class OutputStream {
   onLost(error, isUnsent) {
     if (isUnsent) return this.#end(error);
     this.#end(this.#indeterminate(error.message));
+  }
+
+  /** @param {Rejected} error */
+  #rejected(error) {
+    if (error.code !== 'overloaded' || this.#isAbandoned || !this.#waitsAgain()) return this.#end(error);
+    this.#connection?.leave();
+    this.#connection = undefined;
+    this.#sending = undefined;
   }
 
   #accepted(job) {
