@@ -120,7 +120,10 @@ export class Connection {
     return this.#outbox.isOut(sending);
   }
 
-  /** Tells when a request is with the kernel, unless the connection is lost before. @param {import('./outbox.js').Sending} sending @param {() => void} told */
+  /**
+   * Tells when a request is with the kernel, unless the connection is lost before.
+   * @param {import('./outbox.js').Sending} sending @param {() => void} told
+   */
   whenOut(sending, told) {
     this.#outbox.whenOut(sending, told);
   }
@@ -186,7 +189,10 @@ export class Connection {
     else if (refusal) this.#readOut(connectionError(this.path, refusal));
   }
 
-  /** Nothing gets out any more. Requests that did not get out are told at once, and others when all that has arrived is read. @param {ConnectionError} error */
+  /**
+   * Nothing gets out any more. Requests that did not get out are told at once, and others when all that has arrived is read.
+   * @param {ConnectionError} error
+   */
   #readOut(error) {
     if (this.lost !== undefined) return;
     this.lost = this.#goodbye ?? error;

@@ -109,7 +109,10 @@ export class Outbox {
     return sending.end <= this.#channel.taken;
   }
 
-  /** Tells when it is with the kernel, and what was asked for before, too; never if nothing gets out any more. @param {Sending} sending @param {() => void} told */
+  /**
+   * Tells when it is with the kernel, and what was asked for before, too; never if nothing gets out any more.
+   * @param {Sending} sending @param {() => void} told
+   */
   whenOut({ end }, told) {
     this.#watched.push({ end, told });
     this.#tellWatched();

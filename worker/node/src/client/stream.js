@@ -28,7 +28,7 @@ const PART_COST = 256;
 
 /** The supervisor disconnects who reads nothing for so long while something is ready, in milliseconds. */
 const PATIENCE_OF_SUPERVISOR = 10_000;
-/** If no part was taken for so long, everything has been sent that will be: the rest is read, so that the end is seen though nobody takes the parts. */
+/** If no part was taken for so long, everything has been sent that will be: the rest is read, so that the end is seen. */
 const HOLD_MAX = PATIENCE_OF_SUPERVISOR + 1000;
 /** The rest has at most so many bytes: what fits into the buffers on the way. If there is more, it is not the rest: the task sends slowly. */
 const REST_MAX = 1 << 20;

@@ -114,7 +114,10 @@ export class Streams {
     return true;
   }
 
-  /** There is no connection for a stream. Only that nobody is there is true of all. @param {OutputStream} stream @param {import('./errors.js').ConnectionError} error */
+  /**
+   * There is no connection for a stream. Only that nobody is there is true of all.
+   * @param {OutputStream} stream @param {import('./errors.js').ConnectionError} error
+   */
   #refused(stream, error) {
     if (error.code === 'overloaded' && this.#greeted > 0) return this.#putBack(stream, this.#greeted);
     stream.fail(error);
