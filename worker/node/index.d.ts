@@ -89,7 +89,7 @@ export interface CallOptions {
   labels?: readonly string[];
   /** The media type of an input that is bytes or a string; of any other value one of JSON or text. A `Payload` has its own, and no other beside it. */
   contentType?: string;
-  /** Cancels the job, but for one with a key, which may be that of others. */
+  /** Cancels the job, but for one with a key, which may be that of others. The memory of the input is the caller's own again at once. */
   signal?: AbortSignal | null;
 }
 
@@ -220,6 +220,6 @@ export class TaskError extends Error {}
 /** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
   constructor(code: string, message: string);
-  /** `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `protocol`, `closed`, or why the supervisor says good-bye. */
+  /** `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `io_error`, `protocol`, `closed`, or why the supervisor says good-bye. */
   readonly code: string;
 }

@@ -6,11 +6,11 @@
  */
 
 import { HEADER_MAX, PREFIX_BYTES } from './limits.js';
-import { Malformed, NOTHING } from './wire.js';
+import { Malformed } from './wire.js';
 
 /**
  * What is called with each frame: its header is `bytes[start]` up to `bytes[end]` and is lent until the call returns; the payload
- * is the receiver's own.
+ * is the receiver's own, also if it is empty: it may be transferred to another thread.
  * @typedef {(bytes: Buffer, start: number, end: number, payload: Buffer) => void} OnFrame
  */
 
@@ -55,7 +55,7 @@ export class FrameDecoder {
     const start = at + PREFIX_BYTES;
     const end = start + header;
     if (end + payload > length) return this.#collect(chunk, at, length);
-    const own = payload === 0 ? NOTHING : Buffer.allocUnsafe(payload);
+    const own = Buffer.allocUnsafe(payload);
     chunk.copy(own, 0, end, end + payload);
     this.onFrame(chunk, start, end, own);
     return end + payload;
@@ -68,7 +68,7 @@ export class FrameDecoder {
     const { header, payload } = this.#lengths(this.#head, 0);
     at = this.#copyHead(chunk, at, length, PREFIX_BYTES + header);
     if (this.#collected === PREFIX_BYTES + header) {
-      this.#payload = payload === 0 ? NOTHING : Buffer.allocUnsafeSlow(payload);
+      this.#payload = Buffer.allocUnsafeSlow(payload);
       this.#filled = 0;
       if (payload === 0) this.#complete();
     }

@@ -5,7 +5,7 @@
 
 import { HEADER_MAX } from './limits.js';
 
-/** No bytes. */
+/** No bytes, for what is sent. It is never given away: who transferred it would take it from everybody. */
 export const NOTHING = Buffer.alloc(0);
 
 /** The bytes that arrived are no message. Their sender broke the protocol. */

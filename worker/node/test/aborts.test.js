@@ -8,6 +8,7 @@ import { Client, Pool } from '../index.js';
 import { Connection } from '../src/client/connection.js';
 import { OutputStream } from '../src/client/stream.js';
 import { Submission } from '../src/client/submission.js';
+import { withFront } from './fake_front.js';
 import { until, withSupervisor } from './supervisor.js';
 import { within } from './within.js';
 
@@ -158,11 +159,11 @@ test('whoever leaves a stream while it waits for a part cancels its job at once'
 
 /** A stream over a connection of the test, and what becomes of both: the requests, the holds, and how often it ended. */
 function streamOf() {
-  const seen = { requests: [], holds: [], ends: 0, changed: () => {} };
+  const seen = { requests: [], holds: [], ends: 0, changed: () => {}, ended: () => {} };
   const hold = (isHeld) => seen.changed(seen.holds.push(isHeld));
-  const connection = { payloadMax: 100, request: (name) => seen.requests.push(name), hold, closeWhenWritten: () => {} };
+  const connection = { payloadMax: 100, request: (name) => void seen.requests.push(name), hold, leave: () => {} };
   const controller = new AbortController();
-  const stream = new OutputStream(new Submission('echo', 1, { signal: controller.signal }, true), () => seen.ends++);
+  const stream = new OutputStream(new Submission('echo', 1, { signal: controller.signal }, true), () => seen.ended(seen.ends++));
   stream.begin(connection);
   stream.onMessage({ type: 'Accepted', job: 'its ID' }, Buffer.alloc(0));
   return { stream, controller, seen };
@@ -219,7 +220,27 @@ test('who reads nothing for 11 s gets all that was on the way at once, and not a
   assert.deepEqual(seen.holds, [true, false]);
   for (let i = 0; i < 10; i++) part(stream, 65_536);
   assert.deepEqual(seen.holds, [true, false, true]);
+  // More than fits on the way has come, so the task goes on sending. After as long again the stream ends: its reader is gone.
+  await within('the end of the stream', new Promise((resolve) => (seen.ended = resolve)));
+  const read = async () => {
+    let bytes = 0;
+    for await (const { length } of stream.read()) bytes += length;
+    assert.fail(`it ended well after ${bytes} bytes`);
+  };
+  const { outcome, message } = await errorOf(read());
+  assert.equal(outcome, 'indeterminate');
+  assert.match(message, /the client closed the connection: no part was taken for \d\d s, and 10 s are allowed/);
+});
+
+test('many short parts are held back, too, and read in no time', async () => {
+  const { stream, seen } = streamOf();
+  const COUNT = 200_000;
+  for (let i = 0; i < COUNT; i++) part(stream, 1);
+  assert.deepEqual(seen.holds, [true]);
   part(stream, 0, 'Finished');
+  let read = 0;
+  for await (const { length } of stream.read()) read += length;
+  assert.equal(read, COUNT);
 });
 
 test('an error that is thrown into a stream leaves it at once, although it waits for a part', async () => {
@@ -290,5 +311,59 @@ test('what cannot be asked is rejected, and nothing is left of it', async () => 
     connection.close();
     const asker = { onMessage: () => true, onLost: () => {} };
     assert.throws(() => connection.request('Show', { view: 'status' }, asker), { name: 'ConnectionError', code: 'closed' });
+  });
+});
+
+test('an aborted call with a key gives its place back at once, and nobody waits for its answer', async () => {
+  await withFront({ maxInFlight: 1 }, async (client, front) => {
+    for (const isAccepted of [true, false]) {
+      const controller = new AbortController();
+      const first = errorOf(client.call('any', 1, { idempotencyKey: 'k', signal: controller.signal }));
+      const { guest, ticket } = await front.hear();
+      if (isAccepted) guest.accept(ticket);
+      controller.abort();
+      assert.equal((await first).name, 'AbortError');
+      const second = client.call('any', 2);
+      const next = await front.hear();
+      guest.finish(next.ticket, 'its output');
+      assert.equal(await wait(second), 'its output');
+      await within('idleness', client.idle());
+    }
+  });
+});
+
+test('nobody waits for an aborted call when its Cancel is out, and its place is free when it is answered', async () => {
+  await withFront({ maxInFlight: 1 }, async (client, front) => {
+    const controller = new AbortController();
+    const first = errorOf(client.call('any', 1, { signal: controller.signal }));
+    const { guest, ticket } = await front.hear();
+    guest.accept(ticket);
+    // What the client is answered next is behind that it was accepted.
+    const asked = client.status();
+    guest.send('Answer', { ticket: (await front.hear()).ticket }, Buffer.from('{}'));
+    await wait(asked);
+    controller.abort();
+    await first;
+    await within('idleness', client.idle());
+    const second = client.call('any', 2);
+    const cancel = await front.hear();
+    assert.deepEqual([cancel.type, cancel.job], ['Cancel', 'its ID']);
+    guest.finish(ticket, '');
+    const next = await front.hear();
+    guest.finish(next.ticket, 'its output');
+    assert.equal(await wait(second), 'its output');
+  });
+});
+
+test('nobody waits for long for a supervisor that does not say whether it has accepted what was aborted', async () => {
+  await withFront({}, async (client, front) => {
+    for (const start of [(options) => client.call('any', 1, options), (options) => client.stream('any', 1, options).next()]) {
+      const controller = new AbortController();
+      const error = errorOf(start({ signal: controller.signal }));
+      await front.hear();
+      controller.abort();
+      assert.equal((await error).name, 'AbortError');
+      await within('idleness', client.idle());
+    }
   });
 });

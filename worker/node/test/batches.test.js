@@ -117,6 +117,55 @@ test('a job that was cancelled before its batch began is answered with the other
   assert.equal(await supervisor.leave(), 0);
 });
 
+test('a job that is cancelled before its batch begins is told, and a batch that nobody wants does not run', async () => {
+  const supervisor = await FakeSupervisor.start('batches.mjs', { capabilities: BATCHES });
+  await supervisor.introduced();
+  for (const cancelled of [[1], [1, 2]]) {
+    supervisor.send('Batch', { jobs: 2 });
+    supervisor.run(1, 'apart', 'wait');
+    if (cancelled.includes(2)) supervisor.send('Cancel', { job: 1 });
+    supervisor.socket.cork(); // the worker reads both at once
+    supervisor.run(2, 'apart', 5);
+    supervisor.send('Cancel', { job: cancelled.at(-1) });
+    supervisor.socket.uncork();
+    const answers = [];
+    await supervisor.expect('Started');
+    while (answers.length < 2) answers.push(await supervisor.hear());
+    const seen = answers.sort((a, b) => a.job - b.job).map(({ type, message }) => message ?? type);
+    assert.deepEqual(seen, cancelled.length === 1 ? ['it stopped', 'Finished'] : Array(2).fill('AbortError: cancelled'));
+  }
+  assert.equal(await supervisor.leave(), 0);
+});
+
+test('promises of a result list of the wrong length are no error of the job behind', async () => {
+  const supervisor = await FakeSupervisor.start('batches.mjs', { capabilities: BATCHES });
+  await supervisor.introduced();
+  supervisor.run(1, 'twice', 'a');
+  supervisor.run(2, 'sleep', 100);
+  await supervisor.expect('Started');
+  assert.equal((await supervisor.expect('Failed')).message, 'it returned 2 results for 1 jobs');
+  await supervisor.expect('Started');
+  assert.equal((await supervisor.expect('Finished')).payload.toString(), 'slept');
+  assert.equal(await supervisor.leave(), 0);
+});
+
+test('a Cancel that has arrived while a job computes is read before the next one', async () => {
+  const supervisor = await FakeSupervisor.start('batches.mjs');
+  await supervisor.introduced();
+  for (let job = 1; job < 10; job += 3) {
+    supervisor.socket.cork();
+    supervisor.run(job, 'spin', 60);
+    for (const next of [job + 1, job + 2]) supervisor.run(next, 'spin', 1);
+    supervisor.socket.uncork();
+    await supervisor.expect('Started');
+    // The event loop of the worker does not run until the first one has ended.
+    for (const next of [job + 1, job + 2]) supervisor.send('Cancel', { job: next });
+    await supervisor.expect('Finished');
+    for (const next of [job + 1, job + 2]) assert.equal((await supervisor.expect('Skipped')).job, next);
+  }
+  assert.equal(await supervisor.leave(), 0);
+});
+
 test('a job that came alone and was cancelled before it began is skipped, also if its task takes several', async () => {
   const supervisor = await FakeSupervisor.start('batches.mjs', { capabilities: BATCHES });
   await supervisor.introduced();

@@ -85,7 +85,7 @@ test('a stream that is read first when its deadline has passed is a timeout', as
 test('what is left until the deadline is sent, and nothing is sent when nothing is left', () => {
   for (const isStream of [true, false]) {
     const sent = [];
-    const connection = { payloadMax: 100, request: (name, fields) => sent.push({ name, ...fields }) };
+    const connection = { payloadMax: 100, request: (name, fields) => void sent.push({ name, ...fields }) };
     const early = new Submission('echo', 1, { deadline: 60_000 }, isStream);
     block(2);
     early.send(connection, {});
@@ -101,12 +101,12 @@ test('what is left until the deadline is sent, and nothing is sent when nothing 
 test('a call that did not get out is not sent again behind its deadline', () => {
   const told = [];
   const tell = (what) => (value) => told.push([what, value?.outcome]);
-  const owner = { resolve: tell('resolve'), reject: tell('reject'), left: tell('left'), unsent: tell('unsent'), ended: tell('ended') };
+  const owner = { resolve: tell('resolve'), reject: tell('reject'), left: tell('left'), unsent: tell('unsent'), freed: tell('freed'), done: tell('done') };
   const call = new Call('echo', 'input', { deadline: 5 }, owner);
   call.send({ payloadMax: 100, request: () => {} });
   block(10);
   call.onLost(new ConnectionError('closed', 'gone'), true);
-  assert.deepEqual(told, [['reject', 'timeout'], ['ended', undefined]]);
+  assert.deepEqual(told, [['reject', 'timeout'], ['freed', undefined], ['done', undefined]]);
 });
 
 test('a deadline in a hundred years is one, and none is none', async () => {

@@ -1,12 +1,15 @@
 /** What a client makes of a supervisor of another version, or of something else that listens at the socket. */
 
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { on, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
 import { TO_CLIENT } from '../src/messages.js';
 import { within } from './within.js';
@@ -86,9 +89,60 @@ test('a client that is closed before it is greeted answers calls, streams and qu
   }
 });
 
+test('a supervisor that does not greet is given up after 5 s', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const silent = net.createServer().listen(join(folder, 'socket'));
+  await once(silent, 'listening');
+  const client = new Client({ socket: join(folder, 'socket') });
+  try {
+    const began = performance.now();
+    const error = client.call('echo', 1).catch(({ code, message }) => [code, message, performance.now() - began > 4900]);
+    const said = await Promise.race([error, sleep(20_000, 'nothing', { ref: false })]);
+    assert.deepEqual(said, ['overloaded', `the supervisor at ${client.socket} is busy: it does not answer`, true]);
+  } finally {
+    client.close();
+    silent.close();
+    rmSync(folder, { recursive: true });
+  }
+});
+
 test('where nobody listens, the error says how to start a supervisor', async () => {
-  const client = new Client({ socket: '/nonexistent/socket' });
-  await assert.rejects(client.call('echo'), {
-    name: 'ConnectionError', code: 'no_supervisor', message: 'no supervisor at /nonexistent/socket; start one with: offload serve --socket /nonexistent/socket',
-  });
+  for (const socket of ['/nonexistent/socket', '/dev/null/socket', fileURLToPath(import.meta.url)]) {
+    await assert.rejects(new Client({ socket }).call('echo'), {
+      name: 'ConnectionError', code: 'no_supervisor', message: `no supervisor at ${socket}; start one with: offload serve --socket ${socket}`,
+    });
+  }
+});
+
+test('what the system refuses to this program is no word about the supervisor', async () => {
+  const program = `
+    const { openSync } = await import('node:fs');
+    const { Client } = await import(${JSON.stringify(new URL('../index.js', import.meta.url))});
+    const client = new Client({ socket: process.argv[1] });
+    try { for (;;) openSync('/dev/null'); } catch {}
+    for (const ask of [() => client.call('echo', 1), () => client.stream('echo', 1).next()]) await ask().catch(({ name, code }) => console.log(name, code));`;
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const server = net.createServer().listen(join(folder, 'socket'));
+  await once(server, 'listening');
+  const words = [process.execPath, '--input-type=module', '--eval', program, join(folder, 'socket')];
+  const child = spawn('/bin/sh', ['-c', 'ulimit -n 64; exec "$0" "$@"', ...words], { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    const lines = await within('the end of the program', child.stdout.setEncoding('utf8').toArray());
+    assert.equal(lines.join(''), 'ConnectionError io_error\nConnectionError io_error\n');
+  } finally {
+    server.close();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('who asks again at once when nobody listens is told again', async () => {
+  const asked = { run: (client) => client.run('echo', 1), call: (client) => client.call('echo', 1), stream: (client) => client.stream('echo', 1).next() };
+  for (const [name, ask] of Object.entries(asked)) {
+    const client = new Client({ socket: '/nonexistent/socket' });
+    const codes = [];
+    const again = (error) => codes.push(error.code) < 3 && ask(client).catch(again);
+    await within(`the last error of ${name}`, ask(client).catch(again));
+    assert.deepEqual(codes, Array(3).fill('no_supervisor'), name);
+    await within('idleness', client.idle());
+  }
 });

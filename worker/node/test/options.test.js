@@ -70,6 +70,10 @@ test('an option that there is not is told, whose it is and what there are', () =
   assert.throws(() => new Client({ maxInflight: 1 }), { message: 'a client has no option "maxInflight"; there are socket, name, maxInFlight, maxStreams, maxWaiting' });
   assert.throws(() => new Pool({ worker: 'builtin', socket: '/a' }), { name: 'TypeError', message: /^a pool has no option "socket"; there are worker, / });
   assert.throws(() => new Client({ socket: 5 }), { name: 'TypeError', message: '`socket` is a path' });
+  for (const path of [`/${'x'.repeat(107)}`, `/${'ü'.repeat(54)}`]) {
+    assert.throws(() => new Client({ socket: path }), { name: 'TypeError', message: `the path of a socket has at most 107 bytes, and this one ${Buffer.byteLength(path)}: ${path}` });
+  }
+  assert.throws(() => new Client({ socket: 'a\0b' }), { name: 'TypeError', message: '`socket` is a path' });
   assert.throws(() => new Client('/a/socket'), { name: 'TypeError', message: 'the options of a client are an object' });
   for (const [value, contentType] of [[{ a: 1 }, 'application/ld+json'], [5, 'text/plain'], ['x', 'image/svg+xml'], [Buffer.from('x'), 'image/png'],
     [new Payload('x', 'text/html'), 'text/html']]) {

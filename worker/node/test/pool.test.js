@@ -98,10 +98,12 @@ test('a pool with a wrong option starts nothing', async () => {
   process.env.TMPDIR = folder;
   try {
     for (const wrong of [{ maxInFlight: 0 }, { maxStreams: 0 }, { maxWaiting: -1 }, { name: 5 }, { name: '\ud800' }, { worker: 5 }, { worker: [] }, { flags: 'x' },
-      { maxInflight: 1 }, { log: 'loud' }, { program: 5 }, { program: '' }, { flags: ['with \0'] }]) {
+      { maxInflight: 1 }, { log: 'loud' }, { log: 'pipe' }, { log: 'ipc' }, { log: true }, { log: null }, { log: -1 }, { log: 1e6 }, { log: process.stderr }, { program: 5 }, { program: '' }, { flags: ['with \0'] }]) {
       assert.throws(() => new Pool({ log: 'ignore', ...wrong }), TypeError, JSON.stringify(wrong));
       assert.deepEqual(readdirSync(folder), [], JSON.stringify(wrong));
     }
+    process.env.TMPDIR = join(folder, 'x'.repeat(107));
+    assert.throws(() => new Pool({ log: 'ignore' }), { name: 'TypeError', message: /^the path of a socket has at most 107 bytes, and this one / });
   } finally {
     if (TMPDIR === undefined) delete process.env.TMPDIR;
     else process.env.TMPDIR = TMPDIR;

@@ -76,13 +76,13 @@ test('of two calls with the end of their client behind them the second one was n
 test('a call that does not get out twice is rejected, and was not sent', () => {
   const told = [];
   const tell = (what) => (value) => told.push([what, value]);
-  const owner = { resolve: tell('resolve'), reject: tell('reject'), left: tell('left'), unsent: tell('unsent'), ended: tell('ended') };
+  const owner = { resolve: tell('resolve'), reject: tell('reject'), left: tell('left'), unsent: tell('unsent'), freed: tell('freed'), done: tell('done') };
   const call = new Call('echo', 'input', {}, owner);
   const error = new ConnectionError('closed', 'gone');
   const inputs = [];
-  const connection = { payloadMax: 100, request: (name, fields, asker, payload) => inputs.push(payload.toString()) && asker.onLost(error, true) };
+  const connection = { payloadMax: 100, request: (name, fields, asker, payload) => void (inputs.push(payload.toString()) && asker.onLost(error, true)) };
   call.send(connection);
   call.send(connection);
   assert.deepEqual(inputs, ['input', 'input']);
-  assert.deepEqual(told, [['unsent', call], ['reject', error], ['ended', call]]);
+  assert.deepEqual(told, [['unsent', call], ['reject', error], ['freed', call], ['done', call]]);
 });

@@ -7,7 +7,9 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
+import { withFront } from './fake_front.js';
 import { until, withSupervisor } from './supervisor.js';
 import { within } from './within.js';
 
@@ -45,17 +47,17 @@ async function withServer(onConnection, body) {
 
 /** Counts the connections of this program while `body` runs. */
 async function counting(body) {
-  const { connect } = net;
+  const { connect } = net.Socket.prototype;
   const count = { opened: 0, now: 0, most: 0 };
-  net.connect = (...options) => {
+  net.Socket.prototype.connect = function (...options) {
     count.opened++;
     count.most = Math.max(count.most, ++count.now);
-    return connect(...options).on('close', () => count.now--);
+    return connect.apply(this.on('close', () => count.now--), options);
   };
   try {
     await body(count);
   } finally {
-    net.connect = connect;
+    net.Socket.prototype.connect = connect;
   }
 }
 
@@ -165,12 +167,73 @@ test('streams whose deadline passes while their connections are opened give thei
   }));
 });
 
-test('when a connection cannot be opened, all streams that wait for one are told', async () => {
-  // The first two are opened together; one that was told is not tried again for the others.
-  await withServer((socket) => socket.end(), async (client, sockets) => {
+test('when nobody is there, all streams that wait for a connection are told', async () => {
+  const client = new Client({ socket: fileURLToPath(import.meta.url), maxStreams: 2 });
+  await counting(async (count) => {
     const errors = await Promise.all(Array.from({ length: 20 }, () => errorOf(client.stream('echo', 1).next())));
-    assert.deepEqual(new Set(errors.map((error) => `${error.name} ${error.code}`)), new Set(['ConnectionError closed']));
-    assert.equal(sockets.length, 2);
+    assert.deepEqual(new Set(errors.map((error) => `${error.name} ${error.code}`)), new Set(['ConnectionError no_supervisor']));
+    assert.equal(count.opened, 2);
+  });
+});
+
+test('a connection that is refused for another reason is the error of its stream alone', async () => {
+  await withFront({ maxStreams: 2 }, async (client, front) => {
+    front.onHello = (guest) => (guest === front.guests[0] ? guest.goodbye('unavailable', 'not now') ?? guest.socket.end() : guest.welcome());
+    front.onRequest = ({ guest, ticket }) => guest.finish(ticket, 'its output');
+    const outcomes = await wait(Promise.allSettled(Array.from({ length: 5 }, () => outputOf(client.stream('any', 1)))));
+    assert.deepEqual(outcomes.map(({ value, reason }) => value ?? reason.code).sort(), ['its output', 'its output', 'its output', 'its output', 'unavailable']);
+  });
+});
+
+test('streams for which the supervisor has no room wait until others of their client have ended', async () => {
+  await withFront({}, async (client, front) => {
+    const ROOM = 3;
+    const isThere = new Set();
+    const jobs = [];
+    let most = 0;
+    let refusals = 0;
+    front.onHello = (guest) => {
+      guest.closed.then(() => isThere.delete(guest));
+      // Every other time it greets, and refuses the job.
+      guest.isRefused = isThere.size >= ROOM;
+      if (guest.isRefused) refusals++;
+      else most = Math.max(most, isThere.add(guest).size);
+      if (guest.isRefused && refusals % 2 === 0) guest.goodbye('overloaded', 'no room') ?? guest.socket.end();
+      else guest.welcome();
+    };
+    front.onRequest = ({ guest, ticket }) => {
+      if (guest.isRefused) return guest.send('Rejected', { ticket, code: 'overloaded', message: 'no room', retry_after_ms: null });
+      guest.accept(ticket);
+      jobs.push(() => guest.finish(ticket, 'its output'));
+      if (jobs.length === ROOM) setImmediate(() => jobs.splice(0).forEach((finish) => finish()));
+    };
+    const outputs = Array.from({ length: 12 }, () => outputOf(client.stream('any', 1)));
+    assert.deepEqual(await wait(Promise.all(outputs)), Array(12).fill('its output'));
+    assert.ok(most === ROOM && refusals > 0 && refusals < 40, `${most} ${refusals}`);
+    await within('idleness', client.idle());
+  });
+});
+
+test('a stream for which there is no room is refused if no other is open', async () => {
+  await withFront({}, async (client, front) => {
+    front.onHello = (guest) => guest.goodbye('overloaded', 'no room') ?? guest.socket.end();
+    const errors = await Promise.all(Array.from({ length: 3 }, () => errorOf(client.stream('any', 1).next())));
+    for (const { name, code, message } of errors) assert.deepEqual([name, code, message], ['ConnectionError', 'overloaded', 'the supervisor closed the connection: no room']);
+  });
+});
+
+test('a place is free when the other end of its connection is closed', async () => {
+  await withFront({ maxStreams: 1 }, async (client, front) => {
+    let open = 0;
+    front.onHello = (guest) => {
+      assert.equal(++open, 1);
+      guest.socket.allowHalfOpen = true;
+      guest.socket.on('end', () => setImmediate(() => setImmediate(() => --open || guest.socket.end())));
+      guest.welcome();
+    };
+    front.onRequest = ({ guest, ticket, type }) => type === 'Submit' && guest.finish(ticket, 'its output');
+    const outputs = Array.from({ length: 5 }, () => outputOf(client.stream('any', 1)));
+    assert.deepEqual(await wait(Promise.all(outputs)), Array(5).fill('its output'));
   });
 });
 

@@ -7,11 +7,14 @@
  *    | '--- its deadline has passed: it leaves ---> settled
  *    '--- once: it is known that it did not get out --'
  *
- *   The signal of a job that was sent is aborted: settled at once; Cancel is sent once its ID is known (not with a key), and its place
- *   stays taken until the supervisor has answered.
+ *   The signal of a job that was sent is aborted: settled at once. Cancel is sent once its ID is known, and its place stays taken until the supervisor
+ *   has answered. A job with a key goes on for others, and its place is free at once. Either keeps the program from ending only until what has to be
+ *   sent is out, or has had its time.
  */
 
 import { decodePayload } from '../payload.js';
+import { patiently } from '../patience.js';
+import { GIVE_UP_TIMEOUT } from './connection.js';
 import { JobError, OutputError, Rejected } from './errors.js';
 import { forget, listen } from './signals.js';
 import { cancel, Submission } from './submission.js';
@@ -24,9 +27,14 @@ export class Call {
   /** @type {import('./connection.js').Connection | undefined} */
   #connection;
   #submission;
+  /** The input on its way, until the job is accepted. @type {import('./outbox.js').Sending | undefined} */
+  #sending;
   #signal;
   #onAbort = () => this.#abort();
   #isSettled = false;
+  #hasPlace = false;
+  #isDone = false;
+  #stopWaiting = () => {};
   /** It was sent over a connection that turned out to be lost, and is sent again. */
   #isAgain = false;
   #owner;
@@ -38,8 +46,9 @@ export class Call {
    * @param {(value: any) => void} owner.resolve
    * @param {(error: Error) => void} owner.reject
    * @param {(call: Call) => void} owner.left it was not sent, and waits no more
-   * @param {(call: Call) => void} owner.unsent it did not get out, and waits again
-   * @param {(call: Call) => void} owner.ended it was sent, and its place is free again
+   * @param {(call: Call) => void} owner.unsent it did not get out: its place is free, and it waits again
+   * @param {(call: Call) => void} owner.freed it was sent, and its place is free again
+   * @param {(call: Call) => void} owner.done it was sent, and nothing has to be done for it any more
    */
   constructor(task, input, options, owner) {
     this.#submission = new Submission(task, input, options, false);
@@ -50,11 +59,12 @@ export class Call {
     this.#submission.deadline.watch(() => this.#expire());
   }
 
-  /** Submits the job. Its place is taken until `ended` is called. @param {import('./connection.js').Connection} connection */
+  /** Submits the job. Its place is taken until `freed` or `unsent` is called. @param {import('./connection.js').Connection} connection */
   send(connection) {
     this.#connection = connection;
+    this.#hasPlace = true;
     try {
-      this.#submission.send(connection, this);
+      this.#sending = this.#submission.send(connection, this);
     } catch (error) {
       this.#end(error);
     }
@@ -66,7 +76,8 @@ export class Call {
       case 'Accepted':
         this.job = message.job;
         this.#submission.accepted();
-        if (this.#isSettled) this.#cancel();
+        this.#sending = undefined;
+        if (this.#isSettled && !this.#submission.isShared) this.#cancel();
         return false;
       case 'Finished':
         this.#finish(message.report, payload);
@@ -85,6 +96,7 @@ export class Call {
     if (this.#isSettled || this.#isAgain) return this.#end(error);
     if (this.#submission.deadline.left === 0) return this.#end(this.#submission.tooLate());
     this.#isAgain = true;
+    this.#hasPlace = false;
     this.#connection = undefined;
     this.#owner.unsent(this);
   }
@@ -109,12 +121,27 @@ export class Call {
   /** @param {Error} [error] @param {object} [result] */
   #end(error, result) {
     this.#settle(error, result);
-    this.#owner.ended(this);
+    this.#free();
+    this.#done();
+  }
+
+  #free() {
+    if (!this.#hasPlace) return;
+    this.#hasPlace = false;
+    this.#owner.freed(this);
+  }
+
+  #done() {
+    if (this.#isDone) return;
+    this.#isDone = true;
+    this.#stopWaiting();
+    this.#owner.done(this);
   }
 
   #settle(error, result) {
     if (this.#isSettled) return;
     this.#isSettled = true;
+    this.#sending?.keep(); // the memory of the input is the caller's own again
     if (this.#signal) forget(this.#signal, this.#onAbort);
     this.#submission.deadline.stop();
     if (error !== undefined) this.#owner.reject(error);
@@ -123,7 +150,9 @@ export class Call {
 
   #abort() {
     this.#settle(this.#signal?.reason);
-    if (this.#connection === undefined) this.#owner.left(this);
+    if (this.#connection === undefined) return this.#owner.left(this);
+    this.#stopWaiting = patiently(GIVE_UP_TIMEOUT, () => this.#done());
+    if (this.#submission.isShared) this.#giveAway(this.#connection);
     else if (this.job !== '') this.#cancel();
   }
 
@@ -135,7 +164,16 @@ export class Call {
   }
 
   #cancel() {
-    if (!this.#submission.isShared) cancel(/** @type {import('./connection.js').Connection} */ (this.#connection), this.job);
+    const connection = /** @type {import('./connection.js').Connection} */ (this.#connection);
+    const sending = cancel(connection, this.job);
+    if (sending !== undefined) connection.whenOut(sending, () => this.#done());
+  }
+
+  /** The job is that of others, who have the same key. @param {import('./connection.js').Connection} connection */
+  #giveAway(connection) {
+    if (this.#sending === undefined) this.#done();
+    else connection.whenOut(this.#sending, () => this.#done());
+    this.#free();
   }
 }
 

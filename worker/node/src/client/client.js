@@ -13,7 +13,7 @@ import { Call } from './call.js';
 import { Connection } from './connection.js';
 import { ConnectionError, tooManyWait } from './errors.js';
 import { Question } from './question.js';
-import { defaultSocket } from './socket.js';
+import { checkPath, defaultSocket } from './socket.js';
 import { Streams } from './streams.js';
 import { Submission } from './submission.js';
 import { Waiting } from './waiting.js';
@@ -42,6 +42,8 @@ export class Client {
   #onNeed;
   /** @type {Connection | undefined} */
   #connection;
+  /** This one, and others over which answers may still come. @type {Set<Connection>} */
+  #connections = new Set();
   /** Connections without a greeting yet. @type {Set<Connection>} */
   #greeting = new Set();
   /** @type {Promise<Connection> | undefined} */
@@ -67,7 +69,7 @@ export class Client {
    */
   constructor(options = {}, before = async () => {}, onNeed = () => {}) {
     const { socket, name, maxInFlight, maxStreams, maxWaiting } = checkOptions(options);
-    this.#socket = socket ?? defaultSocket();
+    this.#socket = socket ?? checkPath(defaultSocket());
     this.#name = name;
     this.#maxInFlight = maxInFlight;
     this.#maxWaiting = maxWaiting;
@@ -105,8 +107,9 @@ export class Client {
     return new Promise((resolve, reject) => {
       const left = (call) => this.#left(call);
       const unsent = (call) => this.#unsent(call);
-      const ended = () => this.#callEnded();
-      this.#add(new Call(task, input, options, { resolve, reject, left, unsent, ended }));
+      const freed = () => this.#ended();
+      const done = () => this.#done();
+      this.#add(new Call(task, input, options, { resolve, reject, left, unsent, freed, done }));
     });
   }
 
@@ -184,8 +187,7 @@ export class Client {
   close() {
     this._stopTaking();
     this.#isClosed = true;
-    this.#connection?.close();
-    for (const connection of [...this.#greeting]) connection.close();
+    for (const connection of [...this.#connections, ...this.#greeting]) connection.close();
     this.#failWaiting(closed());
     this.#streams.close(closed());
   }
@@ -234,11 +236,6 @@ export class Client {
     this.#sendWaiting();
   }
 
-  #callEnded() {
-    this.#ended();
-    this.#done();
-  }
-
   /** A call did not get out. It takes the place that it had among those that wait. @param {Call} call */
   #unsent(call) {
     this.#waiting.putBack(call);
@@ -266,8 +263,7 @@ export class Client {
   /** The program may end unless something is under way. The connection of a stream is gone when that is over. */
   #keepAlive() {
     const isNeeded = this.#underWay > 0;
-    this.#connection?.keepAlive(isNeeded);
-    for (const connection of this.#greeting) connection.keepAlive(isNeeded);
+    for (const connection of [...this.#connections, ...this.#greeting]) connection.keepAlive(isNeeded);
     this.#onNeed(isNeeded);
   }
 
@@ -310,23 +306,28 @@ export class Client {
 
   /** A new connection, for all that wait. */
   #ready() {
-    this.#opening ??= this.#connect().finally(() => (this.#opening = undefined));
+    this.#opening ??= this.#connect();
     return this.#opening;
   }
 
   async #connect() {
+    let connection;
     try {
-      const connection = await this.#open();
-      this.#connection = connection;
-      this.#restsSince = performance.now();
-      connection.keepAlive(this.#underWay > 0);
-      this.#sendWaiting();
+      connection = await this.#open();
       if (connection.lost !== undefined) throw connection.lost;
-      return connection;
     } catch (error) {
+      this.#opening = undefined; // before anybody is told: who is told may ask again at once
       this.#failWaiting(error);
       throw error;
     }
+    this.#opening = undefined;
+    this.#connection = connection;
+    this.#connections.add(connection);
+    connection.closed.then(() => this.#connections.delete(connection));
+    this.#restsSince = performance.now();
+    connection.keepAlive(this.#underWay > 0);
+    this.#sendWaiting();
+    return connection;
   }
 
   async #open() {
@@ -363,7 +364,7 @@ export class Client {
 export function checkOptions(options) {
   checkKeys('a client', options, ['socket', 'name', 'maxInFlight', 'maxStreams', 'maxWaiting']);
   const { socket, name = '', maxInFlight = 256, maxStreams = 256, maxWaiting = 100_000 } = options;
-  if (isSet(socket) && (typeof socket !== 'string' || socket === '')) throw new TypeError('`socket` is a path');
+  if (isSet(socket)) checkPath(socket);
   if (typeof name !== 'string' || !isWellFormed(name)) throw new TypeError('`name` is a text');
   return {
     socket,

@@ -1,22 +1,31 @@
 /**
  * One connection to a supervisor: requests with tickets go out, and answers come back to whoever has the ticket.
  *
- *   opening --- Welcome ---> open --- close, Goodbye, the end of the socket, bytes that are no message ---> lost
- *      '--- nobody there, no Welcome in 5 s, another version ---> rejected
+ *   opening --- Welcome ---> open --- close, the end of the socket, bytes that are no message ---> over
+ *      |                      |  '--- leave ---> leaving --- the other end is closed, too ---------^
+ *      |                      '--- a write fails ---> reading out --- the end of the socket -------^
+ *      '--- nobody there, no Welcome in 5 s, another version ---> rejected, over
  *
- * The requests of one turn of the event loop take two writes, however many there are.
+ * A write that fails says only that nothing more gets out. What has arrived by then is read to its end: answers, or a Goodbye that says why.
  */
 
 import fs from 'node:fs';
-import net from 'node:net';
 import { NAME_MAX, PAYLOAD_MAX_CEILING, READ_CHUNK } from '../limits.js';
 import { CLIENT_MAGIC, PARTS, TO_CLIENT, TO_SUPERVISOR, VERSION_MAJOR, VERSION_MINOR, versionOf } from '../messages.js';
 import { FrameDecoder } from '../frame.js';
 import { cut, OUTCOMES } from '../nouns.js';
+import { patiently } from '../patience.js';
 import { ConnectionError } from './errors.js';
+import { Channel, Outbox } from './outbox.js';
 
 /** How long a supervisor may take to greet, in milliseconds. */
 const GREETING_TIMEOUT = 5000;
+/** How long what has arrived may take to be read when nothing gets out any more, in milliseconds. */
+const READ_OUT_TIMEOUT = 5000;
+/** How long the other end may take to close a connection that is ended here, in milliseconds. */
+const LEAVE_TIMEOUT = 2000;
+/** How long somebody waits until a job can be cancelled that nobody wants any more, in milliseconds. */
+export const GIVE_UP_TIMEOUT = 5000;
 
 /**
  * Whoever waits for the answers to a request. It stays in the connection's table until `onMessage` returns true.
@@ -29,24 +38,21 @@ const GREETING_TIMEOUT = 5000;
 export class Connection {
   /** The longest payload that the supervisor takes, in bytes. */
   payloadMax = 0;
-  /** Why there is no connection any more. @type {ConnectionError | undefined} */
+  /** Why nothing can be asked any more. Answers may still come. @type {ConnectionError | undefined} */
   lost;
-  /** @type {Map<number | bigint, Asker>} */
+  /** No answers come any more. */
+  #isOver = false;
+  /** Those who asked, by their tickets, and what they sent. @type {Map<number | bigint, { asker: Asker, sending: import('./outbox.js').Sending }>} */
   #askers = new Map();
   #tickets = 0;
-  #socket;
-  #isCorked = false;
-  #uncork = () => {
-    this.#isCorked = false;
-    this.#socket.uncork();
-    this.#checkWritten();
-  };
-  /** The tickets of requests that were not given to the kernel yet. */
-  #unwritten = new Set();
+  #channel;
+  #outbox;
   /** @type {ConnectionError | undefined} */
   #goodbye;
   /** What becomes of the greeting. @type {{ resolve: (connection: Connection) => void, reject: (error: Error) => void } | undefined} */
   #greeting;
+  /** Waits no longer for the supervisor. */
+  #stopWaiting = () => {};
 
   /**
    * Connects to the socket at `path`, for `greet`. Throws a `ConnectionError` if there is none.
@@ -58,59 +64,81 @@ export class Connection {
     const decoder = new FrameDecoder(PAYLOAD_MAX_CEILING, (bytes, start, end, payload) => this.#onFrame(bytes, start, end, payload));
     const onread = { buffer: Buffer.allocUnsafeSlow(READ_CHUNK), callback: (length, buffer) => this.#onRead(decoder, length, buffer) };
     // @ts-ignore: the types of Node want a Uint8Array of one kind
-    this.#socket = net.connect({ path, onread });
-    this.#socket.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
-    this.#socket.on('close', () => this.#lose(this.#goodbye ?? goneAway()));
-    this.#socket.on('drain', onDrain);
+    this.#channel = new Channel({ onread });
+    this.#outbox = new Outbox(this.#channel, () => {
+      this.#checkWritten();
+      if (this.unsent === 0) onDrain();
+    });
+    this.#channel.on('error', (error) => this.#lose(this.#goodbye ?? connectionError(path, error)));
     /** Resolved when the socket is closed. @type {Promise<void>} */
-    this.closed = new Promise((resolve) => this.#socket.on('close', () => resolve()));
+    this.closed = new Promise((resolve) => {
+      this.#channel.on('close', () => {
+        this.#lose(this.#goodbye ?? goneAway());
+        this.#stopWaiting();
+        resolve();
+      });
+    });
+    this.#channel.connect({ path });
   }
 
   /** Introduces the client as `name`. Rejected with a `ConnectionError`. @param {string} name */
   async greet(name) {
-    // What keeps the program from ending is the socket, if somebody waits.
-    const timer = setTimeout(() => this.#lose(busy(this.path, 'it does not answer')), GREETING_TIMEOUT).unref();
+    // What keeps the program from ending is the socket, if somebody waits. The supervisor hears of the client once that is connected.
+    this.#channel.once('connect', () => this.#wait(GREETING_TIMEOUT, () => busy(this.path, 'it does not answer')));
     try {
       await this.#greeted(name);
     } catch (error) {
       this.close();
       throw error;
-    } finally {
-      clearTimeout(timer);
     }
   }
 
   /** How many bytes wait to be written. */
   get unsent() {
-    return this.#socket.writableLength;
+    return this.#outbox.unsent;
   }
 
   /**
    * Sends a request. Throws a RangeError or a TypeError if a field cannot be sent, and why there is no connection
    * any more if there is none; then nothing is sent. If the connection turns out to be lost now, `onLost` is called.
-   * @param {string} name @param {Record<string, any>} fields without the ticket @param {Asker} asker @param {Uint8Array} [payload]
+   * @param {string} name @param {Record<string, any>} fields without the ticket @param {Asker} asker
+   * @param {Uint8Array} [payload] read until it is sent, or until `keep` of what this returns is called
    */
   request(name, fields, asker, payload) {
     if (this.lost !== undefined) throw this.lost;
     const ticket = this.#tickets + 1;
     const frame = TO_SUPERVISOR.encode(name, { ticket, ...fields }, payload);
     this.#tickets = ticket;
-    this.#askers.set(ticket, asker);
-    this.#unwritten.add(ticket);
-    this.#write(frame);
+    const sending = this.#outbox.send(frame);
+    this.#askers.set(ticket, { asker, sending });
+    this.#checkWritten();
+    return sending;
+  }
+
+  /** Whether the supervisor may have got a request as a whole. @param {import('./outbox.js').Sending} sending */
+  isOut(sending) {
+    return this.#outbox.isOut(sending);
+  }
+
+  /**
+   * Tells when a request is with the kernel, unless the connection is lost before.
+   * @param {import('./outbox.js').Sending} sending @param {() => void} told
+   */
+  whenOut(sending, told) {
+    this.#outbox.whenOut(sending, told);
   }
 
   /** While it is held back, nothing is read, so whoever sends has to wait. @param {boolean} isHeld */
   hold(isHeld) {
-    if (isHeld) this.#socket.pause();
-    else this.#socket.resume();
+    if (isHeld) this.#channel.pause();
+    else this.#channel.resume();
   }
 
   /** Whether this connection keeps the program from ending. @param {boolean} doesKeep */
   keepAlive(doesKeep) {
-    if (this.lost !== undefined) return;
-    if (doesKeep) this.#socket.ref();
-    else this.#socket.unref();
+    if (this.#isOver) return;
+    if (doesKeep) this.#channel.ref();
+    else this.#channel.unref();
   }
 
   /** Ends the connection. Requests without an answer are told. */
@@ -118,11 +146,21 @@ export class Connection {
     this.#lose(closedHere());
   }
 
-  /** Ends the connection when all that was sent is written. Nobody is told. */
-  closeWhenWritten() {
+  /**
+   * Ends the connection when all that is with the socket is written; what is not there yet is not sent. Nobody is told. `closed` is resolved when the
+   * other end is closed, too, or has taken its time. The program is kept from ending until it is written.
+   */
+  leave() {
+    if (this.#isOver) return;
+    this.#isOver = true;
     this.lost ??= closedHere();
+    this.#greeting?.reject(this.lost);
     this.#askers.clear();
-    this.#socket.destroySoon();
+    this.#outbox.drop();
+    this.#channel.resume();
+    this.#channel.end(() => this.#channel.unref());
+    this.#stopWaiting();
+    this.#stopWaiting = patiently(LEAVE_TIMEOUT, () => this.#channel.destroy());
   }
 
   /** @returns {Promise<Connection>} */
@@ -130,44 +168,54 @@ export class Connection {
     return new Promise((resolve, reject) => {
       this.#greeting = { resolve, reject };
       const [magic, major, minor] = [CLIENT_MAGIC, VERSION_MAJOR, VERSION_MINOR];
-      this.#write(TO_SUPERVISOR.encode('Hello', { magic, major, minor, capabilities: PARTS, client: cut(name, NAME_MAX) }));
+      this.#outbox.send(TO_SUPERVISOR.encode('Hello', { magic, major, minor, capabilities: PARTS, client: cut(name, NAME_MAX) }));
     });
   }
 
-  /** The first frame of a turn is written at once, and all others together at its end. @param {Uint8Array[]} frame */
-  #write(frame) {
-    for (const bytes of frame) this.#socket.write(bytes);
-    if (this.#isCorked) return;
-    this.#isCorked = true;
-    this.#socket.cork();
-    process.nextTick(this.#uncork);
-    this.#checkWritten();
+  /** The connection is lost unless the supervisor does something in time. @param {number} milliseconds @param {() => ConnectionError} why */
+  #wait(milliseconds, why) {
+    this.#stopWaiting();
+    this.#stopWaiting = patiently(milliseconds, () => this.#lose(why()));
   }
 
   /**
    * Looks whether the kernel took what was written, or refused it because the other end is gone: a program that did not return to its event
-   * loop for long learns that only now. Requests that were refused as a whole had no effect. One that waits behind other bytes may go out in
-   * part, so it is not called unsent any more.
+   * loop for long learns that only now.
    */
   #checkWritten() {
-    const { errored, destroyed } = this.#socket;
+    const { errored, destroyed, refusal } = this.#channel;
     if (errored) this.#lose(this.#goodbye ?? connectionError(this.path, errored));
     else if (destroyed) this.#lose(this.#goodbye ?? goneAway());
-    this.#unwritten.clear();
+    else if (refusal) this.#readOut(connectionError(this.path, refusal));
+  }
+
+  /**
+   * Nothing gets out any more. Requests that did not get out are told at once, and others when all that has arrived is read.
+   * @param {ConnectionError} error
+   */
+  #readOut(error) {
+    if (this.lost !== undefined) return;
+    this.lost = this.#goodbye ?? error;
+    this.#wait(READ_OUT_TIMEOUT, () => this.#goodbye ?? error);
+    this.#outbox.drop();
+    const unsent = [...this.#askers].filter(([, { sending }]) => !this.#outbox.isOut(sending));
+    for (const [ticket] of unsent) this.#askers.delete(ticket);
+    for (const [, { asker }] of unsent) asker.onLost(this.lost, true);
   }
 
   #onRead(decoder, length, buffer) {
+    if (this.#isOver) return true; // the rest is read to see the end
     try {
       decoder.push(buffer, length);
     } catch (error) {
       if (error.name !== 'Malformed') throw error;
       this.#lose(new ConnectionError('protocol', `the supervisor broke the protocol: ${error.message}`));
     }
-    return this.lost === undefined;
+    return true;
   }
 
   #onFrame(bytes, start, end, payload) {
-    if (this.lost !== undefined) return;
+    if (this.#isOver) return;
     if (this.#greeting !== undefined) {
       const version = versionOf(bytes, start, end, CLIENT_MAGIC.length);
       if (version !== null && version.major !== VERSION_MAJOR) return this.#lose(foreign(version));
@@ -186,8 +234,8 @@ export class Connection {
         return;
       }
       default: {
-        const asker = this.#askers.get(message.ticket);
-        if (asker?.onMessage(message, payload)) this.#askers.delete(message.ticket);
+        const asked = this.#askers.get(message.ticket);
+        if (asked?.asker.onMessage(message, payload)) this.#askers.delete(message.ticket);
       }
     }
   }
@@ -195,19 +243,23 @@ export class Connection {
   #onWelcome({ magic, payload_max: payloadMax }) {
     if (magic !== CLIENT_MAGIC) return this.#lose(new ConnectionError('unsupported', `at ${this.path} is no supervisor`));
     this.payloadMax = Number(payloadMax);
+    if (this.lost === undefined) this.#stopWaiting();
     this.#greeting?.resolve(this);
     this.#greeting = undefined;
   }
 
   /** @param {ConnectionError} error */
   #lose(error) {
-    if (this.lost !== undefined) return;
-    this.lost = error;
-    this.#socket.destroy();
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.lost ??= error;
+    this.#stopWaiting();
+    this.#outbox.drop();
+    this.#channel.destroy();
     this.#greeting?.reject(error);
-    const askers = [...this.#askers];
+    const askers = [...this.#askers.values()];
     this.#askers.clear();
-    for (const [ticket, asker] of askers) asker.onLost(error, this.#unwritten.has(ticket));
+    for (const { asker, sending } of askers) asker.onLost(error, !this.#outbox.isOut(sending));
   }
 }
 
@@ -226,13 +278,16 @@ function checkOwner(path) {
 function connectionError(path, error) {
   switch (error.code) {
     case 'ENOENT':
+    case 'ENOTDIR':
     case 'ECONNREFUSED':
       return new ConnectionError('no_supervisor', `no supervisor at ${path}; start one with: offload serve --socket ${path}`);
     case 'EAGAIN': return busy(path, 'it accepts nobody now');
     case 'ECONNRESET':
     case 'EPIPE':
     case 'ERR_STREAM_WRITE_AFTER_END': return goneAway();
-    default: return new ConnectionError('closed', `cannot connect to ${path}: ${error.message}`);
+    case 'EACCES':
+    case 'EPERM': return new ConnectionError('forbidden', `cannot connect to ${path}: ${error.message}`);
+    default: return new ConnectionError('io_error', `cannot connect to ${path}: ${error.message}`);
   }
 }
 

@@ -75,7 +75,7 @@ export class OutputError extends SyntaxError {
 
 /** There is no connection to a supervisor, so no job was submitted. A `cancel` or `drain` may have been read before it was lost. */
 export class ConnectionError extends Error {
-  /** @param {string} code `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `protocol`, `closed` or the word of a Goodbye @param {string} message */
+  /** @param {string} code `no_supervisor`, `overloaded`, `unsupported`, `forbidden`, `io_error`, `protocol`, `closed` or the word of a Goodbye @param {string} message */
   constructor(code, message) {
     super(message);
     this.name = 'ConnectionError';

@@ -26,11 +26,17 @@ export function forget(signal, onAbort) {
 function share(signal) {
   /** @type {Set<() => void>} */
   const callbacks = new Set();
-  // Each is forgotten at the latest when it is called, and one that is forgotten meanwhile is not called.
+  // Each is forgotten at the latest when it is called, and one that is forgotten meanwhile is not called. One that throws costs no other.
   const tell = () => {
     for (const onAbort of callbacks) {
       callbacks.delete(onAbort);
-      onAbort();
+      try {
+        onAbort();
+      } catch (error) {
+        process.nextTick(() => {
+          throw error; // as what a listener throws
+        });
+      }
     }
   };
   signal.addEventListener('abort', tell, { once: true });

@@ -39,7 +39,8 @@ export class Submission {
   }
 
   /**
-   * Submits the job. Throws if it cannot be sent; then nothing is. It can be submitted again until it is accepted.
+   * Submits the job. Throws if it cannot be sent; then nothing is. It can be submitted again until it is accepted. The input is the caller's memory, and
+   * read until it is sent, or until `keep` of what this returns is called.
    * @param {import('./connection.js').Connection} connection @param {import('./connection.js').Asker} asker
    */
   send(connection, asker) {
@@ -49,7 +50,7 @@ export class Submission {
     if (bytes.length > connection.payloadMax) throw tooLarge(bytes.length, connection.payloadMax);
     const options = left === Infinity ? this.#options : { ...this.#options, deadline_ms: Math.ceil(left) };
     const fields = { task: this.task, media_type: contentType, detach: false, options };
-    connection.request('Submit', fields, asker, bytes);
+    return connection.request('Submit', fields, asker, bytes);
   }
 
   /** The supervisor has the job. */
@@ -58,7 +59,10 @@ export class Submission {
   }
 }
 
-/** Asks the supervisor to cancel a job. What becomes of it, the job's own answer says. @param {import('./connection.js').Connection} connection @param {string} job */
+/**
+ * Asks the supervisor to cancel a job. What becomes of it, the job's own answer says. Returns what is sent, if there is a connection.
+ * @param {import('./connection.js').Connection} connection @param {string} job
+ */
 export function cancel(connection, job) {
-  if (connection.lost === undefined) connection.request('Cancel', { job }, { onMessage: () => true, onLost: () => {} });
+  if (connection.lost === undefined) return connection.request('Cancel', { job }, { onMessage: () => true, onLost: () => {} });
 }

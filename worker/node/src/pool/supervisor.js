@@ -9,11 +9,15 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { fstatSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { ConnectionError } from '../client/errors.js';
+import { checkPath } from '../client/socket.js';
+import { patiently } from '../patience.js';
+
+const SOCKET = 'offload.sock';
 
 /** Its arguments are the folder, and the command line of the supervisor. Descriptor 3 is the pipe. */
 const GUARD = `
@@ -55,8 +59,10 @@ export class PrivateSupervisor {
    */
   constructor({ program, flags, log }) {
     if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
+    if (log !== 'inherit' && log !== 'ignore' && !isDescriptor(log)) throw new TypeError("`log` is 'inherit', 'ignore' or the descriptor of an open file");
+    checkPath(join(tmpdir(), 'offload-......', SOCKET)); // before anything is made
     this.#folder = mkdtempSync(join(tmpdir(), 'offload-'));
-    this.socket = join(this.#folder, 'offload.sock');
+    this.socket = join(this.#folder, SOCKET);
     const words = [program, '--socket', this.socket, '--json', 'serve', '--fail-fast', '--drain-timeout', '0s', ...flags];
     this.#child = this.#spawn(words, log);
     const exit = once(this.#child, 'exit').catch((error) => [error.message, null]);
@@ -105,8 +111,7 @@ export class PrivateSupervisor {
   }
 
   async #begin(program) {
-    const late = setTimeout(() => this.#life?.destroy(), READY_TIMEOUT);
-    late.unref();
+    const stopWaiting = patiently(READY_TIMEOUT, () => this.#life?.destroy());
     try {
       const said = await this.#firstLine();
       if (said?.ready) return this.#begun();
@@ -114,7 +119,7 @@ export class PrivateSupervisor {
       const how = await this.exit;
       throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
-      clearTimeout(late);
+      stopWaiting();
     }
   }
 
@@ -156,6 +161,15 @@ export class PrivateSupervisor {
       if (doesKeep) /** @type {any} */ (handle)?.ref();
       else /** @type {any} */ (handle)?.unref();
     }
+  }
+}
+
+/** @param {unknown} log */
+function isDescriptor(log) {
+  try {
+    return Number.isInteger(log) && fstatSync(/** @type {number} */ (log)) !== undefined;
+  } catch {
+    return false;
   }
 }
 

@@ -57,6 +57,7 @@ async function runApart(task, given, answers) {
 async function outputsOf(task, given) {
   const outputs = await task.runBatch?.(given.map(({ input }) => input), given.map(({ member }) => member.context));
   if (Array.isArray(outputs) && outputs.length === given.length) return outputs;
+  disown(outputs);
   const count = Array.isArray(outputs) ? outputs.length : 'no list of';
   throw new Error(`it returned ${count} results for ${given.length} jobs`);
 }
@@ -71,4 +72,9 @@ async function answer(member, output, answers) {
   }
   if (isError(value)) answers.failed(member, value);
   else await answers.returned(member, value);
+}
+
+/** Results that are refused: nobody waits for the promises among them, and that they are rejected is no error that nobody caught. @param {unknown} outputs */
+function disown(outputs) {
+  if (Array.isArray(outputs)) for (const output of outputs) Promise.resolve(output).catch(() => {});
 }

@@ -24,7 +24,7 @@ export class JobContext {
   #session;
   /** @type {AbortController | undefined} */
   #controller;
-  #isCancelled = false;
+  #isCancelled;
   #hasEnded = false;
   #startedAt = performance.now();
   #progressAt = this.#startedAt;
@@ -44,6 +44,7 @@ export class JobContext {
     this.#job = job;
     this.#task = task;
     this.#session = session;
+    this.#isCancelled = job.isCancelled; // one of a batch runs with the others
   }
 
   /** The supervisor's number for the job, the same in each of its attempts. @returns {number | bigint} */

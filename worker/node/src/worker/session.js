@@ -22,7 +22,7 @@ import {
   BATCHES, ENDS, hasCapability, PARTS, REASONS, VERSION_MAJOR, VERSION_MINOR, WORKER_CAPABILITIES, WORKER_MAGIC,
 } from '../messages.js';
 import { runTogether } from './batches.js';
-import { JobContext } from './context.js';
+import { Cancelled, JobContext } from './context.js';
 import { failureOf, traceOf } from './failure.js';
 import { Link } from './link.js';
 import { lastPart, sendParts } from './parts.js';
@@ -36,6 +36,8 @@ const LIBRARY = `offload for Node ${version}`;
 const POINTLESS = 64;
 /** If the last run of a task took so many milliseconds, it is asked what the next one uses. */
 const MEASURED_FROM = 2;
+/** Jobs that together took fewer milliseconds than this may run without a look between them at what has arrived: to look takes a tiny job's time. */
+const UNPOLLED_MAX = 1;
 
 /**
  * A job that was given. If something of its description is not understood, that is its failure, and not the end of the worker.
@@ -75,6 +77,15 @@ export class Session {
   #isDraining = false;
   /** After an error that nobody caught, no further job is started. */
   #isBroken = false;
+  /** How many milliseconds jobs took since it was certain that the event loop polled. */
+  #unpolled = 0;
+  /** The event loop has polled, and nothing has run since but what is called here. */
+  #isBehindPoll = false;
+  #workBehindPoll = () => {
+    this.#isBehindPoll = true;
+    this.#work();
+    this.#isBehindPoll = false;
+  };
 
   /** Resolved by Welcome. */
   #welcomed = () => {};
@@ -183,7 +194,7 @@ export class Session {
   #work() {
     if (this.#running !== undefined || this.#isBroken) return;
     let jobs = this.#waiting.shift();
-    // Of jobs that run together the others are still wanted.
+    // Those that were given together are answered together.
     while (jobs?.length === 1 && jobs[0].isCancelled) {
       this.send('Skipped', { job: jobs[0].run.job });
       jobs = this.#waiting.shift();
@@ -242,6 +253,9 @@ export class Session {
 
   /** @param {Running} running */
   #runTogether(running) {
+    if (running.members.every(({ context }) => context.cancelled)) {
+      return running.members.forEach((member) => this.#failed(running, member, new Cancelled()));
+    }
     return runTogether(running.task, running.members, {
       returned: (member, value) => this.#settle(running, member, value),
       failed: (member, error) => this.#failed(running, member, error),
@@ -279,6 +293,7 @@ export class Session {
     const { job, attempt } = member.job.run;
     const { share, elapsed } = running.shares.take();
     running.task.isLong = elapsed >= MEASURED_FROM;
+    this.#unpolled += elapsed;
     member.isAnswered = true;
     member.context._end();
     try {
@@ -293,8 +308,12 @@ export class Session {
 
   #ended() {
     this.#running = undefined;
-    // The next job gets a turn of the event loop of its own, so that a Cancel that has arrived is read first.
-    if (this.#waiting.length > 0 || this.#isDraining) setImmediate(() => this.#work());
+    if (this.#waiting.length === 0 && !this.#isDraining) return;
+    // Between two jobs the event loop polls, so that a Cancel that has arrived meanwhile is read first. An immediate of the phase behind the poll runs
+    // behind the next one; any other may run before that, which is good enough behind jobs that took no time.
+    if (this.#isBehindPoll || this.#unpolled < UNPOLLED_MAX) return void setImmediate(this.#workBehindPoll);
+    this.#unpolled = 0;
+    setImmediate(() => setImmediate(this.#workBehindPoll));
   }
 
   /**

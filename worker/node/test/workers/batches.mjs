@@ -5,7 +5,7 @@ import { serve } from '../../index.js';
 
 let calls = 0;
 
-const aborted = (signal) => new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+const aborted = (signal) => signal.aborted || new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
 
 serve({
   tasks: {
@@ -34,6 +34,13 @@ serve({
     },
     // One that takes all of the time, beside one that takes none.
     long: { batch: { max: 8 }, runBatch: (inputs) => inputs.map((milliseconds) => sleep(milliseconds, 'slept')) },
+    // Twice as many results as jobs, all of which are rejected later.
+    twice: { batch: { max: 2 }, runBatch: (inputs) => [...inputs, ...inputs].map((input) => sleep(20).then(() => Promise.reject(new Error(input)))) },
+    sleep: (milliseconds) => sleep(milliseconds, 'slept'),
+    spin: (milliseconds) => {
+      const began = performance.now();
+      while (performance.now() - began < milliseconds);
+    },
     pid: () => process.pid,
     calls: () => calls,
   },
