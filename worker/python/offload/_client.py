@@ -41,8 +41,8 @@ class Job:
         request.connection.check_process()
         if request.job is None and not request.is_done:
             request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done)
-        if request.job is None and request.error is not None:
-            raise request.error
+        if request.job is None:
+            request.check_answered()
         return request.job or request.report.job
 
     def done(self) -> bool:
@@ -280,8 +280,7 @@ class Client:
         """Sends a request that is answered with a document. It has a connection of its own, so it waits for nobody's job."""
         self._check_open()
         (request,) = ask_apart(self._address(), self._name, [build])
-        if request.error is not None:
-            raise request.error
+        request.check_answered()
         return request.output
 
     def _drain(self) -> None:

@@ -55,9 +55,9 @@ class WaitedRequest(Request):
         # Threads that sleep until it changes.
         self.waiters: List[Waiter] = []
         self._on_end = on_end
-        super().__init__(self._tell)
+        super().__init__()
 
-    def _tell(self) -> None:
+    def changed(self) -> None:
         # A copy: whoever wakes leaves the list.
         for waiter in tuple(self.waiters):
             waiter.wake()
@@ -183,8 +183,7 @@ class Connection:
         """Returns when the request is answered. Raises what it was answered with, if that is an error."""
         if not request.is_done:
             self.wait(request.waiters, lambda: request.is_done)
-        if request.error is not None:
-            raise request.error
+        request.check_answered()
 
     def wait_for_part(self, request: WaitedRequest) -> None:
         """Returns when there is another part of a stream, or its end."""
@@ -408,7 +407,7 @@ def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]], pa
                 _receive(end, dialogue)
             end.settimeout(patience)
             for build in builds:
-                requests.append(Request(_ignore))
+                requests.append(Request())
                 end.sendall(dialogue.ask(build, requests[-1]))
                 while dialogue.requests:
                     _receive(end, dialogue)
@@ -423,7 +422,3 @@ def _receive(end: socket.socket, dialogue: Dialogue) -> None:
     if not data:
         raise EOFError("it closed the connection")
     dialogue.receive(data)
-
-
-def _ignore() -> None:
-    pass

@@ -218,7 +218,7 @@ class Turns(unittest.TestCase):
 
 class Held(unittest.TestCase):
     def test_a_stream_that_nobody_reads_is_not_read_further_and_its_end_says_why(self):
-        dialogue, request = _dialogue.Dialogue("there"), _dialogue.Request(lambda: None)
+        dialogue, request = _dialogue.Dialogue("there"), _dialogue.Request()
         dialogue.payload_max = 1 << 20
         dialogue.ask(lambda ticket: b"header", request)
         request.state = _dialogue.SENT

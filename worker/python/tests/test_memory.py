@@ -1,0 +1,63 @@
+"""What becomes of an output when the program has dropped it: it is freed at once, without the collector of garbage."""
+
+import asyncio
+import gc
+import unittest
+
+from offload import JobError, Rejected
+from offload._dialogue import Request
+
+from .test_client import WithPool
+from .workers import eventually
+
+
+def requests():
+    """All requests that somebody holds, with their outputs."""
+    return [thing for thing in gc.get_objects() if isinstance(thing, Request)]
+
+
+class Freed(WithPool):
+    def setUp(self):
+        super().setUp()
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+
+    def assert_nothing_is_left(self):
+        # Other threads, such as the one that reads for all, may be about to leave the function that has ended one.
+        eventually(lambda: not requests(), "the end of all requests")
+
+    def test_of_a_client(self):
+        self.pool.call("square", 3)
+        self.pool.map("square", range(3))
+        list(self.pool.stream("count", 3))
+        job = self.pool.submit("square", 3)
+        job.result()
+        del job
+        self.pool.status()
+        for error, arguments in ((Rejected, ("no-such-task", 1)), (JobError, ("fails", "because"))):
+            for ask in (lambda: self.pool.call(*arguments), lambda: self.pool.submit(*arguments).result()):  # noqa: B023
+                with self.assertRaises(error):
+                    ask()
+        self.assert_nothing_is_left()
+
+    def test_of_a_client_for_coroutines(self):
+        async def main():
+            async with self.pool.async_client() as client:
+                await client.call("square", 3)
+                await client.map("square", range(3))
+                self.assertEqual(len([part async for part in client.stream("count", 3)]), 3)
+                await client.status()
+                with self.assertRaises(Rejected):
+                    await client.call("no-such-task", 1)
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.call("hang", 1), 0.1)
+                for _ in range(3):  # what the loop has still to do
+                    await asyncio.sleep(0)
+                self.assertEqual(requests(), [])
+
+        asyncio.run(main())
+
+
+if __name__ == "__main__":
+    unittest.main()
