@@ -38,6 +38,7 @@ from . import _messages as messages
 from ._address import GREETING_TIMEOUT
 from ._connection import ask_apart
 from ._errors import NoSupervisor
+from ._turns import Waiter
 
 _PREFIX = "offload-pool-"
 _SOCKET = "offload.sock"
@@ -91,7 +92,9 @@ class PrivateSupervisor:
         self._lock = threading.RLock()
         self._state = _STARTING
         self._thread: Optional[threading.Thread] = None
-        self._told = threading.Event()
+        # Whether it is known that a worker is ready, or that none gets ready; who waits for that, or for the end of the process.
+        self._is_told = False
+        self._waiters: List[Waiter] = []
         self._to_tell: List[Callable[[], Any]] = []
         self._ready: Optional[dict] = None
         self._failure = ""
@@ -113,8 +116,9 @@ class PrivateSupervisor:
             # What a worker imports may take long. Less than whoever made the pool waits, who then hears the reason.
             command += ["--hello-timeout", f"{START_PATIENCE - 10:.0f}s"]
         command += arguments
-        self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def is_ready(self) -> bool:
         """Whether a worker has been ready."""
@@ -129,7 +133,7 @@ class PrivateSupervisor:
     def _ask_whether_ready(self) -> None:
         if not os.path.isdir(self.folder):
             self._failure = "the program that has started it has ended it"
-            self._told.set()
+            self._is_told = True
             return
         try:
             show = lambda ticket: messages.TO_SUPERVISOR.encode(messages.Show(ticket, "tasks"))  # noqa: E731
@@ -141,36 +145,53 @@ class PrivateSupervisor:
 
     def is_known(self) -> bool:
         """Whether it is known that a worker is ready, or that none gets ready."""
-        return self.is_ready() or self._told.is_set()
+        return self.is_ready() or self._is_told
 
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `START_PATIENCE`."""
         if self.is_ours():
-            self._told.wait(START_PATIENCE)
+            self._wait(lambda: self._is_told, START_PATIENCE)
         else:
             end = time.monotonic() + START_PATIENCE
             while not self.is_known() and time.monotonic() < end:
                 time.sleep(ASK_AGAIN)
         self.check_ready()
 
+    def _wait(self, is_there: Callable[[], bool], seconds: float) -> None:
+        """Returns when `is_there()`, or after so many seconds. Takes no lock: a signal handler may wait for the same."""
+        end = time.monotonic() + seconds
+        me = Waiter()
+        try:
+            self._waiters.append(me)
+            while not is_there() and time.monotonic() < end:
+                me.sleep(end)
+        finally:
+            if me in self._waiters:
+                self._waiters.remove(me)
+
+    def _wake_all(self) -> None:
+        for waiter in tuple(self._waiters):
+            waiter.wake()
+
     def check_ready(self) -> None:
         """Raises `NoSupervisor` with the reason if no worker has been ready. For those who do not wait any longer."""
         if self._ready is None:
-            reason = self._failure if self._told.is_set() else f"no worker was ready within {START_PATIENCE:.0f} s"
+            reason = self._failure if self._is_told else f"no worker was ready within {START_PATIENCE:.0f} s"
             raise NoSupervisor(f"the private supervisor has not started: {reason}")
 
     def when_known(self, tell: Callable[[], Any]) -> None:
         """Calls `tell` once it is known whether a worker is ready: at once, or later from another thread."""
         with self._lock:
-            if not self._told.is_set():
+            if not self._is_told:
                 self._to_tell.append(tell)
                 return
         tell()
 
     def _is_known(self) -> None:
         with self._lock:
-            self._told.set()
+            self._is_told = True
             to_tell, self._to_tell = self._to_tell, []
+        self._wake_all()
         for tell in to_tell:
             tell()
 
@@ -184,11 +205,14 @@ class PrivateSupervisor:
             self._end_process()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(_STOP_PATIENCE)
-            if thread.is_alive() and self.process is not None:
+            self._wait(self._has_ended, _STOP_PATIENCE)
+            if not self._has_ended() and self.process is not None:
                 self.process.kill()
-                thread.join(_STOP_PATIENCE)
+                self._wait(self._has_ended, _STOP_PATIENCE)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _has_ended(self) -> bool:
+        return self._state == _ENDED
 
     def _end_process(self) -> None:
         """Tells it to end, if there is one. The lock is held."""

@@ -109,7 +109,7 @@ class Pools(unittest.TestCase):
 
     def assert_ended(self, pool):
         supervisor = pool._supervisor
-        self.assertFalse(supervisor._thread.is_alive())
+        eventually(lambda: not supervisor._thread.is_alive(), "the end of the thread that heard of the end of the process")
         self.assertTrue(supervisor.process is None or supervisor.process.poll() is not None, "its supervisor runs")
         self.assertFalse(os.path.exists(supervisor.folder))
 
