@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import io
 import json
 import os
 import shlex
@@ -83,10 +84,12 @@ class PrivateSupervisor:
     """One process `offload serve`."""
 
     def __init__(self, log: Any = None) -> None:
+        """`log` as `subprocess.Popen` takes `stderr`. Raises `ValueError` for a descriptor that is not open."""
+        # A copy: the process is started later, when the program may have closed the log and given its number to another file.
+        self._log = _copy_of(log)
         self.folder = _make_folder()
         self.socket = os.path.join(self.folder, _SOCKET)
         self.process: Optional[subprocess.Popen] = None
-        self._log = log
         self._program = os.getpid()
         # The collector of garbage may stop a pool in the middle of any line, also of one that holds the lock.
         self._lock = threading.RLock()
@@ -209,6 +212,8 @@ class PrivateSupervisor:
             if not self._has_ended() and self.process is not None:
                 self.process.kill()
                 self._wait(self._has_ended, _STOP_PATIENCE)
+        if thread is None:
+            self._close_log()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _has_ended(self) -> bool:
@@ -239,9 +244,14 @@ class PrivateSupervisor:
             self._failure = f"cannot start or hear {command[0]}: {error!r}"
             self._end_unheard()
         finally:
+            self._close_log()
             with self._lock:
                 self._state = _ENDED
             self._is_known()
+
+    def _close_log(self) -> None:
+        if isinstance(self._log, io.FileIO):
+            self._log.close()
 
     def _end_unheard(self) -> None:
         with self._lock:
@@ -279,6 +289,16 @@ class PrivateSupervisor:
         elif said.get("ready"):
             self._ready = said
             self._is_known()
+
+
+def _copy_of(log: Any) -> Any:
+    """Where the log goes, as long as this copy is open: that of a file or descriptor, and nothing else has one."""
+    if log is None or log == subprocess.DEVNULL:
+        return log
+    try:
+        return io.FileIO(os.dup(log if isinstance(log, int) else log.fileno()), "w")
+    except OSError as error:
+        raise ValueError(f"log: {log!r} cannot be written to: {error}") from None
 
 
 def _with_shim(command: List[str], program: int) -> List[str]:
