@@ -88,6 +88,10 @@ class Pool(Client):
         self._drain()
         self.close()
 
+    def is_ready(self) -> bool:
+        """Whether a worker has been ready. Does not wait."""
+        return self._supervisor.is_ready()
+
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor`."""
         self._supervisor.wait_until_ready()

@@ -152,6 +152,8 @@ class PrivateSupervisor:
 
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `START_PATIENCE`."""
+        if self._ready is not None:
+            return
         if self.is_ours():
             self._wait(lambda: self._is_told, START_PATIENCE)
         else:

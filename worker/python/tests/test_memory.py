@@ -3,17 +3,20 @@
 import asyncio
 import gc
 import unittest
+import weakref
 
-from offload import JobError, Rejected
+from offload import Executor, JobError, Rejected
 from offload._dialogue import Request
+from offload._executor import _Call
 
+from . import functions, workers
 from .test_client import WithPool
-from .workers import eventually
+from .workers import PATIENCE, eventually
 
 
 def requests():
-    """All requests that somebody holds, with their outputs."""
-    return [thing for thing in gc.get_objects() if isinstance(thing, Request)]
+    """All requests and calls that somebody holds, with their inputs and outputs."""
+    return [thing for thing in gc.get_objects() if isinstance(thing, (Request, _Call))]
 
 
 class Freed(WithPool):
@@ -57,6 +60,17 @@ class Freed(WithPool):
                 self.assertEqual(requests(), [])
 
         asyncio.run(main())
+
+    def test_of_an_executor(self):
+        with workers.quiet() as log, Executor(1, log=log) as executor:
+            made = weakref.ref(executor.submit(functions.make).result(PATIENCE))
+            self.assert_nothing_is_left()
+            self.assertIsNone(made())
+            kept = [executor.submit(functions.fail, "because").exception(PATIENCE)]
+            kept.append(executor.submit(functions.crash, "abort").exception(PATIENCE))
+            kept.append(executor.submit(functions.square, lambda: 1).exception(PATIENCE))
+            self.assert_nothing_is_left()
+            self.assertEqual([type(error.__cause__).__name__ for error in kept], ["RemoteTraceback", "NoneType", "NoneType"])
 
 
 if __name__ == "__main__":

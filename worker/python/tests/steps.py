@@ -1,0 +1,44 @@
+"""Interrupts between two steps of the interpreter, as signal handlers bring them about."""
+
+import os
+import sys
+
+import offload
+
+HERE = os.path.dirname(offload.__file__)
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+def interrupted_at(step, function, place=HERE):
+    """Calls a function, which is interrupted before a step within the files of `place`. Where that was; `None` if there are no so many.
+
+    Raises what else the function raises.
+    """
+    if step == 1 or (step > 1 and sys.version_info >= (3, 13)):  # it tells no steps of what is traced for the first time, or again
+        interrupted_at(0, function, place)
+    steps, where = 0, None
+
+    def trace(frame, event, _):
+        nonlocal steps, where
+        if not frame.f_code.co_filename.startswith(place):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            steps += 1
+            if steps == step:
+                where = f"{frame.f_code.co_name}, line {frame.f_lineno}"
+                sys.settrace(None)
+                raise Interrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    except Interrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return where
