@@ -10,10 +10,11 @@
 
 So a call costs no change of threads, and nothing that was submitted is lost because the program does something else meanwhile.
 
-Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception keeps it from that, it has not looked for
-`_STALE` seconds, and another one does. To read is one step for one thread at a time, a turn, which survives an exception as well
-(`_turns.py`). A step ends after a second, also if nothing has come, so that everybody looks around now and then; in the main thread
-much sooner, because there a signal handler may go first, and read what the call that it has interrupted waits for.
+Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception or a signal handler that takes long keeps it
+from that, it has not looked for `_STALE` seconds, and another one does. It waits without a turn; to read what has come is one step for
+one thread at a time, a turn, which survives an exception as well (`_turns.py`). A step ends after a second, also if nothing has come, so
+that everybody looks around now and then; in the main thread much sooner, because there a signal handler may go first, and read what the
+call that it has interrupted waits for.
 """
 
 from __future__ import annotations
@@ -325,10 +326,12 @@ class Connection:
     def _read_or_lose(self, me: Waiter, is_there: Optional[Callable[[], bool]] = None, end: Optional[float] = None) -> None:
         """One step. It waits for what comes if `is_there` is given, at most until `end`. If the connection has ended, all requests
         have."""
+        if is_there is not None and not self._comes(me, is_there, end):
+            return
         try:
             self._reading.take(me)
-            if not self._is_lost:
-                self._read(me, is_there, end)
+            if not self._is_lost and self._may_read(me):
+                self._read()
         except EOFError:
             self._lose(self._gone())
         except (WireError, NoSupervisor, OSError) as error:
@@ -338,22 +341,38 @@ class Connection:
         if self._is_lost:
             self._dialogue.lost(self._gone(), self._is_in_hand)
 
-    def _read(self, me: Waiter, is_there: Optional[Callable[[], bool]], end: Optional[float]) -> None:
+    def _comes(self, me: Waiter, is_there: Callable[[], bool], end: Optional[float]) -> bool:
+        """Waits until there is something to read, at most for one step. Not if another one has read meanwhile what `me` waits for.
+
+        It has no turn meanwhile, so a signal handler that takes long holds up nobody. The wait ends by the clock, however often it
+        is interrupted.
+        """
+        if not self._reading.is_free():  # perhaps just that is being read
+            try:
+                self._reading.take(me)
+            finally:
+                self._reading.leave(me)
+        if is_there():  # from here on, only `me` reads
+            return False
+        seconds = _WITH_HANDLERS if me.thread == threading.main_thread().ident else CHECK_EVERY
+        if end is not None:
+            seconds = min(seconds, end - time.monotonic())
+        return bool(self._ready_for(select.POLLIN, seconds))
+
+    def _may_read(self, me: Waiter) -> bool:
+        """Whether `me` is the one who looks, or nobody does. It is asked in turn: who looks may have changed since it took its turn."""
+        looking = self._looking
+        return looking is me or looking is None or time.monotonic() - self._looked >= _STALE
+
+    def _read(self) -> None:
         """Takes what has come. An interrupt before it has come loses nothing; one while it is looked at ends the connection."""
         received = self._received
-        if not received:
-            me.only_waits = True
-            try:
-                if is_there is not None and not self._comes(me, is_there, end):
-                    return
+        try:
+            if not received:
                 # A signal is handled between two steps of the interpreter. This is one: what comes is kept before it can be lost.
                 received.extend(map(self._socket.recv, _READ_SIZE, _DO_NOT_WAIT))
-            except BlockingIOError:  # nothing, or another thread has taken it
-                return
-            finally:
-                me.only_waits = False
-            if not received:  # a signal handler has read it
-                return
+        except BlockingIOError:  # nothing, or another thread has taken it
+            return
         try:
             data = received.popleft()
             if not data:
@@ -367,18 +386,6 @@ class Connection:
         except BaseException:
             self.close()
             raise
-
-    def _comes(self, me: Waiter, is_there: Callable[[], bool], end: Optional[float]) -> bool:
-        """Waits until there is something to read, at most for one step. Not if another one has read meanwhile what `me` waits for.
-
-        From here on only a signal handler of this thread may read. The wait ends by the clock, however often it is interrupted.
-        """
-        if is_there():
-            return False
-        seconds = _WITH_HANDLERS if me.thread == threading.main_thread().ident else CHECK_EVERY
-        if end is not None:
-            seconds = min(seconds, end - time.monotonic())
-        return bool(self._ready_for(select.POLLIN, seconds))
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True

@@ -2,11 +2,13 @@
 
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import unittest
 import warnings
 import weakref
@@ -134,6 +136,43 @@ class Reading(unittest.TestCase):
             waits.join(PATIENCE)
         self.assertEqual(waits.results, [b"out"])
 
+    def test_a_signal_handler_that_takes_long_keeps_no_other_thread_from_its_answer(self):
+        job, end = self.submitted("t")
+        other = self.client.submit("t")
+        connection, held, over = self.client._connection, threading.Event(), threading.Event()
+        ready_for = connection._ready_for
+
+        def hold(interest, seconds):
+            if not held.is_set():  # the first one who waits, and a signal handler comes
+                held.set()
+                over.wait(PATIENCE)
+            return ready_for(interest, seconds)
+
+        soon = [mock.patch.object(_turns, "CHECK_EVERY", 0.02), mock.patch.object(_connection, "_STALE", 0.05)]
+        with soon[0], soon[1], mock.patch.object(connection, "_ready_for", hold):
+            waits = started(job.result)
+            self.assertTrue(held.wait(PATIENCE))
+            others = started(other.result)
+            end.finishes(2, b"2")
+            others.join(PATIENCE)
+            first = list(others.results)
+            end.finishes(1, b"1")
+            over.set()
+            waits.join(PATIENCE)
+        self.assertEqual((first, waits.results), ([b"2"], [b"1"]))
+
+    def test_only_the_one_who_looks_reads(self):
+        job, end = self.submitted("t")
+        connection = self.client._connection
+        end.finishes(1)
+        eventually(lambda: connection._ready_for(select.POLLIN, 0))
+        connection._looking, connection._looked = mock.Mock(), time.monotonic() + PATIENCE
+        connection.read_for_others()
+        self.assertFalse(job._request.is_done)
+        connection._looking = None
+        connection.read_for_others()
+        self.assertTrue(job._request.is_done)
+
     def test_a_sleeper_that_has_gone_without_a_word_misses_one_call_at_most(self):
         self.submitted("t")
         connection = self.client._connection
@@ -170,6 +209,56 @@ class Turns(unittest.TestCase):
     def test_a_handler_goes_before_a_call_that_only_waits(self):
         self.assertEqual(self.interrupted(True, self.handler), "done")
         self.assertEqual(list(self.turn._line), [])
+
+    def test_a_handler_goes_before_a_call_that_is_in_line(self):
+        """Which it is told as soon as the thread before both leaves, and then that call goes on in its turn."""
+
+        def hold():
+            me = _turns.Waiter()
+            try:
+                self.turn.take(me)
+                eventually(lambda: len(self.turn._line) == 3)
+            finally:
+                self.turn.leave(me)
+
+        sleep = _turns.Waiter.sleep
+
+        def interrupted(waiter, end=None):
+            """A signal handler comes before the first one sleeps."""
+            patch.stop()
+            results.append(self.handler())
+            return sleep(waiter, end)
+
+        holds, results = started(hold), []
+        eventually(lambda: self.turn._line)
+        patch = mock.patch.object(_turns.Waiter, "sleep", interrupted)
+        with mock.patch.object(_turns, "CHECK_EVERY", 3600):
+            patch.start()
+            call = started(self.handler)
+            for thread in (holds, call):
+                thread.join(PATIENCE)
+        self.assertEqual(results + call.results, ["done", "done"])
+        self.assertEqual(list(self.turn._line), [])
+
+    def test_whoever_comes_when_the_first_leaves_is_no_signal_handler(self):
+        other = _turns.Waiter()
+        other.thread = -1
+
+        class Line(list):
+            """The first one leaves just after somebody has looked for the second time."""
+
+            looks = 0
+
+            def __getitem__(self, place):
+                found = super().__getitem__(place)
+                self.looks += 1
+                if self.looks == 2:
+                    self.remove(other)
+                return found
+
+        self.turn._line = Line([other])
+        with mock.patch.object(_turns, "CHECK_EVERY", 0.001):
+            self.assertEqual(self.handler(), "done")
 
     def test_a_handler_that_would_wait_for_its_own_thread_says_so(self):
         with self.assertRaises(OffloadError) as refused:
