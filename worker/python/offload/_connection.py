@@ -19,6 +19,7 @@ call that it has interrupted waits for.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -38,6 +39,8 @@ from ._wire import COPIED_MAX, WireError
 # For `map`, once: how much to read, and how to read and send.
 _READ_SIZE = (64 << 10,)
 _DO_NOT_WAIT = (socket.MSG_DONTWAIT,)
+# How a socket says that its other end is closed, or that it was closed here.
+_OTHER_END_CLOSED = (errno.EPIPE, errno.ECONNRESET, errno.EBADF)
 # Whoever looks says so every second. After so many seconds without it, nobody does.
 _STALE = 2.5 * CHECK_EVERY
 # How long the main thread waits at most in one step.
@@ -62,8 +65,10 @@ class WaitedRequest(Request):
         # A copy: whoever wakes leaves the list.
         for waiter in tuple(self.waiters):
             waiter.wake()
-        if self._on_end is not None and self.is_done:
-            self._on_end(self)
+        if self.is_done:
+            on_end, self._on_end = self._on_end, None
+            if on_end is not None:
+                on_end(self)
 
 
 class Connection:
@@ -85,7 +90,7 @@ class Connection:
         self._in_hand: Optional[WaitedRequest] = None
         self._for_room: List[Waiter] = []
         self._received: Deque[bytes] = deque()
-        self._is_lost = False
+        self._is_lost = self._is_closing = False
         self._used = time.monotonic()
         self._socket = connect(path)
         tell_after_fork(self)
@@ -122,15 +127,16 @@ class Connection:
         Raises `Rejected`, `NotSent`, `ConnectionLost`, or `ValueError` for a header that is too long.
         If it is interrupted, the `state` of the request says how far it got.
         """
-        if len(self._dialogue.requests) >= self._max_in_flight:
-            self._wait_for_room()
+        # In a signal handler that could not read the answer, nothing is sent.
+        self._reading.check()
         request.connection = self
         me = Waiter()
         try:
-            self._sending.take(me)
+            self._take_room(me)
             self._ask(build, data, request)
         finally:
             self._sending.leave(me)
+            self._close_if_unused()
         self._used = time.monotonic()
 
     def _ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> None:
@@ -147,8 +153,6 @@ class Connection:
             else:
                 self._send(start, sent)
                 self._send(data, sent)
-        except OffloadError:
-            raise
         except BaseException:
             if sent and sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
                 self.close()
@@ -160,8 +164,11 @@ class Connection:
                 self._dialogue.withdraw(request)
                 request.state = UNSENT
             self._in_hand = None
-        if not sent or (self._is_lost and self._dialogue.withdraw(request)):
+        if not sent:
             raise self._dialogue.loss_of(request, self._gone())
+        if self._is_lost and self._dialogue.withdraw(request):
+            request.ended(self._dialogue.loss_of(request, self._gone()))
+            request.check_answered()
 
     def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
         """Returns when `is_there()`, which answers bring about that wake the waiters, or at `end`, if that is sooner."""
@@ -241,19 +248,38 @@ class Connection:
             self.after_fork()
             return
         self._lose(f"this program has closed its connection to {self.path}")
+        self._is_closing = True
+        self._shut_down()
+        self._close_if_unused()
+
+    def _shut_down(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self._socket.close()
+
+    def _close_if_unused(self) -> None:
+        """Whoever leaves last closes it, so that no thread is about to use its number, which may be that of another file then."""
+        if self._is_closing and self._reading.is_free() and self._sending.is_free():
+            self._socket.close()
 
     def after_fork(self) -> None:
         """In a child: closes its copy of the descriptor, and says nothing to the supervisor."""
         self._is_lost = True
         self._socket.close()
 
-    def _wait_for_room(self) -> None:
-        self.wait(self._for_room, lambda: self._is_lost or len(self._dialogue.requests) < self._max_in_flight)
+    def _take_room(self, me: Waiter) -> None:
+        """Returns when it is the turn of `me` to send, and there is room for another job."""
+        while True:
+            if not self._has_room():
+                self.wait(self._for_room, self._has_room)
+            self._sending.take(me)
+            if self._has_room():
+                return
+            self._sending.leave(me)  # others have taken the room meanwhile
+
+    def _has_room(self) -> bool:
+        return self._is_lost or len(self._dialogue.requests) < self._max_in_flight
 
     def _may_look(self, me: Waiter) -> bool:
         """Whether `me` is the one who looks. It is, too, if a signal handler of the same thread has interrupted the one who did."""
@@ -307,8 +333,13 @@ class Connection:
                 unsent = unsent[sent[-1] :]
             except BlockingIOError:
                 self._read_or_wait_to_send()
-            except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
-                self.wait_for_loss()  # what the supervisor sent before, perhaps a Goodbye, can still be read
+            except OSError as error:
+                if error.errno not in _OTHER_END_CLOSED:  # such as out of memory: nothing that comes would say that it has ended
+                    self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
+                    self._shut_down()
+                # A local socket whose other end is closed says so at once, so nothing of this was sent. What the supervisor sent
+                # before, perhaps a Goodbye, can still be read.
+                self.wait_for_loss()
 
     def _is_in_hand(self, request: Request) -> bool:
         return request is self._in_hand
@@ -338,6 +369,7 @@ class Connection:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
         finally:
             self._reading.leave(me)
+            self._close_if_unused()
         if self._is_lost:
             self._dialogue.lost(self._gone(), self._is_in_hand)
 
@@ -354,6 +386,8 @@ class Connection:
                 self._reading.leave(me)
         if is_there():  # from here on, only `me` reads
             return False
+        if self._received:  # by one who was interrupted before it looked at that
+            return True
         seconds = _WITH_HANDLERS if me.thread == threading.main_thread().ident else CHECK_EVERY
         if end is not None:
             seconds = min(seconds, end - time.monotonic())

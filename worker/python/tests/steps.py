@@ -12,13 +12,13 @@ class Interrupt(BaseException):
     """What a signal handler raises."""
 
 
-def interrupted_at(step, function, place=HERE):
-    """Calls a function, which is interrupted before a step within the files of `place`. Where that was; `None` if there are no so many.
+def interrupted_at(step, function, place=HERE, before=None):
+    """Calls a function, which is interrupted before a step within the files of `place`. Where that was; `None` if it has fewer steps.
 
-    Raises what else the function raises.
+    `before` does the same, and may be called as often as need be. Raises what else the function raises.
     """
     if step == 1 or (step > 1 and sys.version_info >= (3, 13)):  # it tells no steps of what is traced for the first time, or again
-        interrupted_at(0, function, place)
+        interrupted_at(0, before or function, place)
     steps, where = 0, None
 
     def trace(frame, event, _):
