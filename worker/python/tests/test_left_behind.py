@@ -5,8 +5,11 @@ from unittest import mock
 
 from offload import _messages as messages
 from offload._channel import Channel
+from offload._wire import frame
 
 from .fake_supervisor import FakeSupervisor
+from .test_reading import started
+from .workers import PATIENCE
 
 
 def kind(message):
@@ -75,6 +78,26 @@ class LeftBehind(unittest.TestCase):
         channel.queue_with(b"start", bytes(1 << 20))
         names = [name for name, _, _ in seen.mock_calls]
         self.assertEqual(names, ["turn.__enter__", "end.sendall", "end.sendall", "turn.__exit__"])
+
+    def test_what_a_signal_handler_says_while_its_thread_writes_is_written_then(self):
+        sent, progress = [], messages.Progress(7, 1, 2, 3)
+
+        class End:
+            def fileno(self):
+                return 0
+
+            def sendall(self, data):
+                if not sent:  # a signal handler comes in the middle of the first piece
+                    channel.send_of_job(progress)
+                sent.append(bytes(data))
+
+        channel = Channel(End())
+        channel.job_began(7, 1)
+        channel.queue_frame(b"start")
+        writes = started(lambda: channel.queue_with(b"", bytes(1 << 20)))
+        writes.join(PATIENCE)
+        self.assertEqual([len(piece) for piece in sent[:2]], [5, 1 << 20])
+        self.assertEqual(sent[2:], [frame(messages.FROM_WORKER.encode(progress))])
 
 
 if __name__ == "__main__":
