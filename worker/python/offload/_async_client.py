@@ -173,6 +173,11 @@ class _Connection(asyncio.Protocol):
 
     def after_fork(self) -> None:
         """In a child: closes its copy of the descriptor. Supervisor and loop are those of the parent, and hear nothing."""
+        if self._socket is not None and self._socket.fileno() >= 0:
+            # Another loop than that of asyncio may hold the socket, which then stays open when it is closed here.
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, self._socket.fileno(), inheritable=False)
+            os.close(nothing)
         self.leave_to_nobody()
 
     def leave_to_nobody(self) -> None:
@@ -242,6 +247,34 @@ class _OnLoop:
         return connection
 
 
+class _Ends:
+    """Calls that are under way, as a `map` waits for them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._failed: Optional[asyncio.Future] = None
+        self._next: Optional[asyncio.Future] = None
+
+    def wait_for(self, call: asyncio.Future) -> None:
+        self._count += 1
+        call.add_done_callback(self._ended)
+
+    async def at_most(self, count: int) -> None:
+        """Returns when no more than so many are under way. Raises what the first one raised that failed."""
+        while self._failed is None and self._count > count:
+            self._next = asyncio.get_running_loop().create_future()
+            await self._next
+        if self._failed is not None:
+            self._failed.result()
+
+    def _ended(self, call: asyncio.Future) -> None:
+        self._count -= 1
+        if self._failed is None and (call.cancelled() or call.exception() is not None):
+            self._failed = call
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+
 class AsyncClient:
     """Submits jobs to the supervisor at a local socket, from coroutines.
 
@@ -267,12 +300,20 @@ class AsyncClient:
         return request.result(wanted.is_raw)
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
-        """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
+        """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled.
+
+        No more inputs are taken than jobs may be in flight, and none after a failure.
+        """
         calls: List[asyncio.Future] = []
+        ends = _Ends()
         try:
             for input in inputs:
-                calls.append(asyncio.ensure_future(self.call(task, input, **options)))
-            return await asyncio.gather(*calls)
+                call = asyncio.ensure_future(self.call(task, input, **options))
+                calls.append(call)
+                ends.wait_for(call)
+                await ends.at_most(self._max_in_flight - 1)
+            await ends.at_most(0)
+            return [call.result() for call in calls]
         finally:
             for call in calls:
                 call.cancel()

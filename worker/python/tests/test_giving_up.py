@@ -200,6 +200,8 @@ class Forks(WithPool):
             call = asyncio.ensure_future(client.call("t"))
             end = await asyncio.get_running_loop().run_in_executor(None, listener.accept)
             await asyncio.get_running_loop().run_in_executor(None, end.receive)
+            # As other loops do: the socket stays open for it although it is closed.
+            holds = next(iter(client._loops.values())).connection._socket.makefile("rb")
             goes_on, over = os.pipe()
             child = os.fork()
             if child == 0:
@@ -207,6 +209,7 @@ class Forks(WithPool):
                 os.read(goes_on, 1)
                 os._exit(0)
             os.close(goes_on)
+            holds.close()
             try:
                 await client.close()
                 with self.assertRaises(ConnectionLost):
