@@ -228,7 +228,7 @@ class Client:
         me = Waiter()
         try:
             self._connecting.take(me)
-            # It may have to wait, as for the start of a pool, and has done nothing meanwhile that a signal handler could not do first.
+            # It may have to wait, as for the start of a pool. Meanwhile a signal handler may go first.
             me.only_waits = True
             return self._connected()
         finally:

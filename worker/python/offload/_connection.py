@@ -10,11 +10,11 @@
 
 So a call costs no change of threads, and nothing that was submitted is lost because the program does something else meanwhile.
 
-Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception or a signal handler that takes long keeps it
-from that, it has not looked for `_STALE` seconds, and another one does. It waits without a turn; to read what has come is one step for
-one thread at a time, a turn, which survives an exception as well (`_turns.py`). A step ends after a second, also if nothing has come, so
-that everybody looks around now and then; in the main thread much sooner, because there a signal handler may go first, and read what the
-call that it has interrupted waits for.
+Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception or a signal handler that takes long keeps
+it from that, it has not looked for `_STALE` seconds, and another one does. It waits without a turn; to read what has come is one
+step for one thread at a time, a turn, which survives an exception as well (`_turns.py`). A step ends after a second, also if
+nothing has come, so that everybody looks around now and then; in the main thread much sooner, because there a signal handler may go
+first, and read what the call that it has interrupted waits for.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ class Connection:
         return bool(self._ready_for(select.POLLIN, seconds))
 
     def _may_read(self, me: Waiter) -> bool:
-        """Whether `me` is the one who looks, or nobody does. It is asked in turn: who looks may have changed since it took its turn."""
+        """Whether `me` is the one who looks, or nobody does. Asked in turn: another one may look by now."""
         looking = self._looking
         return looking is me or looking is None or time.monotonic() - self._looked >= _STALE
 

@@ -172,7 +172,8 @@ def progress(done: float, total: float = 0) -> None:
     What is less than 0, not finite or too large is not told. Raises `TypeError` for what is no number.
 
     Another thread of a task speaks for the job during which it first did. When that has ended it says nothing, of which the log
-    tells once. One that serves many jobs, as in a pool of threads, is given `job()` by the task, and calls `progress` and `checkpoint` of that.
+    tells once. One that serves many jobs, as in a pool of threads, is given `job()` by the task, and calls `progress` and
+    `checkpoint` of that.
     """
     context = _speaking()
     if context is not None:
@@ -182,8 +183,8 @@ def progress(done: float, total: float = 0) -> None:
 def cancelled() -> bool:
     """Whether nobody wants the answer any more. A task that then returns within 100 ms keeps its worker alive.
 
-    It is asked of the supervisor by another thread: native code that holds the interpreter's lock hears nothing. Nobody wants that of
-    a job that has ended: another thread of a task is told so, for the job during which it first asked or spoke.
+    It is asked of the supervisor by another thread: native code that holds the interpreter's lock hears nothing. Nobody wants the
+    answer of a job that has ended: another thread of a task is told so, for the job during which it first asked or spoke.
     """
     context = _speaking()
     return _numbers_of_thread() is not None if context is None else context.cancelled()

@@ -137,8 +137,8 @@ class Turn:
 
     def _first(self) -> Optional[Waiter]:
         try:
-            return self._line[0]
-        except IndexError:
+            return self._line[0] if self._line else None
+        except IndexError:  # the last one has left in between
             return None
 
     def leave(self, me: Waiter) -> None:

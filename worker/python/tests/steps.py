@@ -13,11 +13,13 @@ class Interrupt(BaseException):
 
 
 def interrupted_at(step, function, place=HERE, before=None):
-    """Calls a function, which is interrupted before a step within the files of `place`. Where that was; `None` if it has fewer steps.
+    """Calls a function, which is interrupted before a step within the files of `place`.
 
-    `before` does the same, and may be called as often as need be. Raises what else the function raises.
+    Where that was; `None` if it has fewer steps. `before` does the same, and may be called as often as need be. Raises what else the
+    function raises.
     """
-    if step == 1 or (step > 1 and sys.version_info >= (3, 13)):  # it tells no steps of what is traced for the first time, or again
+    # Python 3.12 tells no steps of what is traced for the first time, and 3.13 none after an interrupt either.
+    if step == 1 or (step > 1 and sys.version_info >= (3, 13)):
         interrupted_at(0, before or function, place)
     steps, where = 0, None
 

@@ -11,7 +11,7 @@ from offload._executor import _Call
 
 from . import functions, workers
 from .test_client import WithPool
-from .workers import PATIENCE, eventually
+from .workers import PATIENCE, eventually, eventually_of_loop
 
 
 def requests():
@@ -25,10 +25,14 @@ class Freed(WithPool):
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
+        self.before = requests()  # of other tests
+
+    def left(self):
+        return [thing for thing in requests() if not any(thing is one for one in self.before)]
 
     def assert_nothing_is_left(self):
         # Other threads, such as the one that reads for all, may be about to leave the function that has ended one.
-        eventually(lambda: not requests(), "the end of all requests")
+        eventually(lambda: not self.left(), "the end of all requests")
 
     def test_of_a_client(self):
         self.pool.call("square", 3)
@@ -55,9 +59,11 @@ class Freed(WithPool):
                     await client.call("no-such-task", 1)
                 with self.assertRaises(asyncio.TimeoutError):
                     await asyncio.wait_for(client.call("hang", 1), 0.1)
-                for _ in range(3):  # what the loop has still to do
-                    await asyncio.sleep(0)
-                self.assertEqual(requests(), [])
+
+                async def nothing_is_left():
+                    return not self.left()
+
+                await eventually_of_loop(nothing_is_left, "the end of all requests")
 
         asyncio.run(main())
 
