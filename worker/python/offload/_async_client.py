@@ -28,7 +28,7 @@ class _Asked(Request):
     __slots__ = ("_next", "_is_unwanted", "_is_cancelling", "_heard", "_connection")
 
     def __init__(self, connection: "_Connection") -> None:
-        super().__init__(self._changed)
+        super().__init__()
         self._next: Optional[asyncio.Future] = None
         self._connection = connection
         self._is_unwanted = self._is_cancelling = False
@@ -53,7 +53,7 @@ class _Asked(Request):
         self._cancel_job()
         await asyncio.wait([self._heard], timeout=ID_PATIENCE)
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
         if self.is_full and not self._is_unwanted:
@@ -64,17 +64,31 @@ class _Asked(Request):
 
     def _cancel_job(self) -> None:
         if self.is_done:
-            self._was_heard()
+            self.was_heard()
         elif self.job is not None and self._heard is not None and not self._is_cancelling:
             self._is_cancelling = True
             try:
-                self._connection.tell(functools.partial(cancel, job=self.job)).changed = self._was_heard
+                self._connection.tell(functools.partial(cancel, job=self.job), b"", _Cancel(self))
             except OffloadError:  # the supervisor is gone
-                self._was_heard()
+                self.was_heard()
 
-    def _was_heard(self) -> None:
+    def was_heard(self) -> None:
+        """The supervisor has heard that nobody wants the job any more, or is gone."""
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
+
+
+class _Cancel(Request):
+    """A request that the job of another one ends."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: _Asked) -> None:
+        self._of = of
+        super().__init__()
+
+    def changed(self) -> None:
+        self._of.was_heard()
 
 
 class _Connection(asyncio.Protocol):
@@ -128,10 +142,12 @@ class _Connection(asyncio.Protocol):
         """Sends a request. Waits while the supervisor does not read. Raises `NotSent` or `Rejected`."""
         while not self._may_write.is_set():  # of all who wait, the first to wake may fill the socket again
             await self._may_write.wait()
-        return self.tell(build, data)
-
-    def tell(self, build: Callable[[int], bytes], data: bytes = b"") -> _Asked:
         request = _Asked(self)
+        self.tell(build, data, request)
+        return request
+
+    def tell(self, build: Callable[[int], bytes], data: bytes, request: Request) -> None:
+        """As `ask`, and does not wait."""
         if self.has_ended():
             raise self.dialogue.loss_of(request, self._gone())
         start = self.dialogue.ask(build, request, len(data))
@@ -140,7 +156,6 @@ class _Connection(asyncio.Protocol):
         if data:
             self._transport.write(data)
         self.used = self.loop.time()
-        return request
 
     def pause(self) -> None:
         """Reads no more until `resume`."""
@@ -158,6 +173,11 @@ class _Connection(asyncio.Protocol):
 
     def after_fork(self) -> None:
         """In a child: closes its copy of the descriptor. Supervisor and loop are those of the parent, and hear nothing."""
+        if self._socket is not None and self._socket.fileno() >= 0:
+            # Another loop than that of asyncio may hold the socket, which then stays open when it is closed here.
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, self._socket.fileno(), inheritable=False)
+            os.close(nothing)
         self.leave_to_nobody()
 
     def leave_to_nobody(self) -> None:
@@ -227,6 +247,34 @@ class _OnLoop:
         return connection
 
 
+class _Ends:
+    """Calls that are under way, as a `map` waits for them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._failed: Optional[asyncio.Future] = None
+        self._next: Optional[asyncio.Future] = None
+
+    def wait_for(self, call: asyncio.Future) -> None:
+        self._count += 1
+        call.add_done_callback(self._ended)
+
+    async def at_most(self, count: int) -> None:
+        """Returns when no more than so many are under way. Raises what the first one raised that failed."""
+        while self._failed is None and self._count > count:
+            self._next = asyncio.get_running_loop().create_future()
+            await self._next
+        if self._failed is not None:
+            self._failed.result()
+
+    def _ended(self, call: asyncio.Future) -> None:
+        self._count -= 1
+        if self._failed is None and (call.cancelled() or call.exception() is not None):
+            self._failed = call
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+
 class AsyncClient:
     """Submits jobs to the supervisor at a local socket, from coroutines.
 
@@ -252,12 +300,20 @@ class AsyncClient:
         return request.result(wanted.is_raw)
 
     async def map(self, task: str, inputs: Iterable[Any], **options: Any) -> List[Any]:
-        """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
+        """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled.
+
+        No more inputs are taken than jobs may be in flight, and none after a failure.
+        """
         calls: List[asyncio.Future] = []
+        ends = _Ends()
         try:
             for input in inputs:
-                calls.append(asyncio.ensure_future(self.call(task, input, **options)))
-            return await asyncio.gather(*calls)
+                call = asyncio.ensure_future(self.call(task, input, **options))
+                calls.append(call)
+                ends.wait_for(call)
+                await ends.at_most(self._max_in_flight - 1)
+            await ends.at_most(0)
+            return [call.result() for call in calls]
         finally:
             for call in calls:
                 call.cancel()
@@ -386,8 +442,7 @@ class AsyncClient:
         request = await self._ask(lambda ticket: encode(messages.Show(ticket, view)))
         while not request.is_done:
             await request.change()
-        if request.error is not None:
-            raise request.error
+        request.check_answered()
         return json.loads(request.output)
 
 

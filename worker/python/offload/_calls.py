@@ -6,7 +6,7 @@ import base64
 import pickle
 import traceback
 from multiprocessing import spawn
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from ._serve import serve
 
@@ -29,13 +29,12 @@ def pack_call(function: Any, arguments: tuple, named: dict) -> bytes:
     return pickle.dumps((function, arguments, named), pickle.HIGHEST_PROTOCOL)
 
 
-def unpack_result(data: bytes) -> Any:
-    """What the function returned. Raises what it raised."""
+def unpack_result(data: bytes) -> Tuple[Any, Optional[BaseException]]:
+    """What the function returned, or what it raised."""
     returned, error, text = pickle.loads(data)
-    if error is None:
-        return returned
-    error.__cause__ = RemoteTraceback(text)
-    raise error
+    if error is not None:
+        error.__cause__ = RemoteTraceback(text)
+    return returned, error
 
 
 def call(data: bytes) -> bytes:

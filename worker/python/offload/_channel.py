@@ -127,7 +127,10 @@ class Channel:
         self._readiness = select.poll()
         self._readiness.register(end, select.POLLIN)
         self._reading = threading.Lock()
-        self._writing = threading.Lock()
+        # A signal handler of a task may say something of the job while its own thread writes. What it says is written then.
+        self._writing = threading.RLock()
+        self._is_writing = False
+        self._said_meanwhile: Deque[Tuple[Tuple[Any, ...], Optional[Tuple[int, int]]]] = deque()
         self._unsent = bytearray()
         self._linger = Linger()
 
@@ -173,11 +176,22 @@ class Channel:
     def _send_all(self, pieces: Tuple[Any, ...], attempt: Optional[Tuple[int, int]] = None) -> None:
         """Sends the pieces, and nothing of another thread between them; only while this attempt of a job runs, if it is of one."""
         self.leave_to_parent()
+        said = self._said_meanwhile
+        said.append((pieces, attempt))
+        with self._writing:
+            while said and not self._is_writing:
+                self._is_writing = True
+                try:
+                    self._write(*said.popleft())
+                finally:
+                    self._is_writing = False
+
+    def _write(self, pieces: Tuple[Any, ...], attempt: Optional[Tuple[int, int]]) -> None:
+        if attempt is not None and attempt != (self.inbox.running, self.inbox.attempt):
+            return
         try:
-            with self._writing:
-                if attempt is None or attempt == (self.inbox.running, self.inbox.attempt):
-                    for piece in pieces:
-                        self._socket.sendall(piece)
+            for piece in pieces:
+                self._socket.sendall(piece)
         except OSError as error:
             raise SupervisorGone() from error
 

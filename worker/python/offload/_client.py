@@ -41,8 +41,8 @@ class Job:
         request.connection.check_process()
         if request.job is None and not request.is_done:
             request.connection.wait(request.waiters, lambda: request.state is not SENT or request.is_done)
-        if request.job is None and request.error is not None:
-            raise request.error
+        if request.job is None:
+            request.check_answered()
         return request.job or request.report.job
 
     def done(self) -> bool:
@@ -115,10 +115,8 @@ class Client:
         try:
             self.ask(wanted.header, wanted.data, request)
             request.connection.wait_for_end(request)
-        except OffloadError:
-            raise
-        except BaseException:
-            self._give_up(request, keep=wanted.has_key)
+        except BaseException as error:
+            self._leave(request, error, keep=wanted.has_key)
             raise
         return request.result(wanted.is_raw)
 
@@ -127,23 +125,24 @@ class Client:
 
         `Rejected` comes from `Job.result`, but at once if the input is larger than the supervisor takes (`too_large`).
         """
-        return self._submit(WaitedRequest(), task, input, **options)
-
-    def _submit(self, request: WaitedRequest, task: str, input: Any, **options: Any) -> Job:
         wanted = call_request(task, input, **options)
+        request = WaitedRequest()
+        job = Job(self, request, wanted.is_raw)
         try:
-            self.ask(wanted.header, wanted.data, request)
-            request.connection.keep_reading()
-        except OffloadError:
+            self._submit(request, wanted)
+            return job
+        except BaseException as error:
+            self._leave(request, error, keep=wanted.has_key)
             raise
-        except BaseException:
-            self._give_up(request, keep=wanted.has_key)
-            raise
-        return Job(self, request, wanted.is_raw)
+
+    def _submit(self, request: WaitedRequest, wanted: JobRequest) -> None:
+        self.ask(wanted.header, wanted.data, request)
+        request.connection.keep_reading()
 
     def map(self, task: str, inputs: Any, **options: Any) -> List[Any]:
         """The outputs for many inputs, in their order. At the first job that fails, the others are cancelled."""
-        jobs: List[Job] = []
+        requests: List[WaitedRequest] = []
+        is_raw = False
         failed: List[WaitedRequest] = []
         waiters: List[Waiter] = []
 
@@ -156,20 +155,24 @@ class Client:
         try:
             looked = time.monotonic()
             for input in inputs:
-                if jobs and time.monotonic() - looked > _LOOK_EVERY:
-                    jobs[-1]._request.connection.look_now()
+                if requests and time.monotonic() - looked > _LOOK_EVERY:
+                    requests[-1].connection.look_now()
                     looked = time.monotonic()
                 if failed:
                     break
-                jobs.append(self._submit(WaitedRequest(ended), task, input, **options))
-            for job in jobs:
-                request = job._request
+                wanted = call_request(task, input, **options)
+                is_raw = wanted.is_raw
+                # Noted first: whatever interrupts it from here on, it is known what was sent.
+                requests.append(WaitedRequest(ended))
+                self._submit(requests[-1], wanted)
+            for request in requests:
+                request.connection.check_process()
                 request.connection.wait(waiters, lambda: bool(failed) or request.is_done)  # noqa: B023
                 if failed:
                     failed[0].check()
-            return [job.result() for job in jobs]
+            return [request.result(is_raw) for request in requests]
         except BaseException:
-            self._give_up(*(job._request for job in jobs), keep=options.get("idempotency_key") is not None)
+            self._give_up(*requests, keep=options.get("idempotency_key") is not None)
             raise
 
     def stream(self, task: str, input: Any = b"", **options: Any) -> Generator[bytes, None, None]:
@@ -225,6 +228,8 @@ class Client:
         me = Waiter()
         try:
             self._connecting.take(me)
+            # It may have to wait, as for the start of a pool. Meanwhile a signal handler may go first.
+            me.only_waits = True
             return self._connected()
         finally:
             self._connecting.leave(me)
@@ -236,12 +241,17 @@ class Client:
             return connection
         if connection is not None:
             connection.close()
-        self._connection = connection = self._connect(self._max_in_flight)
+        made = self._connect(self._max_in_flight)
+        connection = self._connection
+        if connection is not None and connection.is_usable(IDLE_MAX):  # a signal handler has made one meanwhile
+            made.close()
+            return connection
+        self._connection = made
         if self._is_closed:  # meanwhile
             self.close()
-            connection.close()
+            made.close()
             self._check_open()
-        return connection
+        return made
 
     def _connect(self, max_in_flight: int) -> Connection:
         """A new connection, unless the client is closed."""
@@ -268,10 +278,8 @@ class Client:
             request.check()
             if request.output:
                 yield request.output
-        except OffloadError:
-            raise
-        except BaseException:  # closed, or interrupted
-            self._give_up(request)
+        except BaseException as error:  # perhaps because it is closed
+            self._leave(request, error)
             raise
         finally:
             connection.close()
@@ -280,8 +288,7 @@ class Client:
         """Sends a request that is answered with a document. It has a connection of its own, so it waits for nobody's job."""
         self._check_open()
         (request,) = ask_apart(self._address(), self._name, [build])
-        if request.error is not None:
-            raise request.error
+        request.check_answered()
         return request.output
 
     def _drain(self) -> None:
@@ -297,6 +304,11 @@ class Client:
         """For code of this package: cancels all jobs of the supervisor that no worker has begun."""
         waiting = [job["job"] for job in self._show("jobs") if waits(job["state"])]
         ask_apart(self._address(), self._name, [functools.partial(cancel, job=job) for job in waiting])
+
+    def _leave(self, request: WaitedRequest, error: BaseException, keep: bool = False) -> None:
+        """Gives up a request whose caller is told this error, unless that says how it has ended."""
+        if not (request.is_done and isinstance(error, OffloadError)):
+            self._give_up(request, keep=keep)
 
     def _give_up(self, *requests: WaitedRequest, keep: bool = False) -> None:
         """Cancels the jobs of requests that nobody waits for any more, unless they have a key (`keep`): others may wait for them.

@@ -10,14 +10,16 @@
 
 So a call costs no change of threads, and nothing that was submitted is lost because the program does something else meanwhile.
 
-Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception keeps it from that, it has not looked for
-`_STALE` seconds, and another one does. To read is one step for one thread at a time, a turn, which survives an exception as well
-(`_turns.py`). A step ends after a second, also if nothing has come, so that everybody looks around now and then; in the main thread
-much sooner, because there a signal handler may go first, and read what the call that it has interrupted waits for.
+Whoever looks says when it stops (`_stop_looking`, which passes it on). If an exception or a signal handler that takes long keeps
+it from that, it has not looked for `_STALE` seconds, and another one does. It waits without a turn; to read what has come is one
+step for one thread at a time, a turn, which survives an exception as well (`_turns.py`). A step ends after a second, also if
+nothing has come, so that everybody looks around now and then; in the main thread much sooner, because there a signal handler may go
+first, and read what the call that it has interrupted waits for.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -37,6 +39,8 @@ from ._wire import COPIED_MAX, WireError
 # For `map`, once: how much to read, and how to read and send.
 _READ_SIZE = (64 << 10,)
 _DO_NOT_WAIT = (socket.MSG_DONTWAIT,)
+# How a socket says that its other end is closed, or that it was closed here.
+_OTHER_END_CLOSED = (errno.EPIPE, errno.ECONNRESET, errno.EBADF)
 # Whoever looks says so every second. After so many seconds without it, nobody does.
 _STALE = 2.5 * CHECK_EVERY
 # How long the main thread waits at most in one step.
@@ -55,14 +59,16 @@ class WaitedRequest(Request):
         # Threads that sleep until it changes.
         self.waiters: List[Waiter] = []
         self._on_end = on_end
-        super().__init__(self._tell)
+        super().__init__()
 
-    def _tell(self) -> None:
+    def changed(self) -> None:
         # A copy: whoever wakes leaves the list.
         for waiter in tuple(self.waiters):
             waiter.wake()
-        if self._on_end is not None and self.is_done:
-            self._on_end(self)
+        if self.is_done:
+            on_end, self._on_end = self._on_end, None
+            if on_end is not None:
+                on_end(self)
 
 
 class Connection:
@@ -84,7 +90,7 @@ class Connection:
         self._in_hand: Optional[WaitedRequest] = None
         self._for_room: List[Waiter] = []
         self._received: Deque[bytes] = deque()
-        self._is_lost = False
+        self._is_lost = self._is_closing = False
         self._used = time.monotonic()
         self._socket = connect(path)
         tell_after_fork(self)
@@ -121,15 +127,16 @@ class Connection:
         Raises `Rejected`, `NotSent`, `ConnectionLost`, or `ValueError` for a header that is too long.
         If it is interrupted, the `state` of the request says how far it got.
         """
-        if len(self._dialogue.requests) >= self._max_in_flight:
-            self._wait_for_room()
+        # In a signal handler that could not read the answer, nothing is sent.
+        self._reading.check()
         request.connection = self
         me = Waiter()
         try:
-            self._sending.take(me)
+            self._take_room(me)
             self._ask(build, data, request)
         finally:
             self._sending.leave(me)
+            self._close_if_unused()
         self._used = time.monotonic()
 
     def _ask(self, build: Callable[[int], bytes], data: bytes, request: WaitedRequest) -> None:
@@ -146,8 +153,6 @@ class Connection:
             else:
                 self._send(start, sent)
                 self._send(data, sent)
-        except OffloadError:
-            raise
         except BaseException:
             if sent and sum(sent) < len(start) + len(data):  # interrupted in a message, behind which no other could be read
                 self.close()
@@ -159,8 +164,11 @@ class Connection:
                 self._dialogue.withdraw(request)
                 request.state = UNSENT
             self._in_hand = None
-        if not sent or (self._is_lost and self._dialogue.withdraw(request)):
+        if not sent:
             raise self._dialogue.loss_of(request, self._gone())
+        if self._is_lost and self._dialogue.withdraw(request):
+            request.ended(self._dialogue.loss_of(request, self._gone()))
+            request.check_answered()
 
     def wait(self, waiters: List[Waiter], is_there: Callable[[], bool], end: Optional[float] = None) -> None:
         """Returns when `is_there()`, which answers bring about that wake the waiters, or at `end`, if that is sooner."""
@@ -183,8 +191,7 @@ class Connection:
         """Returns when the request is answered. Raises what it was answered with, if that is an error."""
         if not request.is_done:
             self.wait(request.waiters, lambda: request.is_done)
-        if request.error is not None:
-            raise request.error
+        request.check_answered()
 
     def wait_for_part(self, request: WaitedRequest) -> None:
         """Returns when there is another part of a stream, or its end."""
@@ -241,19 +248,38 @@ class Connection:
             self.after_fork()
             return
         self._lose(f"this program has closed its connection to {self.path}")
+        self._is_closing = True
+        self._shut_down()
+        self._close_if_unused()
+
+    def _shut_down(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self._socket.close()
+
+    def _close_if_unused(self) -> None:
+        """Whoever leaves last closes it, so that no thread is about to use its number, which may be that of another file then."""
+        if self._is_closing and self._reading.is_free() and self._sending.is_free():
+            self._socket.close()
 
     def after_fork(self) -> None:
         """In a child: closes its copy of the descriptor, and says nothing to the supervisor."""
         self._is_lost = True
         self._socket.close()
 
-    def _wait_for_room(self) -> None:
-        self.wait(self._for_room, lambda: self._is_lost or len(self._dialogue.requests) < self._max_in_flight)
+    def _take_room(self, me: Waiter) -> None:
+        """Returns when it is the turn of `me` to send, and there is room for another job."""
+        while True:
+            if not self._has_room():
+                self.wait(self._for_room, self._has_room)
+            self._sending.take(me)
+            if self._has_room():
+                return
+            self._sending.leave(me)  # others have taken the room meanwhile
+
+    def _has_room(self) -> bool:
+        return self._is_lost or len(self._dialogue.requests) < self._max_in_flight
 
     def _may_look(self, me: Waiter) -> bool:
         """Whether `me` is the one who looks. It is, too, if a signal handler of the same thread has interrupted the one who did."""
@@ -307,8 +333,13 @@ class Connection:
                 unsent = unsent[sent[-1] :]
             except BlockingIOError:
                 self._read_or_wait_to_send()
-            except OSError:  # a local socket whose other end is closed says so at once, so nothing of this was sent
-                self.wait_for_loss()  # what the supervisor sent before, perhaps a Goodbye, can still be read
+            except OSError as error:
+                if error.errno not in _OTHER_END_CLOSED:  # such as out of memory: nothing that comes would say that it has ended
+                    self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
+                    self._shut_down()
+                # A local socket whose other end is closed says so at once, so nothing of this was sent. What the supervisor sent
+                # before, perhaps a Goodbye, can still be read.
+                self.wait_for_loss()
 
     def _is_in_hand(self, request: Request) -> bool:
         return request is self._in_hand
@@ -326,35 +357,56 @@ class Connection:
     def _read_or_lose(self, me: Waiter, is_there: Optional[Callable[[], bool]] = None, end: Optional[float] = None) -> None:
         """One step. It waits for what comes if `is_there` is given, at most until `end`. If the connection has ended, all requests
         have."""
+        if is_there is not None and not self._comes(me, is_there, end):
+            return
         try:
             self._reading.take(me)
-            if not self._is_lost:
-                self._read(me, is_there, end)
+            if not self._is_lost and self._may_read(me):
+                self._read()
         except EOFError:
             self._lose(self._gone())
         except (WireError, NoSupervisor, OSError) as error:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
         finally:
             self._reading.leave(me)
+            self._close_if_unused()
         if self._is_lost:
             self._dialogue.lost(self._gone(), self._is_in_hand)
 
-    def _read(self, me: Waiter, is_there: Optional[Callable[[], bool]], end: Optional[float]) -> None:
+    def _comes(self, me: Waiter, is_there: Callable[[], bool], end: Optional[float]) -> bool:
+        """Waits until there is something to read, at most for one step. Not if another one has read meanwhile what `me` waits for.
+
+        It has no turn meanwhile, so a signal handler that takes long holds up nobody. The wait ends by the clock, however often it
+        is interrupted.
+        """
+        if not self._reading.is_free():  # perhaps just that is being read
+            try:
+                self._reading.take(me)
+            finally:
+                self._reading.leave(me)
+        if is_there():  # from here on, only `me` reads
+            return False
+        if self._received:  # by one who was interrupted before it looked at that
+            return True
+        seconds = _WITH_HANDLERS if me.thread == threading.main_thread().ident else CHECK_EVERY
+        if end is not None:
+            seconds = min(seconds, end - time.monotonic())
+        return bool(self._ready_for(select.POLLIN, seconds))
+
+    def _may_read(self, me: Waiter) -> bool:
+        """Whether `me` is the one who looks, or nobody does. Asked in turn: another one may look by now."""
+        looking = self._looking
+        return looking is me or looking is None or time.monotonic() - self._looked >= _STALE
+
+    def _read(self) -> None:
         """Takes what has come. An interrupt before it has come loses nothing; one while it is looked at ends the connection."""
         received = self._received
-        if not received:
-            me.only_waits = True
-            try:
-                if is_there is not None and not self._comes(me, is_there, end):
-                    return
+        try:
+            if not received:
                 # A signal is handled between two steps of the interpreter. This is one: what comes is kept before it can be lost.
                 received.extend(map(self._socket.recv, _READ_SIZE, _DO_NOT_WAIT))
-            except BlockingIOError:  # nothing, or another thread has taken it
-                return
-            finally:
-                me.only_waits = False
-            if not received:  # a signal handler has read it
-                return
+        except BlockingIOError:  # nothing, or another thread has taken it
+            return
         try:
             data = received.popleft()
             if not data:
@@ -368,18 +420,6 @@ class Connection:
         except BaseException:
             self.close()
             raise
-
-    def _comes(self, me: Waiter, is_there: Callable[[], bool], end: Optional[float]) -> bool:
-        """Waits until there is something to read, at most for one step. Not if another one has read meanwhile what `me` waits for.
-
-        From here on only a signal handler of this thread may read. The wait ends by the clock, however often it is interrupted.
-        """
-        if is_there():
-            return False
-        seconds = _WITH_HANDLERS if me.thread == threading.main_thread().ident else CHECK_EVERY
-        if end is not None:
-            seconds = min(seconds, end - time.monotonic())
-        return bool(self._ready_for(select.POLLIN, seconds))
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True
@@ -408,7 +448,7 @@ def ask_apart(path: str, name: str, builds: Iterable[Callable[[int], bytes]], pa
                 _receive(end, dialogue)
             end.settimeout(patience)
             for build in builds:
-                requests.append(Request(_ignore))
+                requests.append(Request())
                 end.sendall(dialogue.ask(build, requests[-1]))
                 while dialogue.requests:
                     _receive(end, dialogue)
@@ -423,7 +463,3 @@ def _receive(end: socket.socket, dialogue: Dialogue) -> None:
     if not data:
         raise EOFError("it closed the connection")
     dialogue.receive(data)
-
-
-def _ignore() -> None:
-    pass

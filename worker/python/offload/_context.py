@@ -18,8 +18,9 @@ _PROGRESS_EVERY = 0.01
 
 # The job that this process runs. A worker runs one at a time; the threads of a task may ask, too.
 _current: Optional["Context"] = None
-# And the job for which a thread speaks: the one that ran when it first did. It may outlive that job, and then it says nothing.
+# And the numbers of the attempt for which a thread speaks: the one that ran when it first did. It may outlive that.
 _of_thread = threading.local()
+_LOG = logging.getLogger("offload")
 
 
 class Context:
@@ -27,43 +28,50 @@ class Context:
 
     def __init__(self, channel: Channel, given: Given) -> None:
         self._channel = channel
-        self._given = given
+        # Not its input, which is large, and which the threads of a task would keep.
+        self._run, self._checkpoint = given.run, given.checkpoint
         self._told = 0.0
         self._began = time.monotonic()
 
     @property
     def id(self) -> int:
         """The number of the job within its supervisor."""
-        return self._given.run.job
+        return self._run.job
 
     @property
     def attempt(self) -> int:
         """The number of this attempt, counted from 1."""
-        return self._given.run.attempt
+        return self._run.attempt
 
     @property
     def task(self) -> str:
         """The name of the task."""
-        return self._given.run.task
+        return self._run.task
 
     @property
     def media_type(self) -> str:
         """What the input is."""
-        return self._given.run.media_type
+        return self._run.media_type
 
     @property
     def metadata(self) -> Dict[str, str]:
         """What the client attached to the job."""
-        return dict(self._given.run.metadata)
+        return dict(self._run.metadata)
 
     @property
     def remaining(self) -> Optional[float]:
         """The seconds that are left until the worker is killed or nobody wants the answer; `None` without a limit."""
-        limits = [limit for limit in (self._given.run.timeout_ms, self._given.run.deadline_ms) if limit]
+        limits = [limit for limit in (self._run.timeout_ms, self._run.deadline_ms) if limit]
         return max(0.0, self._began + min(limits) / 1000 - time.monotonic()) if limits else None
 
+    @property
+    def numbers(self) -> Tuple[int, int]:
+        """Those of the job and of the attempt."""
+        return self._run.job, self._run.attempt
+
     def cancelled(self) -> bool:
-        return self.id in self._channel.inbox.cancelled
+        inbox = self._channel.inbox
+        return self.id in inbox.cancelled or self.numbers != (inbox.running, inbox.attempt)
 
     def progress(self, done: float, total: float) -> None:
         units = _units(done, total)
@@ -88,7 +96,7 @@ class Context:
             self._channel.send_of_job(message, payload)
 
     def resumed(self, default: Any) -> Any:
-        state = self._given.checkpoint
+        state = self._checkpoint
         return default if state is None else json.loads(state)
 
 
@@ -114,25 +122,47 @@ def _thousandths(number: Any) -> int:
 def enter(context: Optional[Context]) -> None:
     """From now on, this is the job that runs."""
     global _current
-    _current = _of_thread.context = context
+    _current = context
+    _of_thread.numbers = None if context is None else context.numbers
 
 
 def _speaking() -> Optional[Context]:
-    """The job for which this thread speaks."""
-    context = getattr(_of_thread, "context", None)
-    if context is None:
-        context = _of_thread.context = _current
-    return context
+    """The job for which this thread speaks, as long as it runs."""
+    context, numbers = _current, _numbers_of_thread()
+    if numbers is None and context is not None:
+        numbers = _of_thread.numbers = context.numbers
+    if numbers is None or (context is not None and context.numbers == numbers):
+        return context
+    return _ended(numbers)
+
+
+def _numbers_of_thread() -> Optional[Tuple[int, int]]:
+    return getattr(_of_thread, "numbers", None)
+
+
+def _ended(numbers: Tuple[int, int]) -> None:
+    """Says once that a thread has outlived the job for which it speaks."""
+    if getattr(_of_thread, "is_told", None) != numbers:
+        _of_thread.is_told = numbers
+        _LOG.warning(
+            "a thread that speaks for the job %s goes on after its end, and is not heard; in a pool of threads, hand them `job()`, "
+            "and call `progress`, `checkpoint` and `cancelled` of that",
+            numbers[0],
+        )
 
 
 def job() -> Context:
     """The job that runs: its `id`, `attempt`, `task`, `media_type`, `metadata`, and the seconds that are `remaining`.
 
-    Raises `RuntimeError` outside of a job.
+    Raises `RuntimeError` outside of a job, and in a thread whose job has ended.
     """
-    if _current is None:
+    context = _speaking()
+    if context is None:
+        numbers = _numbers_of_thread()
+        if numbers is not None:
+            raise RuntimeError(f"the job {numbers[0]}, for which this thread speaks, has ended")
         raise RuntimeError("no job runs here: this is for tasks, while a worker runs them")
-    return _current
+    return context
 
 
 def progress(done: float, total: float = 0) -> None:
@@ -141,8 +171,9 @@ def progress(done: float, total: float = 0) -> None:
     At most 100 reports a second are sent, and the last one (`done == total`). Numbers that are no integers are told in thousandths.
     What is less than 0, not finite or too large is not told. Raises `TypeError` for what is no number.
 
-    Another thread of a task speaks for the job during which it first did, and says nothing when that has ended. One that serves
-    many jobs, as in a pool of threads, is given `job()` by the task, and calls `progress` and `checkpoint` of that.
+    Another thread of a task speaks for the job during which it first did. When that has ended it says nothing, of which the log
+    tells once. One that serves many jobs, as in a pool of threads, is given `job()` by the task, and calls `progress` and
+    `checkpoint` of that.
     """
     context = _speaking()
     if context is not None:
@@ -152,9 +183,11 @@ def progress(done: float, total: float = 0) -> None:
 def cancelled() -> bool:
     """Whether nobody wants the answer any more. A task that then returns within 100 ms keeps its worker alive.
 
-    It is asked of the supervisor by another thread: native code that holds the interpreter's lock hears nothing.
+    It is asked of the supervisor by another thread: native code that holds the interpreter's lock hears nothing. Nobody wants the
+    answer of a job that has ended: another thread of a task is told so, for the job during which it first asked or spoke.
     """
-    return _current is not None and _current.cancelled()
+    context = _speaking()
+    return _numbers_of_thread() is not None if context is None else context.cancelled()
 
 
 def checkpoint(state: Any) -> None:
@@ -170,7 +203,8 @@ def checkpoint(state: Any) -> None:
 
 def resumed(default: Any = None) -> Any:
     """The last state that an earlier attempt of this job saved, or `default`."""
-    return default if _current is None else _current.resumed(default)
+    context = _speaking()
+    return default if context is None else context.resumed(default)
 
 
 class JobFilter(logging.Filter):

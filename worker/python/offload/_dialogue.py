@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Optional
 
@@ -35,14 +36,14 @@ UNSENT, SENT, ACCEPTED = "unsent", "sent", "accepted"
 
 
 class Request:
-    """One request, and what was answered so far. `changed` is called after each answer.
+    """One request, and what was answered so far. Headers are read when somebody asks for what is in them.
 
-    Headers are read when somebody asks for what is in them.
+    Nothing that it has refers back to it, so that an output that the program has dropped is freed at once.
     """
 
-    __slots__ = ("state", "accepted", "finished", "output", "parts", "error", "is_done", "changed", "_came", "_taken")
+    __slots__ = ("state", "accepted", "finished", "output", "parts", "error", "is_done", "_came", "_taken")
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         # Whoever sends it says `SENT` before the first byte leaves.
         self.state = UNSENT
         self.accepted: Optional[bytes] = None
@@ -51,9 +52,11 @@ class Request:
         self.parts: Deque[bytes] = deque()
         self.error: Optional[OffloadError] = None
         self.is_done = False
-        self.changed = changed
         # How much of a stream has come, as whoever reads the connection counts it, and how much of that its reader has taken.
         self._came = self._taken = 0
+
+    def changed(self) -> None:
+        """Called after each answer."""
 
     def part_came(self, part: bytes) -> None:
         self.parts.append(part)
@@ -92,13 +95,20 @@ class Request:
 
     def check(self) -> str:
         """The media type of its output. Raises `JobError` or `Rejected` unless it ended well."""
-        if self.error is not None:
-            raise self.error
+        self.check_answered()
         assert self.finished is not None
         media_type = messages.output_type(self.finished)
         if media_type is None:
             raise error_of(self.report)
         return media_type
+
+    def check_answered(self) -> None:
+        """Raises what it was answered with, if that is an error.
+
+        A copy: the traceback of what is raised refers to whoever has asked, and so to this request.
+        """
+        if self.error is not None:
+            raise copy.copy(self.error)
 
     @property
     def is_ok(self) -> bool:

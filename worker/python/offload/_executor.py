@@ -14,7 +14,7 @@ import weakref
 from concurrent.futures import Executor as _Executor
 from concurrent.futures import Future
 from multiprocessing import spawn
-from typing import Any, Callable, Optional, Sequence, Set
+from typing import Any, Callable, Optional, Sequence, Set, Tuple
 
 from ._calls import TASK, pack_call, unpack_result
 from ._connection import Connection, WaitedRequest
@@ -100,7 +100,11 @@ class Executor(_Executor):
 
 
 class _Calls:
-    """All calls of an executor, with the thread that sends them and the one that reads their answers."""
+    """All calls of an executor, with the thread that sends them and the one that reads their answers.
+
+    Both run from the beginning, and whatever ends one of them, it ends the calls that it owes. So whoever submits a call starts no
+    thread and takes no lock: it is in the queue, or it is not.
+    """
 
     def __init__(self, pool: Pool, options: dict, places: int) -> None:
         self._pool = pool
@@ -108,48 +112,50 @@ class _Calls:
         self._places = places
         self._free = threading.Semaphore(places)
         self._waiting: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._sender: Optional[threading.Thread] = None
+        self._to_read: "queue.SimpleQueue[Optional[Connection]]" = queue.SimpleQueue()
         self._read_from: Optional[Connection] = None
         # Threads that tell futures their results just now, and so run their callbacks.
         self._telling: Set[int] = set()
         self._is_shut_down = False
         self._takes_back = False
+        # Whether the thread that sends has ended, and takes nothing out of the queue any more.
+        self._is_over = False
+        self._sender = threading.Thread(target=self._send_all, name="offload executor", daemon=True)
+        try:
+            threading.Thread(target=self._read_all, name="offload answers", daemon=True).start()
+            self._sender.start()
+        except BaseException:  # there may be no more threads
+            self._to_read.put(None)
+            pool.close()
+            raise
 
     def submit(self, function: Callable[..., Any], arguments: tuple, named: dict) -> Future:
+        if self._is_shut_down or self._is_over:
+            raise RuntimeError("cannot schedule new futures after shutdown")
         future = _Future()
-        with self._lock:
-            if self._is_shut_down:
-                raise RuntimeError("cannot schedule new futures after shutdown")
-            try:
-                data = pack_call(function, arguments, named)
-            except Exception as error:
-                future.set_exception(error)
-                return future
-            self._waiting.put(_Call(future, data))
-            if self._sender is None:
-                self._sender = threading.Thread(target=self._send_all, name="offload executor", daemon=True)
-                self._sender.start()
+        data, error = _packed(function, arguments, named)
+        if error is not None:
+            future.set_exception(error)
+            return future
+        self._waiting.put(_Call(future, data))
+        if self._is_over:  # since then
+            self._cancel_waiting()
         return future
 
     def shut_down(self, wait: bool, cancel_futures: bool) -> None:
-        with self._lock:
-            self._is_shut_down = True
-            sender = self._sender
+        self._is_shut_down = True
         if cancel_futures:
             self._takes_back = True
             self._cancel_waiting()
         self.end()
-        if cancel_futures and sender is not None:
+        if cancel_futures and self._pool.is_ready():  # nothing has been sent before
             self._take_back()
-        if wait and sender is not None and threading.get_ident() not in self._telling:
-            sender.join()
+        if wait and threading.get_ident() not in self._telling:
+            self._sender.join()
 
     def end(self) -> None:
         """No more calls come. Takes no lock, because the collector of garbage may call it in the middle of any line."""
         self._waiting.put(None)
-        if self._sender is None:
-            self._pool.close()
 
     def _cancel_waiting(self) -> None:
         """Cancels the calls that were not sent."""
@@ -174,39 +180,70 @@ class _Calls:
     def _send_all(self) -> None:
         """The thread that sends: until the shutdown, as many as there are places for. Another one reads the answers."""
         try:
-            while True:
-                call = self._waiting.get()
-                if call is None:
-                    break
-                self._free.acquire()
-                if call.is_running or call.future.set_running_or_notify_cancel():
-                    call.is_running = True
-                    self._send(call)
-                else:
-                    self._free.release()
+            while self._send_next():
+                pass
             for _ in range(self._places):
                 self._free.acquire()
         finally:
-            self._pool.close()
+            self._is_over = True
+            try:
+                self._pool.close()  # which ends the calls that were sent
+            finally:
+                self._to_read.put(None)
+                self._cancel_waiting()
+
+    def _send_next(self) -> bool:
+        """Sends the next call when there is a place for it. Whether there is one.
+
+        On its own, so that nothing holds the call and its result while this thread waits for the next one.
+        """
+        call = self._waiting.get()
+        if call is None:
+            return False
+        self._free.acquire()
+        try:
+            if call.future.set_running_or_notify_cancel():
+                self._send(call)
+            else:
+                self._free.release()
+        except BaseException as error:  # out of memory, or the program has ended the future itself: it costs this call only
+            self._finish(call, error=_bare(error))
+        return True
 
     def _send(self, call: "_Call") -> None:
-        if self._takes_back:
-            self._finish(call, error=JobError("cancelled", "the executor was shut down"))
-            return
         try:
+            self._pool.wait_until_ready()
+            if self._takes_back:
+                raise JobError("cancelled", "the executor was shut down")
             job = job_request(TASK, call.data, **self._options)
             request = self._pool.ask(job.header, job.data, WaitedRequest(lambda request: self._answered(call, request)))
             self._read(request.connection)
             if self._takes_back:  # since then, and whoever has taken back all calls may not have seen this one
                 self._take_back()
-        except OffloadError as error:
-            self._finish(call, error=error)
+        except BaseException as error:
+            self._finish(call, error=_bare(error))
 
     def _read(self, connection: Connection) -> None:
-        """Has a thread read the answers of this connection, if none does."""
+        """Has the answers of this connection read."""
         if connection is not self._read_from:
+            self._to_read.put(connection)
             self._read_from = connection
-            threading.Thread(target=connection.wait_for_loss, name="offload answers", daemon=True).start()
+
+    def _read_all(self) -> None:
+        """The thread that reads: one connection after the other, because a new one is made when that before has ended."""
+        while self._read_next():
+            pass
+
+    def _read_next(self) -> bool:
+        connection = self._to_read.get()
+        if connection is None:
+            return False
+        try:
+            connection.wait_for_loss()
+        except BaseException:  # out of memory, perhaps
+            _LOG.exception("the answers of an executor cannot be read")
+            connection.close()  # which ends the calls that wait for them
+        return True
 
     def _answered(self, call: "_Call", request: Any) -> None:
         """On the thread that reads."""
@@ -214,21 +251,18 @@ class _Calls:
         if isinstance(error, Rejected) and error.code in _WORTH_WAITING:
             again = threading.Timer(error.retry_after or _RETRY_AFTER, self._send, (call,))
             again.daemon = True
-            again.start()
-            return
+            try:
+                again.start()
+                return
+            except RuntimeError:  # there may be no more threads: then this is its end
+                pass
         self._finish(call, request, error)
 
     def _finish(self, call: "_Call", request: Any = None, error: Optional[BaseException] = None) -> None:
         """Once for each call: when a connection is lost, whoever sends and whoever reads may both tell it."""
         if not call.ends():
             return
-        result = None
-        try:
-            if error is not None:
-                raise error
-            result = unpack_result(request.result())
-        except BaseException as raised:
-            error = raised
+        result, error = (None, error) if error is not None else _outcome_of(request)
         self._telling.add(threading.get_ident())
         try:
             call.future.tell(result, error, self._takes_back)
@@ -237,6 +271,28 @@ class _Calls:
         finally:
             self._telling.discard(threading.get_ident())
             self._free.release()
+
+
+def _packed(function: Callable[..., Any], arguments: tuple, named: dict) -> Tuple[bytes, Optional[Exception]]:
+    """The input of a call, or why there is none. Not where the future is: the error has a traceback, which would refer to it."""
+    try:
+        return pack_call(function, arguments, named), None
+    except Exception as error:
+        return b"", error
+
+
+def _outcome_of(request: WaitedRequest) -> Tuple[Any, Optional[BaseException]]:
+    """What the function of a call has returned, or the exception of its future."""
+    try:
+        return unpack_result(request.result())
+    except BaseException as error:
+        return None, _bare(error)
+
+
+def _bare(error: BaseException) -> BaseException:
+    """The error without the functions of this package that it came through: they refer to the input, the output and the future."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 class _Future(Future):
@@ -256,14 +312,13 @@ class _Future(Future):
 
 
 class _Call:
-    """A call, and whether its future counts as running."""
+    """A call that was submitted."""
 
-    __slots__ = ("future", "data", "is_running", "_ends")
+    __slots__ = ("future", "data", "_ends")
 
     def __init__(self, future: _Future, data: bytes) -> None:
         self.future = future
         self.data = data
-        self.is_running = False
         self._ends = [True]
 
     def ends(self) -> bool:

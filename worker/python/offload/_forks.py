@@ -15,8 +15,14 @@ def tell_after_fork(thing: Any) -> None:
 
 
 def _tell() -> None:
+    failed = None
     for thing in list(_parents):
-        thing.after_fork()
+        try:
+            thing.after_fork()
+        except Exception as error:  # the others must hear of it all the same
+            failed = error
+    if failed is not None:
+        raise failed
 
 
 os.register_at_fork(after_in_child=_tell)

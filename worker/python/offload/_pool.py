@@ -41,7 +41,8 @@ class Pool(Client):
     - `workers`: how many worker processes; by default one for each core
     - `env`: variables for workers in Python; they get a clean environment otherwise
     - `arguments`: further flags of `offload serve`, such as `["--max-rss", "1GiB"]`
-    - `log`: where the supervisor's log goes, an open file, a descriptor, or `subprocess.DEVNULL`; by default standard error
+    - `log`: where the supervisor's log goes, an open file, a descriptor, or `subprocess.DEVNULL`; by default standard error. The
+      program may close it once the pool is made
     - `name`, `max_in_flight`: as of `Client`
 
     Making a pool starts the supervisor; the block, or the first call, waits until a worker is ready, and raises `NoSupervisor` with
@@ -86,6 +87,10 @@ class Pool(Client):
         """Finishes all jobs that were accepted, however long they take, and ends the supervisor."""
         self._drain()
         self.close()
+
+    def is_ready(self) -> bool:
+        """Whether a worker has been ready. Does not wait."""
+        return self._supervisor.is_ready()
 
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor`."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import io
 import json
 import os
 import shlex
@@ -38,6 +39,7 @@ from . import _messages as messages
 from ._address import GREETING_TIMEOUT
 from ._connection import ask_apart
 from ._errors import NoSupervisor
+from ._turns import Waiter
 
 _PREFIX = "offload-pool-"
 _SOCKET = "offload.sock"
@@ -82,16 +84,20 @@ class PrivateSupervisor:
     """One process `offload serve`."""
 
     def __init__(self, log: Any = None) -> None:
+        """`log` as `subprocess.Popen` takes `stderr`. Raises `ValueError` for a descriptor that is not open."""
+        # A copy: the process is started later, when the program may have closed the log and given its number to another file.
+        self._log = _copy_of(log)
         self.folder = _make_folder()
         self.socket = os.path.join(self.folder, _SOCKET)
         self.process: Optional[subprocess.Popen] = None
-        self._log = log
         self._program = os.getpid()
         # The collector of garbage may stop a pool in the middle of any line, also of one that holds the lock.
         self._lock = threading.RLock()
         self._state = _STARTING
         self._thread: Optional[threading.Thread] = None
-        self._told = threading.Event()
+        # Whether it is known that a worker is ready, or that none gets ready; who waits for that, or for the end of the process.
+        self._is_told = False
+        self._waiters: List[Waiter] = []
         self._to_tell: List[Callable[[], Any]] = []
         self._ready: Optional[dict] = None
         self._failure = ""
@@ -113,8 +119,9 @@ class PrivateSupervisor:
             # What a worker imports may take long. Less than whoever made the pool waits, who then hears the reason.
             command += ["--hello-timeout", f"{START_PATIENCE - 10:.0f}s"]
         command += arguments
-        self._thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._keep, args=(command,), name="offload supervisor", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def is_ready(self) -> bool:
         """Whether a worker has been ready."""
@@ -129,7 +136,7 @@ class PrivateSupervisor:
     def _ask_whether_ready(self) -> None:
         if not os.path.isdir(self.folder):
             self._failure = "the program that has started it has ended it"
-            self._told.set()
+            self._is_told = True
             return
         try:
             show = lambda ticket: messages.TO_SUPERVISOR.encode(messages.Show(ticket, "tasks"))  # noqa: E731
@@ -141,36 +148,55 @@ class PrivateSupervisor:
 
     def is_known(self) -> bool:
         """Whether it is known that a worker is ready, or that none gets ready."""
-        return self.is_ready() or self._told.is_set()
+        return self.is_ready() or self._is_told
 
     def wait_until_ready(self) -> None:
         """Returns when a worker is ready. Raises `NoSupervisor` with the reason if none gets ready in `START_PATIENCE`."""
+        if self._ready is not None:
+            return
         if self.is_ours():
-            self._told.wait(START_PATIENCE)
+            self._wait(lambda: self._is_told, START_PATIENCE)
         else:
             end = time.monotonic() + START_PATIENCE
             while not self.is_known() and time.monotonic() < end:
                 time.sleep(ASK_AGAIN)
         self.check_ready()
 
+    def _wait(self, is_there: Callable[[], bool], seconds: float) -> None:
+        """Returns when `is_there()`, or after so many seconds. Takes no lock: a signal handler may wait for the same."""
+        end = time.monotonic() + seconds
+        me = Waiter()
+        try:
+            self._waiters.append(me)
+            while not is_there() and time.monotonic() < end:
+                me.sleep(end)
+        finally:
+            if me in self._waiters:
+                self._waiters.remove(me)
+
+    def _wake_all(self) -> None:
+        for waiter in tuple(self._waiters):
+            waiter.wake()
+
     def check_ready(self) -> None:
         """Raises `NoSupervisor` with the reason if no worker has been ready. For those who do not wait any longer."""
         if self._ready is None:
-            reason = self._failure if self._told.is_set() else f"no worker was ready within {START_PATIENCE:.0f} s"
+            reason = self._failure if self._is_told else f"no worker was ready within {START_PATIENCE:.0f} s"
             raise NoSupervisor(f"the private supervisor has not started: {reason}")
 
     def when_known(self, tell: Callable[[], Any]) -> None:
         """Calls `tell` once it is known whether a worker is ready: at once, or later from another thread."""
         with self._lock:
-            if not self._told.is_set():
+            if not self._is_told:
                 self._to_tell.append(tell)
                 return
         tell()
 
     def _is_known(self) -> None:
         with self._lock:
-            self._told.set()
+            self._is_told = True
             to_tell, self._to_tell = self._to_tell, []
+        self._wake_all()
         for tell in to_tell:
             tell()
 
@@ -184,11 +210,16 @@ class PrivateSupervisor:
             self._end_process()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(_STOP_PATIENCE)
-            if thread.is_alive() and self.process is not None:
+            self._wait(self._has_ended, _STOP_PATIENCE)
+            if not self._has_ended() and self.process is not None:
                 self.process.kill()
-                thread.join(_STOP_PATIENCE)
+                self._wait(self._has_ended, _STOP_PATIENCE)
+        if thread is None:
+            self._close_log()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _has_ended(self) -> bool:
+        return self._state == _ENDED
 
     def _end_process(self) -> None:
         """Tells it to end, if there is one. The lock is held."""
@@ -215,9 +246,14 @@ class PrivateSupervisor:
             self._failure = f"cannot start or hear {command[0]}: {error!r}"
             self._end_unheard()
         finally:
+            self._close_log()
             with self._lock:
                 self._state = _ENDED
             self._is_known()
+
+    def _close_log(self) -> None:
+        if isinstance(self._log, io.FileIO):
+            self._log.close()
 
     def _end_unheard(self) -> None:
         with self._lock:
@@ -255,6 +291,16 @@ class PrivateSupervisor:
         elif said.get("ready"):
             self._ready = said
             self._is_known()
+
+
+def _copy_of(log: Any) -> Any:
+    """Where the log goes, as long as this copy is open: that of a file or descriptor, and nothing else has one."""
+    if log is None or log == subprocess.DEVNULL:
+        return log
+    try:
+        return io.FileIO(os.dup(log if isinstance(log, int) else log.fileno()), "w")
+    except OSError as error:
+        raise ValueError(f"log: {log!r} cannot be written to: {error}") from None
 
 
 def _with_shim(command: List[str], program: int) -> List[str]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
 from types import FrameType
-from typing import Deque, Optional
+from typing import List, Optional
 
 from ._errors import OffloadError
 
@@ -29,8 +28,8 @@ class Waiter:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        # Whether it has its turn and does nothing yet. A signal handler of the same thread may go first then.
-        self.only_waits = False
+        # Whether it has begun nothing yet, as long as it is in line. A signal handler of the same thread may go first then.
+        self.only_waits = True
         self._is_woken = False
         # Most never sleep, and a lock takes longer to make than all the rest.
         self._asleep: Optional[threading.Lock] = None
@@ -92,37 +91,55 @@ class Turn:
     """
 
     def __init__(self) -> None:
-        self._line: Deque[Waiter] = deque()
+        self._line: List[Waiter] = []
+
+    def is_free(self) -> bool:
+        """Whether nobody is in line."""
+        return not self._line
 
     def take(self, me: Waiter) -> None:
         """Returns when it is the turn of `me`.
 
         Raises `OffloadError` in a signal handler that has interrupted the very thread whose turn it is: that one cannot go on.
         """
+        me.only_waits = True
         self._line.append(me)
         if self._line[0] is not me:
             self._wait(me)
+        me.only_waits = False
+
+    def check(self) -> None:
+        """Raises `OffloadError` where `take` would."""
+        first = self._first()
+        if first is not None and first.thread == threading.get_ident() and not first.only_waits and first.is_in_use():
+            raise _refusal()
 
     def _wait(self, me: Waiter) -> None:
-        line = self._line
-        while not self._is_first(me):
-            first = line[0]
-            is_mine = first.thread == me.thread
-            if not is_mine and me.sleep():
+        while True:
+            if me not in self._line:  # somebody has struck it out
+                self._line.append(me)
+            # Looked at once: if it leaves in the next moment, `me` may be the first itself.
+            first = self._first()
+            if first is me:
+                return
+            if first is None:
                 continue
-            if not first.is_in_use():
+            if first.thread != me.thread:
+                if not me.sleep() and not first.is_in_use():
+                    self.leave(first)
+            elif not first.is_in_use():
                 self.leave(first)
-            elif is_mine and first.only_waits:
+            elif first.only_waits:  # `me` is in a signal handler that has interrupted it, and it goes on as if nothing had been
                 self._remove(me)
-                line.appendleft(me)
-            elif is_mine:
-                raise OffloadError("this signal handler has interrupted a call that it would have to wait for")
+                self._line.insert(0, me)
+            else:
+                raise _refusal()
 
-    def _is_first(self, me: Waiter) -> bool:
-        """Whether it is first in line. It gets into line again if somebody has struck it out."""
-        if me not in self._line:
-            self._line.append(me)
-        return self._line[0] is me
+    def _first(self) -> Optional[Waiter]:
+        try:
+            return self._line[0] if self._line else None
+        except IndexError:  # the last one has left in between
+            return None
 
     def leave(self, me: Waiter) -> None:
         """It may be left twice."""
@@ -137,7 +154,12 @@ class Turn:
             pass
 
     def _wake_first(self) -> None:
-        try:
-            self._line[0].wake()
-        except IndexError:  # it has left meanwhile
-            pass
+        """Or rather, if it sleeps under a signal handler that waits behind it, that one: both are told."""
+        waiting = tuple(self._line)
+        for waiter in waiting:
+            if waiter.thread == waiting[0].thread:
+                waiter.wake()
+
+
+def _refusal() -> OffloadError:
+    return OffloadError("this signal handler has interrupted a call that it would have to wait for")

@@ -42,6 +42,14 @@ def fail(why):
     raise ValueError(why)
 
 
+class Kept:
+    """Something to which there may be weak references."""
+
+
+def make():
+    return Kept()
+
+
 class Strange(Exception):
     """Cannot be restored from a pickle."""
 

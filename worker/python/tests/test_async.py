@@ -201,6 +201,20 @@ class Failures(WithPool):
         self.assertEqual(asyncio.all_tasks() - {asyncio.current_task()}, set())
         await self.nothing_runs()
 
+    async def test_a_map_takes_an_input_when_there_is_a_place_for_it_and_none_after_a_failure(self):
+        taken = 0
+
+        def inputs():
+            nonlocal taken
+            for taken in range(1, 1001):
+                yield taken if taken != 20 else "no number"
+
+        client = AsyncClient(self.pool.socket, max_in_flight=10)
+        self.addAsyncCleanup(client.close)
+        with self.assertRaises(JobError):
+            await client.map("square", inputs())
+        self.assertLess(taken, 32)
+
     async def test_a_map_whose_inputs_end_with_an_error_submits_nothing(self):
         def inputs():
             yield from [str(self.file)] * 5

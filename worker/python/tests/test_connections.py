@@ -1,6 +1,7 @@
 """One connection that threads and forked children share: whose a request is when it ends."""
 
 import asyncio
+import errno
 import os
 import socket
 import tempfile
@@ -9,12 +10,16 @@ import unittest
 from unittest import mock
 
 from offload import AsyncClient, Client, ConnectionLost, NoSupervisor, OffloadError
+from offload import _forks
 from offload import _messages as messages
 from offload._address import connect_now as connect_once
+from offload._turns import Waiter
 from offload._wire import frame
 
+from .fake_listener import FakeListener
 from .test_client import WithPool
-from .workers import PATIENCE
+from .test_reading import started
+from .workers import PATIENCE, eventually
 
 
 class Retries(WithPool):
@@ -38,6 +43,54 @@ class Retries(WithPool):
             self.file.unlink()
             self.assertIsNone(job.result())
             self.assertIsNot(self.pool.connection(), before)
+
+
+    def test_a_call_goes_over_another_connection_if_the_socket_cannot_send_for_another_reason_than_its_end(self):
+        before = self.pool.connection()
+
+        class Full:
+            """A socket for which the kernel has no memory."""
+
+            def __init__(self, end):
+                self.end = end
+
+            def send(self, data, flags):
+                raise OSError(errno.ENOBUFS, "No buffer space available")
+
+            def __getattr__(self, name):
+                return getattr(self.end, name)
+
+        before._socket = Full(before._socket)
+        call = started(lambda: self.pool.call("square", 3))
+        call.join(PATIENCE)
+        self.assertEqual(call.results, [9])
+        self.assertIsNot(self.pool.connection(), before)
+
+
+class Room(unittest.TestCase):
+    def test_those_who_wait_for_room_and_then_for_their_turn_send_no_more_than_there_is_room_for(self):
+        with FakeListener() as listener, Client(listener.path, max_in_flight=1) as client:
+            first = started(lambda: client.submit("t"))
+            end = listener.accept()
+            end.receive()
+            first.join(PATIENCE)
+            connection, me = client._connection, Waiter()
+            try:
+                connection._sending.take(me)
+                others = [started(lambda: client.submit("t")) for _ in range(2)]
+                eventually(lambda: len(connection._for_room) == 2, "both wait for room")
+                end.finishes(1)
+                eventually(lambda: len(connection._sending._line) == 3, "both wait for their turn")
+            finally:
+                connection._sending.leave(me)
+            end.receive()
+            eventually(lambda: len(connection._for_room) == 1 or len(connection._dialogue.requests) == 2)
+            self.assertEqual(len(connection._dialogue.requests), 1)
+            end.finishes(2)
+            end.receive()
+            for thread in others:
+                thread.join(PATIENCE)
+            self.assertEqual([len(thread.results) for thread in others], [1, 1])
 
 
 class Forks(WithPool):
@@ -120,6 +173,13 @@ class Forks(WithPool):
         self.assertEqual(asyncio.run(asyncio.wait_for(read(), PATIENCE)), 99 << 16)
 
 
+    def test_whatever_one_thing_does_after_a_fork_the_others_are_told(self):
+        failing, other = mock.Mock(after_fork=mock.Mock(side_effect=OSError)), mock.Mock()
+        with mock.patch.object(_forks, "_parents", [failing, other]), self.assertRaises(OSError):
+            _forks._tell()
+        other.after_fork.assert_called_once_with()
+
+
 class Full(unittest.TestCase):
     def test_a_client_waits_for_a_supervisor_that_accepts_nobody_for_a_while(self):
         listener, before = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
@@ -149,6 +209,25 @@ class Full(unittest.TestCase):
 
 
 class Closed(unittest.TestCase):
+    def test_a_socket_is_closed_by_whoever_uses_it_last_and_says_so_at_once(self):
+        with FakeListener() as listener:
+            client = Client(listener.path)
+            connects = started(client.connection)
+            end = listener.accept()
+            connects.join(PATIENCE)
+            (connection,) = connects.results
+
+            def close_meanwhile():
+                closes = started(client.close)
+                closes.join(PATIENCE)
+                self.assertEqual(closes.results, [None])
+                self.assertRaises(EOFError, end.receive)
+                self.assertGreaterEqual(connection.fileno(), 0, "its number may be that of another file")
+
+            with mock.patch.object(connection, "_read", close_meanwhile):
+                connection.read_for_others()
+            self.assertLess(connection.fileno(), 0)
+
     def test_a_client_that_is_closed_while_it_waits_to_send_says_so(self):
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
             path = os.path.join(folder, "socket")

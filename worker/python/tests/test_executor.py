@@ -8,18 +8,32 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import unittest
+from unittest import mock
 
-from offload import Executor, JobError, OffloadError
+from offload import Executor, JobError, OffloadError, Rejected
+from offload import _executor
 from offload._executor import _Call, _Future
 
 from . import functions
+from .steps import interrupted_at
+from .test_reading import started
 from .workers import PATIENCE, eventually
 
 PACKAGE = str(pathlib.Path(__file__).parents[1])
 
 
-class Executors(unittest.TestCase):
+class Nested:
+    """An argument that calls a function when it is pickled."""
+
+    executor = None
+
+    def __reduce__(self):
+        return int, (self.executor.submit(functions.square, 2).result(PATIENCE),)
+
+
+class WithLog(unittest.TestCase):
     def setUp(self):
         self.log = open(os.devnull, "w")
         self.addCleanup(self.log.close)
@@ -33,6 +47,8 @@ class Executors(unittest.TestCase):
         self.addCleanup(pathlib.Path(self.go).touch)
         return made
 
+
+class Executors(WithLog):
     def test_map_and_submit_give_results(self):
         with self.executor() as executor:
             self.assertIsInstance(executor, concurrent.futures.Executor)
@@ -218,6 +234,93 @@ class Executors(unittest.TestCase):
             Executor(1, timeout=-1)
         with self.assertRaises(ValueError):
             Executor(1, max_tasks_per_child=0)
+
+    def test_an_argument_may_submit_a_call_when_it_is_pickled(self):
+        Nested.executor = executor = self.executor(1)
+        submits = started(lambda: executor.submit(functions.square, Nested()).result(PATIENCE))
+        submits.join(PATIENCE)
+        self.assertEqual(submits.results, [16])
+
+    def test_a_shutdown_that_cancels_does_not_wait_for_the_start(self):
+        executor = self.executor(1, initializer=functions.wait_for, initargs=(self.go, self.said))
+        futures = [executor.submit(functions.square, n) for n in range(5)]
+        eventually(lambda: os.path.exists(self.said), "the start of the worker")
+        ends = started(lambda: executor.shutdown(wait=False, cancel_futures=True))
+        ends.join(PATIENCE / 2)
+        self.assertEqual(ends.results, [None])
+        pathlib.Path(self.go).touch()
+        concurrent.futures.wait(futures, PATIENCE)
+        self.assertEqual([future.cancelled() for future in futures], [True] * 5)
+
+
+class Failures(WithLog):
+    """Of its threads, and of those who submit: whatever happens, each future ends."""
+
+    def test_without_threads_there_is_no_executor_and_its_supervisor_ends(self):
+        start, pools = threading.Thread.start, []
+
+        def made(*arguments, **options):
+            pools.append(pool(*arguments, **options))
+            return pools[-1]
+
+        pool = _executor.Pool
+        for name in ("offload answers", "offload executor"):
+
+            def start_others(thread, name=name):
+                if thread.name == name:
+                    raise RuntimeError("can't start new thread")
+                start(thread)
+
+            with mock.patch.object(threading.Thread, "start", start_others), mock.patch.object(_executor, "Pool", made):
+                with self.assertRaises(RuntimeError):
+                    self.executor(1).submit(functions.square, 1)
+            process = pools[-1]._supervisor.process
+            self.assertTrue(process is None or process.poll() is not None)
+
+    def test_a_call_for_which_there_was_no_room_ends_if_it_cannot_be_sent_later(self):
+        calls = self.executor(1)._calls
+        call = _Call(_Future(), b"")
+        call.future.set_running_or_notify_cancel()
+        calls._free.acquire()
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+            calls._answered(call, mock.Mock(error=Rejected("overloaded", "no room")))
+        self.assertIsInstance(call.future.exception(0), Rejected)
+
+    def test_a_failure_of_the_thread_that_sends_ends_all_futures(self):
+        executor = self.executor(1)
+        with mock.patch.object(executor._calls, "_send_next", side_effect=MemoryError), mock.patch.object(threading, "excepthook"):
+            first = executor.submit(functions.wait_for, self.go, self.said)
+            others = []
+            with self.assertRaises(RuntimeError):
+                while True:
+                    others.append(executor.submit(functions.square, 1))
+            self.assertIsInstance(first.exception(PATIENCE), OffloadError)
+            concurrent.futures.wait(others, PATIENCE)
+            self.assertTrue(all(future.done() for future in others))
+            executor.shutdown()
+
+    def test_a_failure_of_the_thread_that_reads_ends_its_futures_and_no_later_ones(self):
+        executor = self.executor(1)
+        with mock.patch.object(_executor.Connection, "wait_for_loss", side_effect=MemoryError), self.assertLogs("concurrent.futures"):
+            lost = executor.submit(functions.wait_for, self.go, self.said)
+            self.assertIsInstance(lost.exception(PATIENCE), OffloadError)
+        pathlib.Path(self.go).touch()
+        self.assertEqual(executor.submit(functions.square, 3).result(PATIENCE), 9)
+
+    def test_a_call_that_cannot_be_sent_costs_no_other(self):
+        executor = self.executor(1)
+        with mock.patch.object(executor._calls._pool, "ask", side_effect=MemoryError):
+            self.assertIsInstance(executor.submit(functions.square, 3).exception(PATIENCE), MemoryError)
+        self.assertEqual(executor.submit(functions.square, 3).result(PATIENCE), 9)
+
+    def test_a_submit_that_is_interrupted_between_any_two_steps_leaves_the_executor_to_others(self):
+        executor, step = self.executor(1), 1
+        while interrupted_at(step, lambda: executor.submit(functions.square, 2), _executor.__file__):
+            submits = started(lambda: executor.submit(functions.square, 3).result(PATIENCE))
+            submits.join(PATIENCE)
+            self.assertEqual(submits.results, [9], f"after an interrupt at step {step}")
+            step += 1
+        self.assertGreater(step, 20)
 
 
 if __name__ == "__main__":

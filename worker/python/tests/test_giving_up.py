@@ -8,13 +8,14 @@ import unittest
 import warnings
 from unittest import mock
 
-from offload import AsyncClient, ConnectionLost, OffloadError, Pool
+from offload import AsyncClient, Client, ConnectionLost, OffloadError, Pool
 from offload._supervisor import PrivateSupervisor
 
 from . import workers
 from .fake_listener import FakeListener
+from .steps import interrupted_at
 from .test_client import WithPool
-from .workers import PATIENCE
+from .workers import PATIENCE, eventually
 
 
 async def read(client):
@@ -61,6 +62,59 @@ class Cancelled(unittest.TestCase):
 
     def test_a_stream_that_is_cancelled_before_it_is_accepted_is_cancelled(self):
         self.assertEqual(self.cancelled_before_it_is_accepted(read), (2, "1"))
+
+
+class Interrupted(WithPool):
+    """Ctrl-C between any two steps, while no worker begins a job: nothing stays in the queue that nobody knows of."""
+
+    def setUp(self):
+        super().setUp()
+        self.full = Pool(worker=workers.__file__, workers=1, log=self.log)
+        self.addCleanup(self.full.close)
+        self.client = Client(self.full.socket)
+        self.addCleanup(self.client.close)
+        self.full.submit("hang", 1)
+        self.client.connection()
+        eventually(lambda: self.full.status()["jobs"]["running"] == 1)
+
+    def assert_none_is_left(self, ask, returns_in=None, waits_in=None):
+        """But for a job that has just been returned."""
+        step, where = 1, ""
+        while where is not None and (waits_in is None or not where.startswith(waits_in)):
+            where = interrupted_at(step, lambda: ask(self.client), before=lambda: ask(self.pool))
+            if where is None or (returns_in is not None and where.startswith(returns_in)):
+                self.full.cancel_queued()
+            eventually(self.nothing_is_queued, f"the end of the job after an interrupt at step {step} ({where})")
+            # Who was interrupted may still be in line. To be struck out takes steps that the next one would not have.
+            connection = self.client.connection()
+            for turn in (self.client._connecting, connection._sending, connection._reading):
+                turn._line.clear()
+            step += 1
+        self.assertGreater(step, 100)
+
+    def nothing_is_queued(self):
+        return not any(job["state"] == "queued" for job in self.full._show("jobs"))
+
+    def test_a_submit_leaves_no_job(self):
+        self.assert_none_is_left(lambda client: client.submit("square", 7), returns_in="submit,")
+
+    def test_a_map_leaves_no_job(self):
+        self.assert_none_is_left(lambda client: client.map("square", [7]), waits_in="_ready_for,")
+
+    def test_a_call_leaves_no_job(self):
+        self.assert_none_is_left(lambda client: client.call("square", 7), waits_in="_ready_for,")
+
+
+class Errors(WithPool):
+    def test_a_call_that_ends_with_an_error_that_is_not_the_answer_cancels_its_job(self):
+        cancelled = self.pool.status()["jobs"]["cancelled"]
+        asks = (lambda: self.pool.call("wait", str(self.file)), lambda: self.pool.submit("wait", str(self.file)))
+        for number, (ask, place) in enumerate(zip(asks, ("wait_for_end", "keep_reading"))):
+            with mock.patch.object(self.pool.connection(), place, side_effect=OffloadError("of a signal handler")):
+                self.file.touch()
+                with self.assertRaises(OffloadError):
+                    ask()
+            eventually(lambda: self.pool.status()["jobs"]["cancelled"] == cancelled + number + 1, "the end of the job")  # noqa: B023
 
 
 class Closed(WithPool):
@@ -146,6 +200,8 @@ class Forks(WithPool):
             call = asyncio.ensure_future(client.call("t"))
             end = await asyncio.get_running_loop().run_in_executor(None, listener.accept)
             await asyncio.get_running_loop().run_in_executor(None, end.receive)
+            # As other loops do: the socket stays open for it although it is closed.
+            holds = next(iter(client._loops.values())).connection._socket.makefile("rb")
             goes_on, over = os.pipe()
             child = os.fork()
             if child == 0:
@@ -153,6 +209,7 @@ class Forks(WithPool):
                 os.read(goes_on, 1)
                 os._exit(0)
             os.close(goes_on)
+            holds.close()
             try:
                 await client.close()
                 with self.assertRaises(ConnectionLost):

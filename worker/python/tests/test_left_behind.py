@@ -1,12 +1,16 @@
 """Threads of tasks: what they say, and when nothing of it is sent."""
 
+import json
 import unittest
 from unittest import mock
 
 from offload import _messages as messages
 from offload._channel import Channel
+from offload._wire import frame
 
 from .fake_supervisor import FakeSupervisor
+from .test_reading import started
+from .workers import PATIENCE
 
 
 def kind(message):
@@ -65,6 +69,40 @@ class LeftBehind(unittest.TestCase):
                                  [("Started", job), ("Progress", job), ("Finished", job)])  # fmt: skip
                 self.assertEqual(said[1].done, units)
 
+    def test_a_thread_that_outlives_its_job_is_told_so_in_all_it_asks_and_once_in_the_log(self):
+        script = """
+        import concurrent.futures, gc, json
+        from offload._channel import Given
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        def ask(given):
+            progress(1, 1)
+            try:
+                number = job().id
+            except RuntimeError as error:
+                number = str(error)
+            return [number, cancelled(), given.cancelled()]
+        @task
+        def work(_):
+            return pool.submit(ask, job()).result()
+        @task
+        def inputs(_):
+            return len([thing for thing in gc.get_objects() if isinstance(thing, Given) and len(thing.input) > 1000])
+        serve()
+        """
+        with FakeSupervisor(script) as supervisor:
+            said = []
+            for number in (7, 8, 9):
+                supervisor.run("work", b"1" * 2000, job=number)
+                while kind(supervisor.next_message()) != "Finished":
+                    said.append((kind(supervisor.message), supervisor.message.job))
+                said.append(json.loads(supervisor.payload))
+            ended = ["the job 7, for which this thread speaks, has ended", True, False]
+            self.assertEqual(said, [("Started", 7), ("Progress", 7), [7, False, False], ("Started", 8), ended, ("Started", 9), ended])
+            self.assertEqual(supervisor.answer_of("inputs", b"1", job=10)[1], b"0")
+            supervisor.socket.close()
+            _, log, _ = supervisor.end()
+        self.assertEqual(log.count("a thread that speaks for the job 7 goes on after its end"), 1)
+
     def test_an_answer_is_written_with_nothing_of_another_thread_in_it(self):
         seen = mock.MagicMock()
         end = mock.Mock(fileno=lambda: 0)
@@ -75,6 +113,26 @@ class LeftBehind(unittest.TestCase):
         channel.queue_with(b"start", bytes(1 << 20))
         names = [name for name, _, _ in seen.mock_calls]
         self.assertEqual(names, ["turn.__enter__", "end.sendall", "end.sendall", "turn.__exit__"])
+
+    def test_what_a_signal_handler_says_while_its_thread_writes_is_written_then(self):
+        sent, progress = [], messages.Progress(7, 1, 2, 3)
+
+        class End:
+            def fileno(self):
+                return 0
+
+            def sendall(self, data):
+                if not sent:  # a signal handler comes in the middle of the first piece
+                    channel.send_of_job(progress)
+                sent.append(bytes(data))
+
+        channel = Channel(End())
+        channel.job_began(7, 1)
+        channel.queue_frame(b"start")
+        writes = started(lambda: channel.queue_with(b"", bytes(1 << 20)))
+        writes.join(PATIENCE)
+        self.assertEqual([len(piece) for piece in sent[:2]], [5, 1 << 20])
+        self.assertEqual(sent[2:], [frame(messages.FROM_WORKER.encode(progress))])
 
 
 if __name__ == "__main__":

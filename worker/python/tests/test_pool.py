@@ -81,12 +81,24 @@ class Pools(unittest.TestCase):
         wrong = [({"log": "x.log"}, TypeError), ({"log": subprocess.PIPE}, TypeError), ({"workers": 0}, ValueError),
                  ({"arguments": ["--max-jobs", 5]}, TypeError), ({"arguments": "--verbose"}, TypeError), ({"env": {"A": 5}}, TypeError),
                  ({"name": "x" * 100}, ValueError), ({"max_in_flight": 0}, ValueError), ({"worker": []}, ValueError),
-                 ({"log": closed}, ValueError), ({"arguments": ["--max-jobs", "5\0"]}, ValueError)]  # fmt: skip
+                 ({"log": closed}, ValueError), ({"log": 1 << 20}, ValueError), ({"arguments": ["--max-jobs", "5\0"]}, ValueError)]  # fmt: skip
         for options, error in wrong:
             with self.subTest(options), self.assertRaises(error):
                 Pool(**options)
         left = [name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith(f"offload-pool-{os.getpid()}-")]
         self.assertEqual(left, [])
+
+    def test_the_log_stays_what_it_was_when_the_pool_was_made(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(threading.Thread, "start"):
+            path, other = os.path.join(folder, "log"), os.path.join(folder, "other")
+            for number in (False, True):
+                with open(path, "w") as log:
+                    pool = Pool(worker=["no-such-program"], workers=1, log=log.fileno() if number else log)
+                with open(other, "w"):  # which gets the number of the first
+                    pool._supervisor._thread.run()
+                pool.close()
+                self.assertEqual(os.path.getsize(other), 0)
+                self.assertGreater(os.path.getsize(path), 0)
 
     def test_whatever_keeps_the_supervisor_from_starting_is_told(self):
         for place in ("subprocess.Popen", "json.loads"):
@@ -109,7 +121,7 @@ class Pools(unittest.TestCase):
 
     def assert_ended(self, pool):
         supervisor = pool._supervisor
-        self.assertFalse(supervisor._thread.is_alive())
+        eventually(lambda: not supervisor._thread.is_alive(), "the end of the thread that heard of the end of the process")
         self.assertTrue(supervisor.process is None or supervisor.process.poll() is not None, "its supervisor runs")
         self.assertFalse(os.path.exists(supervisor.folder))
 

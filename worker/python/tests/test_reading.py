@@ -2,27 +2,26 @@
 
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import unittest
 import warnings
 import weakref
 from unittest import mock
 
-import offload
 from offload import Client, ConnectionLost, OffloadError
 from offload import _connection, _dialogue, _turns
 from offload import _messages as messages
 
 from .fake_listener import FakeListener
+from .steps import interrupted_at
 from .test_client import WithPool
 from .workers import PATIENCE, eventually
-
-HERE = os.path.dirname(offload.__file__)
-
 
 def started(function):
     """A thread that runs it, and in `results` what came of it."""
@@ -137,6 +136,43 @@ class Reading(unittest.TestCase):
             waits.join(PATIENCE)
         self.assertEqual(waits.results, [b"out"])
 
+    def test_a_signal_handler_that_takes_long_keeps_no_other_thread_from_its_answer(self):
+        job, end = self.submitted("t")
+        other = self.client.submit("t")
+        connection, held, over = self.client._connection, threading.Event(), threading.Event()
+        ready_for = connection._ready_for
+
+        def hold(interest, seconds):
+            if not held.is_set():  # the first one who waits, and a signal handler comes
+                held.set()
+                over.wait(PATIENCE)
+            return ready_for(interest, seconds)
+
+        soon = [mock.patch.object(_turns, "CHECK_EVERY", 0.02), mock.patch.object(_connection, "_STALE", 0.05)]
+        with soon[0], soon[1], mock.patch.object(connection, "_ready_for", hold):
+            waits = started(job.result)
+            self.assertTrue(held.wait(PATIENCE))
+            others = started(other.result)
+            end.finishes(2, b"2")
+            others.join(PATIENCE)
+            first = list(others.results)
+            end.finishes(1, b"1")
+            over.set()
+            waits.join(PATIENCE)
+        self.assertEqual((first, waits.results), ([b"2"], [b"1"]))
+
+    def test_only_the_one_who_looks_reads(self):
+        job, end = self.submitted("t")
+        connection = self.client._connection
+        end.finishes(1)
+        eventually(lambda: connection._ready_for(select.POLLIN, 0))
+        connection._looking, connection._looked = mock.Mock(), time.monotonic() + PATIENCE
+        connection.read_for_others()
+        self.assertFalse(job._request.is_done)
+        connection._looking = None
+        connection.read_for_others()
+        self.assertTrue(job._request.is_done)
+
     def test_a_sleeper_that_has_gone_without_a_word_misses_one_call_at_most(self):
         self.submitted("t")
         connection = self.client._connection
@@ -173,6 +209,56 @@ class Turns(unittest.TestCase):
     def test_a_handler_goes_before_a_call_that_only_waits(self):
         self.assertEqual(self.interrupted(True, self.handler), "done")
         self.assertEqual(list(self.turn._line), [])
+
+    def test_a_handler_goes_before_a_call_that_is_in_line(self):
+        """Which it is told as soon as the thread before both leaves, and then that call goes on in its turn."""
+
+        def hold():
+            me = _turns.Waiter()
+            try:
+                self.turn.take(me)
+                eventually(lambda: len(self.turn._line) == 3)
+            finally:
+                self.turn.leave(me)
+
+        sleep = _turns.Waiter.sleep
+
+        def interrupted(waiter, end=None):
+            """A signal handler comes before the first one sleeps."""
+            patch.stop()
+            results.append(self.handler())
+            return sleep(waiter, end)
+
+        holds, results = started(hold), []
+        eventually(lambda: self.turn._line)
+        patch = mock.patch.object(_turns.Waiter, "sleep", interrupted)
+        with mock.patch.object(_turns, "CHECK_EVERY", 3600):
+            patch.start()
+            call = started(self.handler)
+            for thread in (holds, call):
+                thread.join(PATIENCE)
+        self.assertEqual(results + call.results, ["done", "done"])
+        self.assertEqual(list(self.turn._line), [])
+
+    def test_whoever_comes_when_the_first_leaves_is_no_signal_handler(self):
+        other = _turns.Waiter()
+        other.thread = -1
+
+        class Line(list):
+            """The first one leaves just after somebody has looked for the second time."""
+
+            looks = 0
+
+            def __getitem__(self, place):
+                found = super().__getitem__(place)
+                self.looks += 1
+                if self.looks == 2:
+                    self.remove(other)
+                return found
+
+        self.turn._line = Line([other])
+        with mock.patch.object(_turns, "CHECK_EVERY", 0.001):
+            self.assertEqual(self.handler(), "done")
 
     def test_a_handler_that_would_wait_for_its_own_thread_says_so(self):
         with self.assertRaises(OffloadError) as refused:
@@ -218,7 +304,7 @@ class Turns(unittest.TestCase):
 
 class Held(unittest.TestCase):
     def test_a_stream_that_nobody_reads_is_not_read_further_and_its_end_says_why(self):
-        dialogue, request = _dialogue.Dialogue("there"), _dialogue.Request(lambda: None)
+        dialogue, request = _dialogue.Dialogue("there"), _dialogue.Request()
         dialogue.payload_max = 1 << 20
         dialogue.ask(lambda ticket: b"header", request)
         request.state = _dialogue.SENT
@@ -238,33 +324,6 @@ class Held(unittest.TestCase):
 
 
 class Interrupted(WithPool):
-    class Interrupt(BaseException):
-        """What a signal handler raises."""
-
-    def call_interrupted_at(self, client, step):
-        """A call that is interrupted before a step of the interpreter within this package. Whether it had so many."""
-        steps = 0
-
-        def trace(frame, event, _):
-            nonlocal steps
-            if os.path.dirname(frame.f_code.co_filename) != HERE:
-                return None
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
-            if event == "opcode":
-                steps += 1
-                if steps == step:
-                    raise self.Interrupt
-            return trace
-
-        sys.settrace(trace)
-        try:
-            client.call("square", 2)
-        except self.Interrupt:
-            return True
-        finally:
-            sys.settrace(None)
-        return False
-
     def test_a_client_goes_on_after_an_interrupt_between_any_two_steps(self):
         """In the thread that was interrupted, and in another one."""
         calls = []
@@ -278,7 +337,7 @@ class Interrupted(WithPool):
 
         def interrupt_each(client):
             step = 1
-            while self.call_interrupted_at(client, step):
+            while interrupted_at(step, lambda: client.call("square", 2)):
                 if step % 2:
                     call(client)
                 else:
@@ -286,7 +345,7 @@ class Interrupted(WithPool):
                     thread.join(PATIENCE)
                     self.assertFalse(thread.is_alive(), f"another thread waits after an interrupt at step {step}")
                 step += 1
-            calls.append("all")
+            calls.append("all" if step > 100 else "too few")
 
         soon = [mock.patch.object(module, "CHECK_EVERY", 0.01) for module in (_turns, _connection)]
         soon.append(mock.patch.object(_connection, "_STALE", 0.03))
