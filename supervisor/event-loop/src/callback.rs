@@ -76,7 +76,7 @@ pub enum Phase {
 
 impl Phase {
     /// All of them, in the order of their declaration.
-    pub(super) const ALL: [Phase; 9] = [
+    pub const ALL: [Phase; 9] = [
         Phase::Entry,
         Phase::Timers,
         Phase::Pending,

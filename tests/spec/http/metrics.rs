@@ -1,5 +1,6 @@
 //! What is measured, as Prometheus reads it.
 
+use offload_event_loop::Phase;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use tests::harness::until;
@@ -298,6 +299,11 @@ fn both_formats_say_the_same_and_none_of_it_without_the_token() {
         all.map(|(name, labels, _)| (name, labels)).collect::<BTreeSet<_>>()
     };
     let (older, newer) = (samples(parse(&older.text(), false)), samples(scrape(&http)));
+    for phase in Phase::ALL {
+        let labels = vec![("phase".to_owned(), phase.name().to_owned())];
+        let name = "offload_event_loop_phase_seconds_total".to_owned();
+        assert!(older.contains(&(name, labels)), "{phase:?} is there, whether it had anything to run or not");
+    }
     // The first scrape is in the second one.
     assert!(older.is_subset(&newer) && newer.len() <= older.len() + 1, "{older:?} {newer:?}");
     let refused = http.ask("GET", "/metrics", &[("Authorization", "Bearer wrong")], b"");

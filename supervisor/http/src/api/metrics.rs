@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::traffic::Counts;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use offload_event_loop::io_pool::IoPoolStats;
-use offload_event_loop::{LoopMetrics, SPREAD_BOUNDS, Spread};
+use offload_event_loop::{LoopMetrics, Phase, SPREAD_BOUNDS, Spread};
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::limits::TIME_BOUNDS;
 use offload_supervisor::service::{Document, Reply, Service};
@@ -193,7 +193,9 @@ impl Scrape {
         to.with(("event_loop_lag", SECONDS), help, MetricType::Histogram, |family| {
             spread(family, &metrics.lag_spread)
         })?;
-        let phases = metrics.phases.iter().map(|phase| (phase.phase.name(), phase.total.as_secs_f64()));
+        // Also those that had nothing to run yet: a counter that appears later has no rate at first.
+        let total = |phase| metrics.phase(phase).map_or(0.0, |time| time.total.as_secs_f64());
+        let phases = Phase::ALL.into_iter().map(|phase| (phase.name(), total(phase)));
         to.counters(("event_loop_phase", SECONDS), "Time in callbacks, by phase", "phase", phases)?;
         let help = "How often the watchdog found the event loop blocked";
         to.counter(("event_loop_blocked", NONE), help, metrics.blocked)
