@@ -285,11 +285,6 @@ impl Core {
         are_tiny
     }
 
-    /// Whether each worker that has jobs has only tiny ones, so that the next answer comes at once.
-    pub fn has_only_tiny_jobs(&self) -> bool {
-        self.slots.iter().filter_map(Slot::load).all(|load| self.are_all_tiny(load))
-    }
-
     pub(super) fn find_all_tiny(&self, load: &Load) -> bool {
         load.jobs().all(|job| self.takes_company(job))
     }

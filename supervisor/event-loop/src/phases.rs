@@ -323,7 +323,7 @@ impl Context {
 }
 
 /// Polls for events before a sleep of `timeout`, if the loop was told to linger. Returns how long that took; the first events end
-/// it. Between two looks whoever waits for this core may have it.
+/// it.
 fn poll_before_sleeping(
     shared: &Shared,
     linger: &mut Linger,
@@ -339,7 +339,7 @@ fn poll_before_sleeping(
     let began = shared.clock.read();
     let mut polled = 0;
     while events.is_empty() && polled < time {
-        std::thread::yield_now();
+        std::hint::spin_loop();
         shared.poller.wait(events, Some(0))?;
         polled = shared.clock.read().saturating_sub(began);
     }

@@ -46,7 +46,7 @@ pub struct PoolConfig {
     pub affinity: bool,
     /// Whether an answer is looked for, for up to [`LINGER`](offload_protocol::limits::LINGER), before the event loop goes to
     /// sleep, and the next job before a worker does. This happens only while fewer workers are busy than there are
-    /// cores, or all that are busy have tiny jobs, and as long as it finds something. A small job is then answered in about 10 us instead of 60, and
+    /// cores, and as long as it finds something. A small job is then answered in about 10 us instead of 60, and
     /// meanwhile one core more is used. By default, if there are at least two cores.
     pub linger: bool,
     /// Whether processes that workers left behind, and that are children of this process now, are killed: when a

@@ -62,30 +62,11 @@ impl Hub {
         self.set_timer();
     }
 
-    /// Lets the event loop look for answers before it sleeps, if that pays.
+    /// Lets the event loop look for answers before it sleeps, if any are to come and no worker needs its core.
     fn linger(&self) {
         let busy =
             self.core.slots().iter().filter(|slot| slot.load().is_some()).take(self.linger_cores).count();
-        let pays = lingering_pays(busy, self.linger_cores, || self.core.has_only_tiny_jobs());
+        let pays = (1..self.linger_cores).contains(&busy);
         self.lingerer.set(if pays { LINGER } else { Duration::ZERO });
-    }
-}
-
-/// If an answer is to come, and no worker needs the loop's core or the answer comes at once.
-fn lingering_pays(busy: usize, cores: usize, has_only_tiny_jobs: impl FnOnce() -> bool) -> bool {
-    cores > 1 && busy > 0 && (busy < cores || has_only_tiny_jobs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lingering_pays_while_a_core_is_free_or_answers_come_at_once() {
-        assert!(!lingering_pays(0, 4, || true), "nothing is to come");
-        assert!(lingering_pays(1, 4, || false) && lingering_pays(3, 4, || false));
-        assert!(!lingering_pays(4, 4, || false), "a worker needs the core");
-        assert!(lingering_pays(4, 4, || true));
-        assert!(!lingering_pays(1, 1, || true), "the worker could not run meanwhile");
     }
 }

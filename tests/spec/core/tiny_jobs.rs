@@ -181,21 +181,3 @@ fn a_tiny_job_between_the_steps_of_another_makes_the_others_cost_no_more() {
     assert!(used(&pool) - before < 1_000_000, "{} ns for {TINY:?}", used(&pool) - before);
     assert!(pool.outcome(keeps_account).is_none());
 }
-
-#[test]
-fn whether_all_workers_have_only_tiny_jobs_is_known() {
-    let mut pool = PoolUnderTest::slots(2);
-    for _ in 0..8 {
-        let job = pool.submit("charge");
-        pool.start(job);
-        pool.finish_after(job, TINY);
-    }
-    let tiny = pool.submit("charge");
-    pool.start(tiny);
-    assert!(pool.core.has_only_tiny_jobs());
-    let longer = pool.submit("sum");
-    pool.start(longer);
-    assert!(!pool.core.has_only_tiny_jobs(), "it may run for as long as it likes");
-    pool.finish(longer);
-    assert!(pool.core.has_only_tiny_jobs());
-}
