@@ -104,7 +104,7 @@ fn all_failures_of_a_run_are_told_at_its_end() {
           tests/spec: run::one\n  \
           tests/spec: run::two\n  \
           tests/live_bytes: ended without a word, killed by signal 9\n\
-        two mistakes, which the simulator must find\n";
+        a mistake, which the simulator must find\n";
     assert_eq!((end.as_str(), code), (expected, Some(1)));
 }
 
