@@ -88,8 +88,8 @@ pub const PRIORITY_MAX: i8 = 10;
 /// Most task names that an error lists when the task that was asked for is unknown.
 pub const NAMES_TOLD: usize = 16;
 
-/// Names of tasks that are compared with one that there is not, to tell the nearest: with names of the greatest length that takes 1 to 2 ms of
-/// the loop.
+/// Names of tasks that are compared with one that there is not, to tell the nearest. A comparison takes a time that grows with both lengths,
+/// and thousands of tasks may be offered.
 pub const NAMES_COMPARED_MAX: usize = 256;
 
 /// Most different tasks that the workers of a program may offer together: four times what one of them may, so that a program can be

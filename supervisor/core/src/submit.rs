@@ -341,7 +341,8 @@ fn attempts(most: u32) -> u8 {
     most.min(ATTEMPTS_MAX) as u8
 }
 
-/// A refusal for lack of room, with the time after which it is worth asking again. The message has nothing but numbers.
+/// A refusal for lack of room, with the time after which it is worth asking again. The message has nothing but
+/// numbers; who puts more into it says that it is not for anybody.
 pub(super) fn full(code: OutcomeCode, message: &str, wait: Duration) -> ErrorDetail {
     // Rounded up, so that a client which comes back then is not too early.
     let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);

@@ -101,7 +101,7 @@ pub use body::{Body, BodyError, BrokenOff, Produce, RequestBody};
 pub use cors::Cors;
 pub use ended::{Failure, Output};
 pub use http::{self, Method, StatusCode};
-pub use listen::{Address, BadAddress, Bound};
+pub use listen::{Address, BadAddress, Bound, lock_path};
 pub use offload::{Input, Offload, RequestContext};
 pub use problem::{METHOD_NOT_ALLOWED, NOT_FOUND, PROBLEM_JSON, Problem, status_of};
 pub use proxies::{BadProxy, TrustedProxies, TrustedProxy};

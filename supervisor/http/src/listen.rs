@@ -248,12 +248,17 @@ fn unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     Ok((socket, file))
 }
 
+/// The file beside a Unix socket whose lock its owner holds. The supervisor's own socket has one of such a name, too.
+pub fn lock_path(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
 /// Of several processes that want to listen at this path, one has the lock: it goes with the process.
 fn lock(path: &Path) -> io::Result<OwnedFd> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = rustix::fs::open(lock_path(path), flags, Mode::RUSR | Mode::WUSR)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(Errno::ADDRINUSE.into()),
         other => Ok(other.map(|()| file)?),

@@ -201,8 +201,8 @@ fn why_held(held: &Held, beyond: Option<String>) -> Vec<String> {
     if let Some((bytes, limit)) = held.of_all {
         return vec![
             format!(
-                "{full}: {bytes} bytes are kept for all clients together, and with what some have beyond their shares that may be \
-                 {limit}"
+                "{full}: {bytes} bytes are kept for all clients together, what some have beyond their shares included, and the \
+                 most is {limit}"
             ),
             "it goes on when somewhat less is kept: when results without a key are collected, or their time is over".to_owned(),
         ];
@@ -408,7 +408,7 @@ mod tests {
         assert!(why_held(&held(true), None)[2].contains("it has a key"));
         let told = why_held(&Held { of_all: Some((300, 256)), ..held(false) }, None);
         assert!(told[0].contains("300 bytes are kept for all clients together"), "{told:?}");
-        assert!(told[0].ends_with("that may be 256") && told.len() == 2, "{told:?}");
+        assert!(told[0].ends_with("the most is 256") && told.len() == 2, "{told:?}");
     }
 
     #[test]

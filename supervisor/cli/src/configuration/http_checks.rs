@@ -1,7 +1,7 @@
 //! How settings of the interface over HTTP go together.
 
 use super::Values;
-use offload_http::{Address, Route, RouteTable};
+use offload_http::{Address, Route, RouteTable, lock_path};
 use offload_supervisor::units::show_size;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(super) fn addresses_go_together(values: &Values) -> Result<(), String> {
     Ok(())
 }
 
-/// Port 0 is.
+/// Port 0 stands for any port that is free.
 fn is_another_each_time(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
@@ -78,19 +78,14 @@ pub(super) fn files_are_different(
         files.push((key, path, what));
         Ok(())
     };
-    let lock_of = |path: &Path| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".lock");
-        PathBuf::from(name)
-    };
     if let Some(socket) = socket {
         add(LISTEN, socket.to_owned(), "the supervisor's own socket".to_owned())?;
-        add(LISTEN, lock_of(socket), "the lock of the supervisor's own socket".to_owned())?;
+        add(LISTEN, lock_path(socket), "the lock of the supervisor's own socket".to_owned())?;
     }
     for address in values.http.listen.iter().filter_map(|text| text.parse::<Address>().ok()) {
         let Address::Unix(path) = &address else { continue };
         add(LISTEN, path.clone(), format!("the socket {address}"))?;
-        add(LISTEN, lock_of(path), format!("the lock of {address}"))?;
+        add(LISTEN, lock_path(path), format!("the lock of {address}"))?;
     }
     let of_default = || socket.map(|socket| socket.with_file_name(TOKEN_FILE));
     if let Some(path) = values.http.token_file.clone().or_else(of_default) {
