@@ -9,6 +9,7 @@ program and the name of the test.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,10 @@ LONG = ["tests/spec", "tests/memory", "tests/in_numbers", "simulation/simulation
 # Tests that wait for processes most of the time: so many at once.
 THREADS = {"tests/spec": "5"}
 
+# A program that runs for so many seconds waits for something that does not come, and is killed. What it has said until
+# then tells which test that was.
+LONGEST = int(os.environ.get("OFFLOAD_TESTS_LONGEST", "1500"))
+
 
 class Program:
     """A test program."""
@@ -36,6 +41,7 @@ class Program:
     def __init__(self, name, executable, folder):
         self.name, self.executable, self.folder = name, executable, folder
         self.failures = []
+        self.is_late = False
 
     def run(self):
         started = time.monotonic()
@@ -51,6 +57,12 @@ class Program:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+            late = threading.Timer(LONGEST, self.end, [process.pid])
+            late.start()
+            # Its number belongs to nobody else until it has been asked for its exit code.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            late.cancel()
+            late.join()
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             output.seek(0)
@@ -58,11 +70,16 @@ class Program:
         times = f"{time.monotonic() - started:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors"
         self.report(process.returncode, said, times)
 
+    def end(self, pid):
+        self.is_late = True
+        os.kill(pid, signal.SIGKILL)
+
     def report(self, code, output, times):
         results = [line for line in output.splitlines() if line.startswith("test result:")]
         passed = sum(int(line.split(" passed")[0].split()[-1]) for line in results)
         if code != 0:
-            failed = failed_tests(output) or [f"ended without a word, {how_it_ended(code)}"]
+            how = f"did not end in {LONGEST} s" if self.is_late else how_it_ended(code)
+            failed = failed_tests(output) or [how]
             self.failures = [f"{self.name}: {test}" for test in failed]
         end = f"{len(self.failures)} FAILED" if self.failures else "ok"
         text = f"{self.name}: {passed} tests passed, {end}, {times}\n"
@@ -70,7 +87,7 @@ class Program:
 
 
 def how_it_ended(code):
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    return "ended without a word, " + (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
 
 
 def failed_tests(output):
