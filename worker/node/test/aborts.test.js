@@ -3,14 +3,14 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { Readable } from 'node:stream';
-import { test } from 'node:test';
-import { Client, Pool } from '../index.js';
+import { Client } from '../index.js';
 import { Connection } from '../src/client/connection.js';
 import { OutputStream } from '../src/client/stream.js';
 import { Submission } from '../src/client/submission.js';
 import { withFront } from './fake_front.js';
-import { until, withSupervisor } from './supervisor.js';
-import { within } from './within.js';
+import { withSupervisor } from './supervisor.js';
+import { Pool, test } from './testing.js';
+import { until, within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);
 /** The error of a call that has to fail. */

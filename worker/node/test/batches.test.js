@@ -1,9 +1,9 @@
 /** Jobs that run together: each has its own result, and only the guilty one is blamed. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { FakeSupervisor } from './fake_supervisor.js';
 import { withSupervisor } from './supervisor.js';
+import { test } from './testing.js';
 import { within } from './within.js';
 
 const BATCHES = 32;

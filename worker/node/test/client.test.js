@@ -1,19 +1,19 @@
 /** What a client gets from a real supervisor, whose workers are written with this package. */
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { test } from 'node:test';
 import { Client, Payload } from '../index.js';
 import { FrameDecoder } from '../src/frame.js';
 import { CLIENT_MAGIC, TO_CLIENT, TO_SUPERVISOR } from '../src/messages.js';
 import { Killer } from './killer.js';
-import { PROGRAM, until, withSupervisor } from './supervisor.js';
-import { within } from './within.js';
+import { outputOf } from './programs.js';
+import { PROGRAM, withSupervisor } from './supervisor.js';
+import { test } from './testing.js';
+import { until, within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);
 /** The error of a call that has to fail. */
@@ -255,7 +255,7 @@ test('a key gives the same job to this client and to the command line', async ()
     const again = await wait(client.run('about', 'same', { idempotencyKey: 'k' }));
     assert.equal(again.job, first.job);
     const arguments_ = ['--socket', supervisor.socket, '--json', 'submit', '--idempotency-key', 'k', '--content-type', 'text/plain; charset=utf-8'];
-    const { job } = JSON.parse(execFileSync(PROGRAM, [...arguments_, 'about', 'same'], { encoding: 'utf8' }));
+    const { job } = JSON.parse(outputOf(PROGRAM, [...arguments_, 'about', 'same']));
     assert.equal(job, first.job);
     assert.equal((await errorOf(client.call('about', 'other', { idempotencyKey: 'k' }))).code, 'conflict');
   });
@@ -267,7 +267,7 @@ test('metadata, labels and priority reach the job', async () => {
     const options = { metadata: { tenant: 'blue' }, labels: ['nightly'], priority: 5, timeout: 3_600_000 };
     const { metadata, hasTime } = await wait(client.call('about', null, options));
     assert.deepEqual([metadata, hasTime], [{ tenant: 'blue' }, true]);
-    const listed = JSON.parse(execFileSync(PROGRAM, ['--socket', supervisor.socket, '--json', 'jobs'], { encoding: 'utf8' }));
+    const listed = JSON.parse(outputOf(PROGRAM, ['--socket', supervisor.socket, '--json', 'jobs']));
     assert.deepEqual([listed[0].client, listed[0].labels], ['tester', ['nightly']]);
     assert.ok((await client.tasks()).some((task) => task.name === 'double' && task.example === '21'));
   });

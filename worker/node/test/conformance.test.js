@@ -1,14 +1,14 @@
 /** The questions that `offload worker check` puts to workers in any language. */
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { test } from 'node:test';
+import { outputOf } from './programs.js';
 import { PROGRAM, workerCommand } from './supervisor.js';
+import { test } from './testing.js';
 
 for (const name of ['tasks.mjs', 'checked.mjs', 'batches.mjs']) {
   test(`the worker ${name} keeps the protocol`, () => {
     // It throws with what was wrong if the exit code is another than 0.
-    const answers = execFileSync(PROGRAM, ['worker', 'check', workerCommand(name)], { encoding: 'utf8', stdio: 'pipe' });
+    const answers = outputOf(PROGRAM, ['worker', 'check', workerCommand(name)]);
     assert.match(answers, /^it keeps the protocol/m);
   });
 }

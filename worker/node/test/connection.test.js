@@ -1,11 +1,11 @@
 /** What a connection loses, and what it does not, when the other end goes away or does not answer. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { Connection } from '../src/client/connection.js';
 import { submitOptions } from '../src/client/options.js';
 import { patiently } from '../src/patience.js';
 import { withFront } from './fake_front.js';
+import { test } from './testing.js';
 import { within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);

@@ -6,13 +6,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
-import { Client, ConnectionError, JobError, Pool } from '../index.js';
+import { Client, ConnectionError, JobError } from '../index.js';
 import { Call } from '../src/client/call.js';
 import { Deadline } from '../src/client/deadline.js';
 import { Submission } from '../src/client/submission.js';
-import { until, withSupervisor } from './supervisor.js';
-import { within } from './within.js';
+import { withSupervisor } from './supervisor.js';
+import { Pool, test } from './testing.js';
+import { until, within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);
 /** The error of a call that has to fail. */

@@ -1,14 +1,13 @@
 /** Web servers whose requests crash their workers: the one of `example/`, and one whose workers are killed besides. */
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import http from 'node:http';
 import { createInterface } from 'node:readline';
-import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Pool } from '../index.js';
 import { Killer } from './killer.js';
+import { spawn } from './programs.js';
+import { atEnd, Pool, test } from './testing.js';
 import { within } from './within.js';
 
 /** Posts a body. @returns {Promise<[number, string]>} status and answer */
@@ -61,6 +60,7 @@ async function serverOf(pool) {
     response.writeHead(status).end(answer);
   });
   server.listen(0, '127.0.0.1');
+  atEnd(() => server.close());
   await once(server, 'listening');
   return { server, url: `http://127.0.0.1:${server.address().port}` };
 }
@@ -81,9 +81,9 @@ test('1 of 50 requests crashes a worker, others are killed again and again, and 
     await within('all answers', Promise.all(Array.from({ length: 100 }, (_, index) => client(index * 7))));
     assert.ok(killer.count >= 10);
   } finally {
-    await killer.stop();
     agent.destroy();
     server.close();
+    await killer.stop();
     await within('the end of the pool', pool.end());
   }
 });

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { Client } from '../index.js';
 import { FrameDecoder } from '../src/frame.js';
 import { CLIENT_MAGIC, TO_CLIENT, TO_SUPERVISOR } from '../src/messages.js';
+import { withEnd } from './testing.js';
 import { within } from './within.js';
 
 const USAGE = { cpu_user_us: 0, cpu_system_us: 0, peak_rss_bytes: 0 };
@@ -76,12 +77,11 @@ export async function withFront(options, body) {
   server.listen(join(folder, 'socket'));
   await once(server, 'listening');
   const client = new Client({ socket: join(folder, 'socket'), ...options });
-  try {
-    await body(client, front);
-  } finally {
+  const end = () => {
     client.close();
     server.close();
     for (const { socket } of front.guests) socket.destroy();
     rmSync(folder, { recursive: true });
-  }
+  };
+  await withEnd(end, () => body(client, front));
 }

@@ -1,6 +1,5 @@
 /** A supervisor that says what a test wants it to say, at the other end of a real worker's socket. */
 
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
@@ -9,6 +8,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { FrameDecoder } from '../src/frame.js';
 import { FROM_WORKER, PARTS, TO_WORKER } from '../src/messages.js';
+import { spawn } from './programs.js';
+import { atEnd } from './testing.js';
 import { within } from './within.js';
 
 export const PAYLOAD_MAX = 64 << 20;
@@ -37,6 +38,7 @@ export class FakeSupervisor {
 
   constructor(socket, child) {
     this.socket = socket;
+    atEnd(() => socket.destroy());
     this.child = child;
     this.exit = once(child, 'close').then(([code, signal]) => code ?? signal);
     child.stderr.setEncoding('utf8').on('data', (text) => (this.stderr += text));

@@ -1,17 +1,17 @@
 /** What a client makes of a supervisor of another version, or of something else that listens at the socket. */
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { on, once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
 import { TO_CLIENT } from '../src/messages.js';
+import { spawn } from './programs.js';
+import { test } from './testing.js';
 import { within } from './within.js';
 
 const frame = (name, fields, payload) => Buffer.concat(TO_CLIENT.encode(name, fields, payload));

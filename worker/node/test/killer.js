@@ -1,5 +1,7 @@
 /** Kills workers while others use them. */
 
+import { within } from './within.js';
+
 /** One that is starting is spared: on a busy machine it would be killed for ever. */
 const isUp = (worker) => worker.state === 'idle' || worker.state === 'busy';
 
@@ -16,6 +18,7 @@ export class Killer {
   constructor(client, most = 20) {
     this.most = most;
     this.done = this.#work(client);
+    this.done.catch(() => {}); // who stops it is told
   }
 
   async #work(client) {
@@ -39,6 +42,6 @@ export class Killer {
 
   async stop() {
     this.#isStopped = true;
-    await this.done;
+    await within('the end of the killer', this.done);
   }
 }

@@ -1,13 +1,13 @@
 /** Whose memory bytes are: what is given out is the receiver's own, and what was handed in is the caller's own again. */
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { test } from 'node:test';
 import { FrameDecoder } from '../src/frame.js';
 import { TO_CLIENT } from '../src/messages.js';
 import { withFront } from './fake_front.js';
 import { FakeSupervisor } from './fake_supervisor.js';
 import { withSupervisor } from './supervisor.js';
+import { spawn } from './programs.js';
+import { test } from './testing.js';
 import { within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);

@@ -1,10 +1,10 @@
 /** Many clients with tight limits, guilty and innocent jobs, slow readers and callers that change their minds, all at once. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { until, withSupervisor } from './supervisor.js';
-import { within } from './within.js';
+import { withSupervisor } from './supervisor.js';
+import { test } from './testing.js';
+import { until, within } from './within.js';
 
 /** What each kind of call does, and how it has to end. */
 const KINDS = {

@@ -1,10 +1,10 @@
 /** Options and names are checked and copied when a call is made, whether there is a connection or not. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { Client, Payload, Pool } from '../index.js';
 import { encodeInput } from '../src/payload.js';
 import { withSupervisor } from './supervisor.js';
+import { test } from './testing.js';
 import { within } from './within.js';
 
 /** The error of a promise that has to be rejected. */

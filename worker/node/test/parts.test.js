@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { test } from 'node:test';
 import { BATCHES, PARTS } from '../src/messages.js';
 import { FakeSupervisor } from './fake_supervisor.js';
+import { test } from './testing.js';
 import { within } from './within.js';
 
 /** A worker with these tasks, which has introduced itself. */

@@ -1,19 +1,17 @@
 /** A pool: a private supervisor that is there when it is needed, and ends with its program. */
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import os, { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Client, Pool } from '../index.js';
-import { ended } from './programs.js';
-import { until } from './supervisor.js';
-import { within } from './within.js';
+import { Client } from '../index.js';
+import { ended, spawn } from './programs.js';
+import { Pool, test } from './testing.js';
+import { until, within } from './within.js';
 
 const worker = new URL('./workers/tasks.mjs', import.meta.url);
 const wait = (promise) => within('the end of a call', promise);

@@ -1,7 +1,6 @@
 /** What is sent, over which connection, and what is kept of it until when. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { ConnectionError } from '../index.js';
 import { Call } from '../src/client/call.js';
 import { Deadline } from '../src/client/deadline.js';
@@ -10,6 +9,7 @@ import { Submission } from '../src/client/submission.js';
 import { Waiting } from '../src/client/waiting.js';
 import { Queue } from '../src/queue.js';
 import { withFront } from './fake_front.js';
+import { test } from './testing.js';
 import { within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);

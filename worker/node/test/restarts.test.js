@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, renameSync } from 'node:fs';
-import { test } from 'node:test';
 import { ConnectionError } from '../index.js';
 import { Call } from '../src/client/call.js';
-import { until, withSupervisor } from './supervisor.js';
-import { within } from './within.js';
+import { withSupervisor } from './supervisor.js';
+import { test } from './testing.js';
+import { blockUntil, until, within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);
 /** The error of a call that has to fail. */
@@ -22,7 +22,7 @@ async function withReplacement(body) {
     assert.equal(await wait(client.call('echo', 'first')), 'first');
     const replace = () => {
       first.process.kill('SIGKILL');
-      while (!hasEnded(first.process.pid));
+      blockUntil('the end of the supervisor', () => hasEnded(first.process.pid));
       renameSync(second.socket, first.socket);
     };
     await body(client, replace);

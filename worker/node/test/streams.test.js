@@ -6,12 +6,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
 import { withFront } from './fake_front.js';
-import { until, withSupervisor } from './supervisor.js';
-import { within } from './within.js';
+import { withSupervisor } from './supervisor.js';
+import { test, withEnd } from './testing.js';
+import { until, within } from './within.js';
 
 const wait = (promise) => within('the end of a stream', promise);
 /** The error of a promise that has to be rejected. */
@@ -35,14 +35,13 @@ async function withServer(onConnection, body) {
   server.listen(join(folder, 'socket'));
   await once(server, 'listening');
   const client = new Client({ socket: join(folder, 'socket'), maxStreams: 2 });
-  try {
-    await body(client, sockets, server);
-  } finally {
+  const end = () => {
     client.close();
     server.close();
     for (const socket of sockets) socket.destroy();
     rmSync(folder, { recursive: true });
-  }
+  };
+  await withEnd(end, () => body(client, sockets, server));
 }
 
 /** Counts the connections of this program while `body` runs. */

@@ -1,13 +1,14 @@
 /** A real supervisor, of the program that `OFFLOAD_BIN` names, with a worker program of the tests. */
 
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
+import { spawn } from './programs.js';
+import { atEnd, withEnd } from './testing.js';
 import { within } from './within.js';
 
 export const PROGRAM = process.env.OFFLOAD_BIN ?? 'offload';
@@ -34,6 +35,7 @@ export class Supervisor {
     this.exit = once(this.process, 'exit');
     /** @type {Client[]} */
     this.clients = [];
+    atEnd(() => this.stop());
   }
 
   async #ready() {
@@ -54,6 +56,11 @@ export class Supervisor {
     await within('the end of the supervisor', this.exit);
   }
 
+  /** The end of its log, unless the test has ended, and it has been removed. */
+  showLog() {
+    if (existsSync(this.log)) console.error(`the end of the supervisor's log:\n${readFileSync(this.log, 'utf8').slice(-4000)}`);
+  }
+
   async stop() {
     for (const client of this.clients) client.close();
     await this.kill();
@@ -64,20 +71,8 @@ export class Supervisor {
 /** Runs `body` with a supervisor, and ends that. @param {any} options @param {(supervisor: Supervisor) => Promise<void>} body */
 export async function withSupervisor(options, body) {
   const supervisor = await Supervisor.start(options);
-  try {
-    await body(supervisor);
-  } catch (error) {
-    console.error(`the end of the supervisor's log:\n${readFileSync(supervisor.log, 'utf8').slice(-4000)}`);
+  await withEnd(() => supervisor.stop(), () => body(supervisor).catch((error) => {
+    supervisor.showLog();
     throw error;
-  } finally {
-    await supervisor.stop();
-  }
-}
-
-/** Waits until `isSo` says yes. Each look is a round trip to the supervisor. @param {string} what @param {() => Promise<boolean>} isSo */
-export async function until(what, isSo) {
-  const look = async () => {
-    while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
-  };
-  await within(what, look());
+  }));
 }

@@ -1,8 +1,8 @@
 /** Which definitions of tasks are refused, and what the others become. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { defineTasks, inputOf as inputOfJob } from '../src/worker/tasks.js';
+import { test } from './testing.js';
 
 const inputOf = (task, input, contentType) => inputOfJob(task, { input, run: { media_type: contentType } });
 

@@ -1,7 +1,6 @@
 /** Values as payloads, command lines of workers, and where the socket is. */
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { runInNewContext } from 'node:vm';
 import { Payload } from '../index.js';
@@ -9,6 +8,7 @@ import { defaultSocket } from '../src/client/socket.js';
 import { checkMediaType, cut } from '../src/nouns.js';
 import { decodePayload, encodePayload } from '../src/payload.js';
 import { commandOf } from '../src/pool/command.js';
+import { test } from './testing.js';
 
 /** Runs `body` with this environment and nothing else of it. */
 function withEnvironment(variables, body) {

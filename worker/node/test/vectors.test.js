@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
 import { FrameDecoder } from '../src/frame.js';
 import { FROM_WORKER, TO_CLIENT, TO_SUPERVISOR, TO_WORKER, versionOf } from '../src/messages.js';
+import { test } from './testing.js';
 
 const { vectors: all } = JSON.parse(readFileSync(new URL('../../../protocol/vectors.json', import.meta.url), 'utf8'));
 /** What operators ask for are capabilities that this package does not state. */

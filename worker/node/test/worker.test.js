@@ -2,10 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ENDS, PARTS, REASONS } from '../src/messages.js';
 import { FakeSupervisor } from './fake_supervisor.js';
+import { test } from './testing.js';
+import { LONGEST } from './within.js';
 
 const CREDIT = 262_144;
 
@@ -285,6 +286,6 @@ test('a worker that cannot work says why, and whether to start it again is of us
   assert.equal(await failing.ended(), 1);
   assert.match(failing.stderr, /setUp has failed: Error: the model is not there/);
   const program = fileURLToPath(new URL('workers/tasks.mjs', import.meta.url));
-  const alone = spawnSync(process.execPath, [program], { stdio: ['ignore', 'ignore', 'pipe'], encoding: 'utf8' });
+  const alone = spawnSync(process.execPath, [program], { stdio: ['ignore', 'ignore', 'pipe'], encoding: 'utf8', timeout: LONGEST });
   assert.deepEqual([alone.status, alone.stderr.includes("offload serve --worker 'node FILE'")], [64, true]);
 });
