@@ -182,8 +182,10 @@ test('a job that was answered as a panic before it could be announced does not r
   const supervisor = await started();
   // Nothing is read, so behind eight megabytes the worker cannot say that it has started the next job.
   supervisor.socket.pause();
+  supervisor.socket.cork(); // the second one is there when the first one ends
   supervisor.run(1, 'late', null);
   supervisor.run(2, 'prints', null);
+  supervisor.socket.uncork();
   while (!supervisor.stderr.includes('a late one')) await within('the late error', once(supervisor.child.stderr, 'data'));
   supervisor.socket.resume();
   await supervisor.expect('Started');

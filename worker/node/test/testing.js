@@ -33,7 +33,7 @@ export function test(name, body, longest = TEST_LONGEST) {
     try {
       await within('the end of the test', Promise.resolve().then(body), longest);
     } finally {
-      ends = undefined;
+      if (ends === mine) ends = undefined; // the next test may have begun, if an error that nobody caught ended this one
       await within('the end of what the test has started', endAll(mine));
     }
   });

@@ -1,5 +1,6 @@
 /** A task that takes several jobs at once. A job that is `bad` fails alone; `worse` and `fewer` spoil the call; `abort` the process. */
 
+import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { serve } from '../../index.js';
 
@@ -40,6 +41,11 @@ serve({
     spin: (milliseconds) => {
       const began = performance.now();
       while (performance.now() - began < milliseconds);
+    },
+    // Until a test writes the file, and for longer than a job that takes no time.
+    block: (path) => {
+      const began = performance.now();
+      while (performance.now() - began < 5 || !existsSync(path));
     },
     pid: () => process.pid,
     calls: () => calls,
