@@ -100,10 +100,11 @@ class Executor(_Executor):
 
 
 class _Calls:
-    """All calls of an executor, with the thread that sends them and the one that reads their answers.
+    """All calls of an executor, with the threads that send them, that read their answers, and that tell the futures.
 
-    Both run from the beginning, and whatever ends one of them, it ends the calls that it owes. So whoever submits a call starts no
-    thread and takes no lock: it is in the queue, or it is not.
+    All run from the beginning, and whatever ends one of them, it ends the calls that it owes. So whoever submits a call starts no
+    thread and takes no lock: it is in the queue, or it is not. To tell a future runs code of the program, which may take long; the
+    answers of all others are read meanwhile, because the supervisor closes a connection that does not take them.
     """
 
     def __init__(self, pool: Pool, options: dict, places: int) -> None:
@@ -114,18 +115,23 @@ class _Calls:
         self._waiting: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
         self._to_read: "queue.SimpleQueue[Optional[Connection]]" = queue.SimpleQueue()
         self._read_from: Optional[Connection] = None
+        self._to_tell: "queue.SimpleQueue[Optional[Tuple[_Call, WaitedRequest]]]" = queue.SimpleQueue()
         # Threads that tell futures their results just now, and so run their callbacks.
         self._telling: Set[int] = set()
         self._is_shut_down = False
         self._takes_back = False
         # Whether the thread that sends has ended, and takes nothing out of the queue any more.
         self._is_over = False
+        # The same of the thread that tells.
+        self._tells_no_more = False
         self._sender = threading.Thread(target=self._send_all, name="offload executor", daemon=True)
         try:
             threading.Thread(target=self._read_all, name="offload answers", daemon=True).start()
+            threading.Thread(target=self._tell_all, name="offload futures", daemon=True).start()
             self._sender.start()
         except BaseException:  # there may be no more threads
             self._to_read.put(None)
+            self._to_tell.put(None)
             pool.close()
             raise
 
@@ -190,6 +196,7 @@ class _Calls:
                 self._pool.close()  # which ends the calls that were sent
             finally:
                 self._to_read.put(None)
+                self._to_tell.put(None)
                 self._cancel_waiting()
 
     def _send_next(self) -> bool:
@@ -246,7 +253,7 @@ class _Calls:
         return True
 
     def _answered(self, call: "_Call", request: Any) -> None:
-        """On the thread that reads."""
+        """On the thread that reads, or one that reads while it sends."""
         error = request.error
         if isinstance(error, Rejected) and error.code in _WORTH_WAITING:
             again = threading.Timer(error.retry_after or _RETRY_AFTER, self._send, (call,))
@@ -256,7 +263,33 @@ class _Calls:
                 return
             except RuntimeError:  # there may be no more threads: then this is its end
                 pass
-        self._finish(call, request, error)
+        self._to_tell.put((call, request))
+        if self._tells_no_more:
+            self._tell_rest()
+
+    def _tell_all(self) -> None:
+        """The thread that tells futures what was answered, and runs their callbacks."""
+        try:
+            while self._tell_next():
+                pass
+        finally:
+            self._tells_no_more = True
+            self._tell_rest()
+
+    def _tell_next(self) -> bool:
+        """On its own, as `_send_next`. Whether there is another one."""
+        answered = self._to_tell.get()
+        if answered is not None:
+            self._finish(*answered, answered[1].error)
+        return answered is not None
+
+    def _tell_rest(self) -> None:
+        """Tells what the thread that tells has left."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                answered = self._to_tell.get_nowait()
+                if answered is not None:
+                    self._finish(*answered, answered[1].error)
 
     def _finish(self, call: "_Call", request: Any = None, error: Optional[BaseException] = None) -> None:
         """Once for each call: when a connection is lost, whoever sends and whoever reads may both tell it."""

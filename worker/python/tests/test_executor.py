@@ -156,7 +156,20 @@ class Executors(WithLog):
         self.assertEqual(len(ended), 1)
         self.assertIn("SystemExit: a callback", said.output[0])
 
-    def test_a_function_may_call_sys_exit(self):
+    def test_answers_are_read_while_a_callback_takes_long(self):
+        """For 10 s: then the supervisor closes a connection that does not take them."""
+        executor, are_read = self.executor(2), []
+
+        def take_long(_):
+            requests = executor._calls._pool._connection._dialogue.requests
+            are_read.append(eventually(lambda: not requests, "that all answers are read"))
+
+        executor.submit(functions.wait_for, self.go, self.said).add_done_callback(take_long)
+        others = [executor.submit(bytes, 4 << 20) for _ in range(8)]
+        pathlib.Path(self.go).touch()
+        self.assertEqual([len(other.result(PATIENCE)) for other in others], [4 << 20] * 8)
+        self.assertEqual(are_read, [True])
+
         self.assertEqual(self.executor(1).submit(sys.exit, 3).exception(PATIENCE).code, 3)
 
     def test_an_executor_that_was_dropped_ends_when_its_calls_have(self):
@@ -264,7 +277,7 @@ class Failures(WithLog):
             return pools[-1]
 
         pool = _executor.Pool
-        for name in ("offload answers", "offload executor"):
+        for name in ("offload answers", "offload futures", "offload executor"):
 
             def start_others(thread, name=name):
                 if thread.name == name:
@@ -282,6 +295,8 @@ class Failures(WithLog):
         call = _Call(_Future(), b"")
         call.future.set_running_or_notify_cancel()
         calls._free.acquire()
+        calls._to_tell.put(None)
+        eventually(lambda: calls._tells_no_more, "the end of the thread that tells")
         with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
             calls._answered(call, mock.Mock(error=Rejected("overloaded", "no room")))
         self.assertIsInstance(call.future.exception(0), Rejected)
@@ -298,6 +313,15 @@ class Failures(WithLog):
             concurrent.futures.wait(others, PATIENCE)
             self.assertTrue(all(future.done() for future in others))
             executor.shutdown()
+
+    def test_a_failure_of_the_thread_that_tells_keeps_no_future_waiting(self):
+        executor = self.executor(1)
+        with mock.patch.object(executor._calls, "_tell_next", side_effect=MemoryError), mock.patch.object(threading, "excepthook"):
+            for n in range(3):
+                self.assertEqual(executor.submit(functions.square, n).result(PATIENCE), n * n)
+            eventually(lambda: executor._calls._tells_no_more, "the end of the thread that tells")
+        self.assertEqual(executor.submit(functions.square, 3).result(PATIENCE), 9)
+        executor.shutdown()
 
     def test_a_failure_of_the_thread_that_reads_ends_its_futures_and_no_later_ones(self):
         executor = self.executor(1)
