@@ -46,6 +46,11 @@ fn what_serve_would_refuse_the_check_refuses_with_the_same_words() {
             "is there twice: it is the file of the token, and the access log",
         ),
         (
+            // A service manager may open the sockets.
+            format!("[http]\naccess_log = '{}'\n", path("http.token")),
+            "is there twice: it is the file of the token, and the access log",
+        ),
+        (
             "[http]\npublic = true\nlisten = ['0.0.0.0:17', '127.0.0.1:17']\n".to_owned(),
             "0.0.0.0:17 and 127.0.0.1:17 overlap",
         ),

@@ -63,7 +63,9 @@ pub(super) fn files_are_different(
     values: &Values,
     socket: Option<&Path>,
 ) -> Result<(), (&'static str, String)> {
-    if values.http.listen.is_empty() {
+    let http = &values.http;
+    // A service manager may have opened the sockets, and then none is listed.
+    if http.listen.is_empty() && http.token_file.is_none() && http.access_log.is_none() {
         return Ok(());
     }
     let mut files: Vec<(&str, PathBuf, String)> = Vec::new();
