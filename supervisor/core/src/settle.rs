@@ -10,7 +10,7 @@ use super::small_map::SmallSet;
 use super::turn::Turn;
 use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
-use crate::limits::MOVED_MAX;
+use crate::limits::{MOVED_MAX, NAMES_TOLD_TO_MAX};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 
 impl Core {
@@ -55,6 +55,7 @@ impl Core {
             return;
         }
         let parked: Vec<JobId> = self.jobs.parked().collect();
+        let mut left = NAMES_TOLD_TO_MAX;
         for id in parked {
             let Some(job) = self.jobs.get(id) else { continue };
             match self.registry.find(self.task_name(job)) {
@@ -66,7 +67,8 @@ impl Core {
                     self.finish(turn, id, Ending::of(error));
                 }
                 None => {
-                    if let Err(error) = self.no_route(self.task_name(job)) {
+                    if let Err(error) = self.no_route(self.task_name(job), left > 0) {
+                        left = left.saturating_sub(1);
                         self.finish(turn, id, Ending::of(error));
                     }
                 }

@@ -85,7 +85,7 @@ impl Core {
 
     fn route(&self, request: &JobRequest) -> Result<Option<TaskIndex>, ErrorDetail> {
         let Some(index) = self.registry.find(&request.task) else {
-            return self.route_unknown(&request.task).map(|()| None);
+            return self.route_unknown(&request.task, true).map(|()| None);
         };
         let task = self.registry.task(index);
         if request.lane.is_some_and(|lane| lane != task.lane) {
@@ -102,10 +102,10 @@ impl Core {
     }
 
     /// Whether a job for an unknown task may wait until all programs have said which tasks they offer. It may not if
-    /// no program could ever offer a task of this name.
-    pub(super) fn route_unknown(&self, name: &str) -> Result<(), ErrorDetail> {
+    /// no program could ever offer a task of this name. Then its client may be told the names that there are, the nearest first.
+    pub(super) fn route_unknown(&self, name: &str, is_told_names: bool) -> Result<(), ErrorDetail> {
         if !is_task_name(name) {
-            return Err(self.unknown_task(name));
+            return Err(self.unknown_task(name, is_told_names));
         }
         let silent =
             || self.programs_of_workers().filter(|&program| !self.programs[program].has_said_hello());
@@ -114,14 +114,14 @@ impl Core {
         }
         match silent().find_map(|program| self.unavailable(program)) {
             Some(error) => Err(error),
-            None => Err(self.unknown_task(name)),
+            None => Err(self.unknown_task(name, is_told_names)),
         }
     }
 
     /// The same for a job that was accepted. That a task is unknown is no outcome of a job that was accepted when the
     /// task was known: its program has ceased to offer it.
-    pub(super) fn no_route(&self, name: &str) -> Result<(), ErrorDetail> {
-        self.route_unknown(name).map_err(|error| match self.registry.was_on_offer(name) {
+    pub(super) fn no_route(&self, name: &str, is_told_names: bool) -> Result<(), ErrorDetail> {
+        self.route_unknown(name, is_told_names).map_err(|error| match self.registry.was_on_offer(name) {
             true if error.code == OutcomeCode::UnknownTask => {
                 outcome::error(OutcomeCode::Unavailable, format!("no worker offers '{name}' any more"))
             }
@@ -129,8 +129,8 @@ impl Core {
         })
     }
 
-    fn unknown_task(&self, name: &str) -> ErrorDetail {
-        let mut known = self.registry.nearest(name);
+    fn unknown_task(&self, name: &str, is_told_names: bool) -> ErrorDetail {
+        let mut known = if is_told_names { self.registry.nearest(name) } else { Vec::new() };
         let others = known.len().saturating_sub(NAMES_TOLD);
         known.truncate(NAMES_TOLD);
         let more = match others {
