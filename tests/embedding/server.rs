@@ -384,3 +384,40 @@ fn a_program_that_has_tokens_ends_what_waits_by_one_that_is_taken_away() {
     remote.stop();
     thread.join().expect("the loop ends");
 }
+
+#[test]
+fn a_job_that_has_ended_does_not_go_on_without_the_token_of_its_request() {
+    let (send, receive) = mpsc::channel();
+    let (waits, waiting) = mpsc::channel();
+    let tokens = SharedTokens::new(Tokens::parse("first-token-0123").unwrap());
+    let shared = tokens.clone();
+    let thread = std::thread::spawn(move || {
+        let mut event_loop = EventLoop::new().unwrap();
+        let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
+        let server = Server::new(&service, &event_loop);
+        server.check_access(Access { tokens: Some(shared), ..Access::default() });
+        server.get("/wait", move |_, cx| {
+            let waits = waits.clone();
+            async move {
+                let keyed = cx.offload("echo", "x").key("k").await;
+                let left_alone = cx.offload("echo", "x").cancel_on_disconnect(false).await;
+                waits.send(keyed.is_ok() && left_alone.is_ok()).unwrap();
+                std::future::pending::<&str>().await
+            }
+        });
+        let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        send.send((address.to_string(), event_loop.remote())).unwrap();
+        event_loop.run().unwrap();
+    });
+    let (address, remote) = receive.recv_timeout(PATIENCE).expect("it listens");
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let fields = "Host: localhost\r\nConnection: close\r\nAuthorization: Bearer first-token-0123";
+    write!(stream, "GET /wait HTTP/1.1\r\n{fields}\r\n\r\n").unwrap();
+    assert!(waiting.recv_timeout(PATIENCE).expect("it waits"), "both jobs went well");
+    tokens.replace(Tokens::parse("second-token-012").unwrap());
+    let (status, text) = answer(stream);
+    assert!(status == 401 && !text.contains("goes on") && !text.contains("\"job\""), "{text}");
+    remote.stop();
+    thread.join().expect("the loop ends");
+}

@@ -207,6 +207,7 @@ pub(crate) struct Accepted {
     pub(crate) answers: Rc<Answers>,
     /// Present while the job would be cancelled.
     cancels: Option<Service>,
+    request: Weak<RequestMark>,
 }
 
 impl Offload {
@@ -254,7 +255,7 @@ impl Offload {
                     if cancels.is_none() {
                         context.job_goes_on(&job, None);
                     }
-                    Ok(Accepted { job, session, answers, cancels })
+                    Ok(Accepted { job, session, answers, cancels, request: Weak::clone(&context.request) })
                 }
                 other => Err(Failure::unexpected(&other)),
             }
@@ -306,6 +307,7 @@ impl Accepted {
     /// It failed.
     pub(crate) fn finished(&mut self, report: Report) -> Result<Output, Failure> {
         self.cancels = None;
+        self.request.upgrade().iter().for_each(|request| request.job_has_ended(&self.job));
         finished(report)
     }
 }

@@ -248,6 +248,11 @@ impl RequestMark {
         self.goes_on.replace(Some(job));
     }
 
+    /// It does not go on any more, though its request may.
+    pub(crate) fn job_has_ended(&self, job: &str) {
+        self.goes_on.borrow_mut().take_if(|it| it.job == job);
+    }
+
     /// The last one, if there is one.
     pub(crate) fn job_that_goes_on(&self) -> Option<GoesOn> {
         self.goes_on.take()
