@@ -361,12 +361,15 @@ class Connection:
             return
         try:
             self._reading.take(me)
-            if not self._is_lost and self._may_read(me):
+            if self._is_lost:
+                self._dialogue.end_interrupted(self._gone())
+            elif self._may_read(me):
                 self._read()
         except EOFError:
             self._lose(self._gone())
         except (WireError, NoSupervisor, OSError) as error:
             self._lose(f"the connection to the supervisor at {self.path} is lost: {error}")
+            self._dialogue.end_interrupted(self._gone())
         finally:
             self._reading.leave(me)
             self._close_if_unused()
@@ -419,6 +422,7 @@ class Connection:
             raise
         except BaseException:
             self.close()
+            self._dialogue.end_interrupted(self._gone())
             raise
 
     def _lose(self, reason: str) -> None:

@@ -128,6 +128,8 @@ class Dialogue:
         self.is_open = False
         self.payload_max = 0
         self.requests: Dict[int, Request] = {}
+        # The request whose end has come and is being noted. It is not among the others any more.
+        self._ending: Optional[Request] = None
         self._where = where
         self._decoder = Decoder()
         self._goodbye: Optional[str] = None
@@ -216,8 +218,11 @@ class Dialogue:
         elif number == _PART:
             request.part_came(payload)
             request.changed()
-        elif self._take_out(ticket):
-            self._end(request, number, header, payload)
+        else:
+            self._ending = request
+            if self._take_out(ticket):
+                self._end(request, number, header, payload)
+            self._ending = None
 
     def _end(self, request: Request, number: int, header: bytes, payload: bytes) -> None:
         if number == _FINISHED:
@@ -238,6 +243,13 @@ class Dialogue:
             # In this order: whoever sends a request takes it in hand before noting it here, and may withdraw it at any moment.
             if not is_in_hand(request) and self._take_out(ticket):
                 request.ended(self.loss_of(request, reason))
+
+    def end_interrupted(self, reason: str) -> None:
+        """Ends the request whose end could not be noted, because of an exception. To be called when the connection has ended, by whoever
+        has the turn to read."""
+        request = self._ending
+        if request is not None and not request.is_done:
+            request.ended(self.loss_of(request, reason))
 
     def loss_of(self, request: Request, reason: str) -> OffloadError:
         """What the end of the connection means for a request: of one that was not sent it is known that it had no effect."""

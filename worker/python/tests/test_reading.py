@@ -1,5 +1,6 @@
 """Who reads a connection, and when: also while nobody waits, and although those who read are interrupted."""
 
+import contextlib
 import gc
 import os
 import select
@@ -17,6 +18,7 @@ from unittest import mock
 from offload import Client, ConnectionLost, OffloadError
 from offload import _connection, _dialogue, _turns
 from offload import _messages as messages
+from offload._wire import WireError
 
 from .fake_listener import FakeListener
 from .steps import interrupted_at
@@ -160,6 +162,21 @@ class Reading(unittest.TestCase):
             over.set()
             waits.join(PATIENCE)
         self.assertEqual((first, waits.results), ([b"2"], [b"1"]))
+
+    def test_a_call_ends_whatever_has_kept_another_thread_from_noting_its_answer(self):
+        for failure in (KeyboardInterrupt, MemoryError, WireError("malformed", "an answer")):
+            with self.subTest(failure), FakeListener() as listener, Client(listener.path) as client:
+                submits = started(lambda: (client.submit("t"), client.submit("t")))  # noqa: B023
+                end = listener.accept()
+                end.receive()
+                submits.join(PATIENCE)
+                (job, other), dialogue = submits.results[0], client._connection._dialogue
+                with mock.patch.object(dialogue, "_end", side_effect=failure), contextlib.suppress(KeyboardInterrupt, MemoryError):
+                    end.finishes(1, b"out")
+                    eventually(other.done)
+                waits = started(job.result)
+                waits.join(PATIENCE)
+                self.assertEqual(list(map(type, waits.results)), [ConnectionLost])
 
     def test_only_the_one_who_looks_reads(self):
         job, end = self.submitted("t")
