@@ -1,7 +1,7 @@
 /** Supervisors that are replaced while the program does not look: what did not get out is asked again, once, and nothing else is. */
 
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, renameSync } from 'node:fs';
+import { linkSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { ConnectionError } from '../index.js';
 import { Call } from '../src/client/call.js';
 import { withSupervisor } from './supervisor.js';
@@ -23,7 +23,8 @@ async function withReplacement(body) {
     const replace = () => {
       first.process.kill('SIGKILL');
       blockUntil('the end of the supervisor', () => hasEnded(first.process.pid));
-      renameSync(second.socket, first.socket);
+      rmSync(first.socket);
+      linkSync(second.socket, first.socket); // its own path stays, or it would make itself a new one
     };
     await body(client, replace);
   }));
