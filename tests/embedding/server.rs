@@ -349,10 +349,9 @@ fn a_watchdog_names_the_line_of_the_route_whose_handler_blocks_the_loop() {
     served.thread.join().expect("the loop ends");
 }
 
-#[test]
-fn a_program_that_has_tokens_ends_what_waits_by_one_that_is_taken_away() {
+/// A server that asks for the token `first-token-0123`, and the tokens that it takes.
+fn serve_with_tokens(add: impl FnOnce(&Server) + Send + 'static) -> (Served, SharedTokens) {
     let (send, receive) = mpsc::channel();
-    let (waits, waiting) = mpsc::channel();
     let tokens = SharedTokens::new(Tokens::parse("first-token-0123").unwrap());
     let shared = tokens.clone();
     let thread = std::thread::spawn(move || {
@@ -360,42 +359,46 @@ fn a_program_that_has_tokens_ends_what_waits_by_one_that_is_taken_away() {
         let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
         let server = Server::new(&service, &event_loop);
         server.check_access(Access { tokens: Some(shared), ..Access::default() });
-        server.get("/wait", move |_, _| {
-            waits.send(()).unwrap();
-            std::future::pending::<&str>()
-        });
+        add(&server);
         let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         send.send((address.to_string(), event_loop.remote())).unwrap();
         event_loop.run().unwrap();
     });
     let (address, remote) = receive.recv_timeout(PATIENCE).expect("it listens");
-    let ask = |token: &str| {
-        let mut stream = TcpStream::connect(&address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let fields = "Host: localhost\r\nConnection: close";
-        write!(stream, "GET /wait HTTP/1.1\r\n{fields}\r\nAuthorization: Bearer {token}\r\n\r\n").unwrap();
-        stream
-    };
-    assert_eq!(answer(ask("third-token-0123")).0, 401);
-    let ends = ask("first-token-0123");
+    (Served { address, remote, thread }, tokens)
+}
+
+/// A request for `/wait` that shows this token.
+fn ask_with(served: &Served, token: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let fields = "Host: localhost\r\nConnection: close";
+    write!(stream, "GET /wait HTTP/1.1\r\n{fields}\r\nAuthorization: Bearer {token}\r\n\r\n").unwrap();
+    stream
+}
+
+#[test]
+fn a_program_that_has_tokens_ends_what_waits_by_one_that_is_taken_away() {
+    let (waits, waiting) = mpsc::channel();
+    let (served, tokens) = serve_with_tokens(|server| {
+        server.get("/wait", move |_, _| {
+            waits.send(()).unwrap();
+            std::future::pending::<&str>()
+        });
+    });
+    assert_eq!(answer(ask_with(&served, "third-token-0123")).0, 401);
+    let ends = ask_with(&served, "first-token-0123");
     waiting.recv_timeout(PATIENCE).expect("it waits");
     tokens.replace(Tokens::parse("second-token-012").unwrap());
     assert_eq!(answer(ends).0, 401);
-    remote.stop();
-    thread.join().expect("the loop ends");
+    served.remote.stop();
+    served.thread.join().expect("the loop ends");
 }
 
 #[test]
 fn a_job_that_has_ended_does_not_go_on_without_the_token_of_its_request() {
-    let (send, receive) = mpsc::channel();
     let (waits, waiting) = mpsc::channel();
-    let tokens = SharedTokens::new(Tokens::parse("first-token-0123").unwrap());
-    let shared = tokens.clone();
-    let thread = std::thread::spawn(move || {
-        let mut event_loop = EventLoop::new().unwrap();
-        let service = Service::start(ServiceConfig::with(config(1)), &mut event_loop).unwrap();
-        let server = Server::new(&service, &event_loop);
-        server.check_access(Access { tokens: Some(shared), ..Access::default() });
+    let (served, tokens) = serve_with_tokens(|server| {
         server.get("/wait", move |_, cx| {
             let waits = waits.clone();
             async move {
@@ -405,19 +408,12 @@ fn a_job_that_has_ended_does_not_go_on_without_the_token_of_its_request() {
                 std::future::pending::<&str>().await
             }
         });
-        let address = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
-        send.send((address.to_string(), event_loop.remote())).unwrap();
-        event_loop.run().unwrap();
     });
-    let (address, remote) = receive.recv_timeout(PATIENCE).expect("it listens");
-    let mut stream = TcpStream::connect(&address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let fields = "Host: localhost\r\nConnection: close\r\nAuthorization: Bearer first-token-0123";
-    write!(stream, "GET /wait HTTP/1.1\r\n{fields}\r\n\r\n").unwrap();
+    let ends = ask_with(&served, "first-token-0123");
     assert!(waiting.recv_timeout(PATIENCE).expect("it waits"), "both jobs went well");
     tokens.replace(Tokens::parse("second-token-012").unwrap());
-    let (status, text) = answer(stream);
+    let (status, text) = answer(ends);
     assert!(status == 401 && !text.contains("goes on") && !text.contains("\"job\""), "{text}");
-    remote.stop();
-    thread.join().expect("the loop ends");
+    served.remote.stop();
+    served.thread.join().expect("the loop ends");
 }

@@ -65,11 +65,7 @@ fn all_tests(folder: &Path, cargo: &str, spec: &str, live_bytes: &str) -> Comman
 /// The end of what it says, from the last heading on, and its exit code.
 fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
-    the_end_of(&mut all_tests(folder.path(), cargo, spec, live_bytes))
-}
-
-fn the_end_of(all: &mut Command) -> (String, Option<i32>) {
-    let ran = all.output().unwrap();
+    let ran = all_tests(folder.path(), cargo, spec, live_bytes).output().unwrap();
     let said = String::from_utf8(ran.stdout).unwrap();
     let end = said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned();
     (end, ran.status.code())
@@ -101,16 +97,21 @@ fn what_runs_beside_the_suite_ends_with_the_script() {
 fn what_does_not_end_is_ended_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let cargo = format!("{CARGO_THAT_BUILDS}run*) echo '{FOUND}' ;;\nesac\n");
-    let endless = "#!/bin/sh\nexec /bin/sleep 3600\n";
-    let without_end = folder.path().join("endless");
-    write_executable(&without_end, endless.as_bytes());
+    let (endless, for_node) = ("#!/bin/sh\nexec /bin/sleep 3600\n", folder.path().join("endless"));
+    // It takes its time to say where it was.
+    let with_last_words =
+        "#!/bin/sh\ntrap '/bin/sleep 1; echo its last words; exit 1' TERM\n/bin/sleep 3600 & wait\n";
+    write_executable(&for_node, with_last_words.as_bytes());
     let mut command = all_tests(folder.path(), &cargo, endless, FINE);
-    let (end, code) = the_end_of(command.env("OFFLOAD_NODE", without_end).env("OFFLOAD_TESTS_LONGEST", "10"));
+    let ran = command.env("OFFLOAD_NODE", for_node).env("OFFLOAD_TESTS_LONGEST", "10").output().unwrap();
+    let said = String::from_utf8(ran.stdout).unwrap();
     // On a busy machine others may take as long.
-    for name in ["  tests/spec", "the package for Node"] {
-        assert!(end.contains(&format!("\n{name}: did not end in 10 s\n")), "{end}");
+    for line in
+        ["  tests/spec: did not end in 10 s", "the package for Node: did not end in 10 s", "its last words"]
+    {
+        assert!(said.lines().any(|one| one == line), "{line}: {said}");
     }
-    assert_eq!(code, Some(1));
+    assert_eq!(ran.status.code(), Some(1));
 }
 
 #[test]

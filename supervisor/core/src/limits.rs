@@ -92,8 +92,8 @@ pub const NAMES_TOLD: usize = 16;
 /// and thousands of tasks may be offered.
 pub const NAMES_COMPARED_MAX: usize = 256;
 
-/// Most jobs that end in one turn because nobody offers their task and are told which tasks there are. Thousands may have waited for the
-/// first worker to say what it offers, and each of them with another name.
+/// Jobs for unknown tasks that wait for the first worker end together, when it says what it offers. So many of them are told which tasks
+/// there are, because thousands may have waited, each with another name to compare.
 pub const NAMES_TOLD_TO_MAX: usize = 8;
 
 /// Most different tasks that the workers of a program may offer together: four times what one of them may, so that a program can be

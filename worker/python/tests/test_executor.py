@@ -170,6 +170,7 @@ class Executors(WithLog):
         self.assertEqual([len(other.result(PATIENCE)) for other in others], [4 << 20] * 8)
         self.assertEqual(are_read, [True])
 
+    def test_a_function_may_call_sys_exit(self):
         self.assertEqual(self.executor(1).submit(sys.exit, 3).exception(PATIENCE).code, 3)
 
     def test_an_executor_that_was_dropped_ends_when_its_calls_have(self):
