@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 
-PATIENCE = 60.0
+# For each step, in seconds: on a machine whose cores are busy the first browser takes long to start.
+PATIENCE = 180.0
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage",

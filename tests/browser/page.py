@@ -5,16 +5,29 @@ import json
 import sys
 import urllib.request
 
-from browser import Browser, expect, sign_in
+from browser import PATIENCE, Browser, expect, sign_in
 
 WIDE, NARROW, SMALLEST = (1280, 900), (390, 844), (320, 640)
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+# Asks for another story in the one that is open, closes that one, and waits until the answer has been read.
+CLOSED_WHILE_IT_ASKS = """(async () => {
+  const story = document.querySelector('#story'), ask = fetch;
+  let answer;
+  fetch = async (...what) => { answer = ask(...what); return (await answer).clone(); };
+  document.querySelector('#find').dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
+  story.close();
+  fetch = ask;
+  await (await answer).text();
+  await new Promise((done) => setTimeout(done, 50));
+  return story.open;
+})()"""
 
 
 def ask(address, token, method, path, body=None):
     fields = {"Authorization": f"Bearer {token}", "Prefer": "respond-async"}
     request = urllib.request.Request(f"http://{address}{path}", body, fields, method=method)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
@@ -66,21 +79,33 @@ def story_of_a_job_that_has_ended(browser, address, token):
     """Its output went to whoever waited for it, so there is only its story to tell."""
     fields = {"Authorization": f"Bearer {token}"}
     request = urllib.request.Request(f"http://{address}/v1/tasks/echo", b"hello", fields)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         job = answer.headers["Offload-Job"]
     browser.value("document.querySelector('#find').focus()")
     browser.write(job)
     browser.key("Enter")
     browser.until("it is found by its id", "document.querySelector('#story-state').textContent === 'ok'")
     browser.until("it is shown", "document.querySelector('#story').open")
-    browser.key("Escape")
-    browser.until("the story is closed", "!document.querySelector('#story').open")
+    browser.value(f"document.querySelector('#find').value = '{job}'")
+    expect(browser.value(CLOSED_WHILE_IT_ASKS) is False, "whoever has closed a story is told no other")
+
+
+def focus_stays_where_it_is(browser, address, token, gone, job):
+    """Of two jobs in the list of those that live, the first one, `gone`, goes away."""
+    shown = "[...document.querySelectorAll('#jobs button.id')].map((button) => button.textContent).join(' ')"
+    browser.value("Object.assign(document.querySelector('#which'), { value: 'live' }).dispatchEvent(new Event('change'))")
+    browser.until("only what lives is shown", f"{shown} === '{gone} {job}'")
+    browser.value("document.querySelectorAll('#jobs button.id')[1].focus()")
+    ask(address, token, "DELETE", f"/v1/jobs/{gone}")
+    browser.until("it is gone", f"{shown} === '{job}'")
+    expect(browser.value("document.activeElement.textContent") == job, "whoever was at the other one still is")
+    browser.value("Object.assign(document.querySelector('#which'), { value: '' }).dispatchEvent(new Event('change'))")
 
 
 def kill_workers(address, token):
     """A job that ends each of its workers; its id, when it was given up."""
     dead = submit(address, token, "fault", '{"act":"kill"}')
-    ended = ask(address, token, "GET", f"/v1/jobs/{dead}?wait=60")
+    ended = ask(address, token, "GET", f"/v1/jobs/{dead}?wait=120")
     expect(ended["outcome"] == "poison", f"it was given up: {ended}")
     return dead
 
@@ -114,6 +139,10 @@ def dead_letters_are_shown_retried_and_dropped(browser, dead):
     browser.value(f"{drop}.focus()")
     browser.key("Enter")
     expect(browser.value(f"{drop}.textContent") == "Really?", "it asks once more")
+    browser.value(f"{drop}.blur()")
+    expect(browser.value(f"{drop}.textContent") == "Drop", "it does not when somebody has gone elsewhere")
+    browser.value(f"{drop}.focus()")
+    browser.key("Enter")
     browser.key("Enter")
     browser.until("it is gone", f"!document.querySelector('#dead').textContent.includes('{dead}')")
 
@@ -150,6 +179,7 @@ def main(address, token):
         what_was_before_is_told(browser, dead)
         jobs = rows_appear(browser, address, token)
         cancel_by_keyboard(browser, jobs[0])
+        focus_stays_where_it_is(browser, address, token, jobs[2], jobs[1])
         ask(address, token, "DELETE", f"/v1/jobs/{jobs[1]}")
         story_of_a_job_that_has_ended(browser, address, token)
         dead_letters_are_shown_retried_and_dropped(browser, dead)

@@ -54,22 +54,25 @@ class Table {
 
   show(rows) {
     const before = this.rows;
-    this.rows = new Map();
+    const keys = rows.map((row) => String(this.key(row)));
+    this.rows = new Map(keys.map((key) => [key, before.get(key) ?? this.line()]));
+    // First of all: a line that has to be moved behind one that goes away loses the focus.
+    before.forEach((line, key) => this.rows.has(key) || line.remove());
     let place = this.body.firstChild;
-    for (const row of rows) {
-      const key = String(this.key(row));
-      const line = before.get(key) ?? element('tr', {}, ...this.columns.map(([, , kind = '']) => element('td', { className: kind })));
-      before.delete(key);
-      this.rows.set(key, line);
-      this.columns.forEach(([, cell], index) => {
-        const text = cell(row, line.cells[index]);
-        if (typeof text === 'string' && line.cells[index].textContent !== text) line.cells[index].textContent = text;
+    for (const [index, row] of rows.entries()) {
+      const line = this.rows.get(keys[index]);
+      this.columns.forEach(([, cell], column) => {
+        const text = cell(row, line.cells[column]);
+        if (typeof text === 'string' && line.cells[column].textContent !== text) line.cells[column].textContent = text;
       });
       if (line === place) place = place.nextSibling;
       else this.body.insertBefore(line, place);
     }
-    before.forEach((line) => line.remove());
     this.nothing.hidden = rows.length > 0;
+  }
+
+  line() {
+    return element('tr', {}, ...this.columns.map(([, , kind = '']) => element('td', { className: kind })));
   }
 }
 

@@ -1,5 +1,7 @@
 // The story of one job, and calling a task.
 let story = null;
+// What was asked for last. Until there is an answer, the story before it is told.
+let wanted = null;
 
 const isLive = (state) => ['parked', 'queued', 'paused', 'held', 'assigned', 'running'].includes(state);
 
@@ -15,26 +17,26 @@ function showProgress(target, progress, live) {
 const follow = (id, tell, signal) => events(jobPath(id, '/events'), (_, job) => tell(job), signal);
 
 async function showStory(id) {
-  leaveStory();
-  // A dialog that was closed says so later: that must not end the story that is told next.
-  const here = { id, leave: new AbortController(), shown: '', isOpen: $('story').open };
-  story = here;
-  $('story-title').textContent = id;
-  $('story-output').replaceChildren();
-  $('story-attempts').replaceChildren();
+  const here = { id, leave: new AbortController(), shown: '', isFromStory: $('story').open };
+  wanted = here;
   try {
-    tellStory(here, await json(jobPath(id)));
-    if (story !== here) return;
+    const job = await json(jobPath(id));
+    if (!isWanted(here)) return;
+    leaveStory();
+    story = here;
+    $('story-title').textContent = id;
+    $('story-output').replaceChildren();
+    tellStory(here, job);
     if (!$('story').open) $('story').showModal();
-    here.isOpen = true;
     $(isLive(here.state) ? 'story-cancel' : 'story-close').focus();
-    if (isLive(here.state)) await follow(id, (job) => tellStory(here, job), here.leave.signal);
+    if (isLive(here.state)) await follow(id, (state) => tellStory(here, state), here.leave.signal);
   } catch (error) {
-    if (here.leave.signal.aborted) return;
-    if (!$('story').open) story = null;
-    failed(error);
+    if (!here.leave.signal.aborted && isWanted(here)) failed(error);
   }
 }
+
+/** Whoever asked in a story and has closed it since does not want another one. */
+const isWanted = (here) => wanted === here && (!here.isFromStory || $('story').open);
 
 function tellStory(here, job) {
   if (story !== here || !job.task) return;
@@ -116,21 +118,16 @@ async function dropDead(id) {
   }
 }
 
-/** A button that has to be pressed twice. */
+/** A button that has to be pressed twice, in whatever time, before the focus or the pointer leaves it. */
 function sureButton(textContent, act) {
   const button = element('button', { type: 'button', textContent });
-  let calm = 0;
+  const calm = () => { button.textContent = textContent; };
   button.onclick = () => {
-    clearTimeout(calm);
-    if (button.textContent !== textContent) {
-      button.textContent = textContent;
-      return act();
-    }
-    button.textContent = 'Really?';
-    calm = setTimeout(() => { button.textContent = textContent; }, 4000);
-    return null;
+    const isSure = button.textContent !== textContent;
+    button.textContent = isSure ? textContent : 'Really?';
+    return isSure ? act() : null;
   };
-  return button;
+  return Object.assign(button, { onblur: calm, onpointerleave: calm });
 }
 
 // Calling a task.

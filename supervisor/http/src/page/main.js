@@ -234,6 +234,7 @@ function signOut(hint) {
   live?.abort();
   live = null;
   clearTimeout(jobsTimer);
+  wanted = null;
   leaveStory();
   if ($('story').open) $('story').close();
   token = '';
@@ -265,7 +266,8 @@ $('sign-in').addEventListener('submit', signIn);
 $('sign-out').addEventListener('click', () => signOut());
 $('which').addEventListener('change', refreshJobs);
 $('find').addEventListener('keydown', (event) => { if (event.key === 'Enter' && event.target.value.trim()) showStory(event.target.value.trim()); });
-$('story').addEventListener('close', () => story?.isOpen && leaveStory());
+// It says so later: by then it may be open again.
+$('story').addEventListener('close', () => $('story').open || leaveStory());
 $('story-close').addEventListener('click', () => $('story').close());
 $('story-cancel').addEventListener('click', () => story && cancelJob(story.id));
 $('story-retry').addEventListener('click', () => story && retryDead(story.id));
