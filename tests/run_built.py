@@ -83,11 +83,18 @@ class Program:
             self.failures = [f"{self.name}: {test}" for test in failed]
         end = f"{len(self.failures)} FAILED" if self.failures else "ok"
         text = f"{self.name}: {passed} tests passed, {end}, {times}\n"
-        print(text + (output if self.failures else ""), end="", flush=True)
+        print(text + (without_what_passed(output) if self.failures else ""), end="", flush=True)
 
 
 def how_it_ended(code):
     return "ended without a word, " + (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+
+
+def without_what_passed(output):
+    """A thousand tests that passed would hide what the others said."""
+    lines = output.splitlines()
+    passed = tuple(line[: -len("... ok")] for line in lines if line.startswith("test ") and line.endswith(" ... ok"))
+    return "".join(f"{line}\n" for line in lines if not line.startswith(passed))
 
 
 def failed_tests(output):

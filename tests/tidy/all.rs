@@ -22,8 +22,11 @@ build*--message-format*)
 /// Two of these programs fail, one of them without a word.
 const SPEC_THAT_FAILS: &str = r#"#!/bin/sh
 cat <<'END'
-running 2 tests
+running 4 tests
+test run::slow has been running for over 60 seconds
+test run::slow ... ok
 test run::one ... FAILED
+test run::fine ... ok
 test run::two ... FAILED
 
 failures:
@@ -62,13 +65,17 @@ fn all_tests(folder: &Path, cargo: &str, spec: &str, live_bytes: &str) -> Comman
     command
 }
 
-/// The end of what it says, from the last heading on, and its exit code.
-fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<i32>) {
+/// All that it says, and its exit code.
+fn all_that_is_said(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let ran = all_tests(folder.path(), cargo, spec, live_bytes).output().unwrap();
-    let said = String::from_utf8(ran.stdout).unwrap();
-    let end = said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned();
-    (end, ran.status.code())
+    (String::from_utf8(ran.stdout).unwrap(), ran.status.code())
+}
+
+/// The end of what it says, from the last heading on, and its exit code.
+fn all_tests_with(cargo: &str, spec: &str, live_bytes: &str) -> (String, Option<i32>) {
+    let (said, code) = all_that_is_said(cargo, spec, live_bytes);
+    (said.rsplit_once("\n== ").map_or("", |(_, end)| end).to_owned(), code)
 }
 
 #[test]
@@ -127,6 +134,16 @@ fn all_failures_of_a_run_are_told_at_its_end() {
           tests/live_bytes: ended without a word, killed by signal 9\n\
         a mistake, which the simulator must find\n";
     assert_eq!((end.as_str(), code), (expected, Some(1)));
+}
+
+#[test]
+fn what_passed_does_not_hide_what_a_failed_test_has_said() {
+    let cargo = format!("{CARGO_THAT_BUILDS}run*) echo '{FOUND}' ;;\nesac\n");
+    let (said, _) = all_that_is_said(&cargo, SPEC_THAT_FAILS, FINE);
+    for told in ["test run::one ... FAILED", "thread 'run::one' panicked"] {
+        assert!(said.lines().any(|line| line == told), "{told}: {said}");
+    }
+    assert!(!said.contains("run::fine") && !said.contains("run::slow"), "{said}");
 }
 
 #[test]
