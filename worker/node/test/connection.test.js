@@ -1,11 +1,16 @@
 /** What a connection loses, and what it does not, when the other end goes away or does not answer. */
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Connection } from '../src/client/connection.js';
 import { submitOptions } from '../src/client/options.js';
 import { patiently } from '../src/patience.js';
 import { withFront } from './fake_front.js';
-import { test } from './testing.js';
+import { test, withEnd } from './testing.js';
 import { within } from './within.js';
 
 const wait = (promise) => within('the end of a call', promise);
@@ -92,6 +97,26 @@ test('a connection that is left is closed behind all that was sent, and at last 
     for (let i = 0; i < 10; i++) stopped.connection.request('Submit', submit, nobody, Buffer.alloc(100_000));
     stopped.connection.leave();
     await within('the end of the connection', stopped.connection.closed);
+  });
+});
+
+test('a connection that is left before it is connected is closed at last although the other end does not close it', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const theirs = [];
+  const silent = net.createServer({ pauseOnConnect: true }, (socket) => theirs.push(socket)).listen(join(folder, 'socket'));
+  await once(silent, 'listening');
+  const connection = new Connection(join(folder, 'socket'));
+  const end = () => {
+    connection.close();
+    silent.close();
+    for (const socket of theirs) socket.destroy();
+    rmSync(folder, { recursive: true });
+  };
+  await withEnd(end, async () => {
+    const refused = errorOf(connection.greet(''));
+    connection.leave();
+    assert.equal((await refused).code, 'closed');
+    await within('the end of the connection', connection.closed);
   });
 });
 

@@ -84,7 +84,9 @@ export class Connection {
   /** Introduces the client as `name`. Rejected with a `ConnectionError`. @param {string} name */
   async greet(name) {
     // What keeps the program from ending is the socket, if somebody waits. The supervisor hears of the client once that is connected.
-    this.#channel.once('connect', () => this.#wait(GREETING_TIMEOUT, () => busy(this.path, 'it does not answer')));
+    this.#channel.once('connect', () => {
+      if (!this.#isOver) this.#wait(GREETING_TIMEOUT, () => busy(this.path, 'it does not answer'));
+    });
     try {
       await this.#greeted(name);
     } catch (error) {
