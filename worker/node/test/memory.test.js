@@ -101,3 +101,23 @@ test('whoever uses the memory of an input again after a refusal, in the middle o
     assert.ok((await front.hear()).payload.equals(Buffer.alloc(LONG, 1)));
   });
 });
+
+test('whoever transfers the memory of an input before it is sent has zeros in its place, and costs no other call', async () => {
+  await withFront({}, async (client, front) => {
+    const first = client.call('any', 'first');
+    const { guest, ticket } = await front.hear();
+    guest.finish(ticket, 'connected');
+    await wait(first);
+    for (const isAborted of [false, true]) {
+      const input = Buffer.alloc(LONG, 1);
+      const controller = new AbortController();
+      const calls = [client.call('any', input, { signal: controller.signal }).catch((error) => error.name), client.call('any', 'behind it')];
+      transfer(input);
+      if (isAborted) controller.abort();
+      const [long, behind] = [await front.hear(), await front.hear()];
+      assert.deepEqual([long.payload.length, long.payload.at(-1), behind.payload.toString()], [LONG, 0, 'behind it']);
+      for (const sent of [long, behind]) guest.finish(sent.ticket, 'done');
+      assert.deepEqual(await wait(Promise.all(calls)), [isAborted ? 'AbortError' : 'done', 'done']);
+    }
+  });
+});

@@ -63,6 +63,8 @@ export class Sending {
     this.head = head;
     /** What is not with the socket yet. */
     this.payload = payload;
+    /** How many bytes of it that is. */
+    this.left = payload?.length ?? 0;
     this.end = end;
   }
 
@@ -181,10 +183,15 @@ export class Outbox {
   /** @param {Sending} sending @param {Buffer} room */
   #writePiece(sending, room) {
     const payload = /** @type {Uint8Array} */ (sending.payload);
-    const piece = room.subarray(0, payload.length);
-    piece.set(payload.subarray(0, piece.length));
+    const piece = room.subarray(0, sending.left);
+    // Memory that its caller has transferred has no bytes any more. Those of a frame are as many as it says, or all that is sent behind it would be lost.
+    const isThere = payload.length >= piece.length;
+    if (isThere) piece.set(payload.subarray(0, piece.length));
+    else piece.fill(0);
     this.#write(piece);
-    sending.payload = piece.length < payload.length ? payload.subarray(piece.length) : undefined;
+    sending.left -= piece.length;
+    if (sending.left === 0) sending.payload = undefined;
+    else if (isThere) sending.payload = payload.subarray(piece.length);
     return piece.length;
   }
 
