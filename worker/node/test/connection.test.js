@@ -10,6 +10,7 @@ import { Connection } from '../src/client/connection.js';
 import { submitOptions } from '../src/client/options.js';
 import { patiently } from '../src/patience.js';
 import { withFront } from './fake_front.js';
+import { spawn } from './programs.js';
 import { test, withEnd } from './testing.js';
 import { within } from './within.js';
 
@@ -154,4 +155,14 @@ test('nobody is blamed for a pause of this program: what has come meanwhile is s
     }
     connection.close();
   });
+});
+
+test('a wait has its end also in a program in which nothing else happens', async () => {
+  const program = `
+    import net from 'node:net';
+    const { patiently } = await import(${JSON.stringify(new URL('../src/patience.js', import.meta.url))});
+    const server = net.createServer().listen({ port: 0, host: '127.0.0.1' });
+    server.on('listening', () => patiently(10, () => server.close(() => console.log('its end'))));`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  assert.equal((await within('the end of the program', child.stdout.setEncoding('utf8').toArray())).join(''), 'its end\n');
 });
