@@ -9,6 +9,7 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
+import { GUARD } from '../src/pool/supervisor.js';
 import { ended, spawn } from './programs.js';
 import { Pool, test } from './testing.js';
 import { until, within } from './within.js';
@@ -171,6 +172,16 @@ test('a pool that cannot start says why', async () => {
   assert.match((await errorOf(wrong.call('echo'))).message, /--workers/);
   assert.throws(() => new Pool({ worker: [] }), TypeError);
   await wait(Promise.all([missing.end(), silent.end(), other.end(), wrong.end()]));
+});
+
+test('the shell of a pool does not wait for another process that has the number of the supervisor', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const isThere = 'kill() { [ "$1" = -0 ] || command kill "$@"; }'; // what it asks for is there whatever its number is
+  const child = spawn('/bin/sh', ['-c', `${isThere}\n${GUARD}`, 'offload', folder, '/bin/sh', '-c', 'kill -KILL $$'], {
+    stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
+  });
+  await within('the end of the shell', once(child, 'exit'));
+  assert.ok(!existsSync(folder));
 });
 
 test('a pool that cannot be started because no descriptors are left says so, and leaves no folder', async () => {

@@ -19,16 +19,19 @@ import { patiently } from '../patience.js';
 
 const SOCKET = 'offload.sock';
 
-/** Its arguments are the folder, and the command line of the supervisor. Descriptor 3 is the pipe. */
-const GUARD = `
+/**
+ * Its arguments are the folder, and the command line of the supervisor. Descriptor 3 is the pipe. A signal to the shell ends its wait. Whether the
+ * supervisor is still there is not asked: its number may be that of another process by then.
+ */
+export const GUARD = `
 folder=$1; shift
 "$@" 3<&- &
 supervisor=$!
-trap 'kill -TERM "$supervisor"' HUP INT TERM
+trap 'is_told=yes; kill -TERM "$supervisor"' HUP INT TERM
 { read -r line <&3; kill -TERM "$supervisor"; } 2>/dev/null >&2 &
 guard=$!
-wait "$supervisor"; code=$?
-while kill -0 "$supervisor" 2>/dev/null; do wait "$supervisor"; code=$?; done
+is_told=yes
+while [ "$is_told" ]; do is_told=; wait "$supervisor"; code=$?; done
 kill "$guard" 2>/dev/null
 rm -rf "$folder"
 exit "$code"
