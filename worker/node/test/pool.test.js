@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
 import { GUARD } from '../src/pool/supervisor.js';
 import { ended, spawn } from './programs.js';
-import { Pool, test } from './testing.js';
+import { atEnd, Pool, test } from './testing.js';
 import { until, within } from './within.js';
 
 const worker = new URL('./workers/tasks.mjs', import.meta.url);
@@ -172,6 +172,18 @@ test('a pool that cannot start says why', async () => {
   assert.match((await errorOf(wrong.call('echo'))).message, /--workers/);
   assert.throws(() => new Pool({ worker: [] }), TypeError);
   await wait(Promise.all([missing.end(), silent.end(), other.end(), wrong.end()]));
+});
+
+test('a supervisor that hangs does not keep its pool from ending, and ends with it', async () => {
+  const pool = new Pool({ worker, workers: 1, log: 'ignore' });
+  const [{ pid }, workers] = await wait(Promise.all([pool.status(), pool.workers()]));
+  let isOver = false;
+  atEnd(() => isOver || process.kill(pid, 'SIGKILL'));
+  process.kill(pid, 'SIGSTOP');
+  await within('the end of the pool', pool.end());
+  await ended([pid, ...workers.map((each) => each.pid).filter((each) => each > 0)]);
+  isOver = true;
+  assert.ok(!existsSync(dirname(pool.socket)));
 });
 
 test('the shell of a pool does not wait for another process that has the number of the supervisor', async () => {

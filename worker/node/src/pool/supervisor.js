@@ -39,6 +39,8 @@ exit "$code"
 
 /** For how long the first worker may take until it can take jobs, in milliseconds, before the pool gives up. */
 const READY_TIMEOUT = 60_000;
+/** For how long it may take to end before it is killed, in milliseconds. It needs less than a second. */
+const END_TIMEOUT = 10_000;
 
 export class PrivateSupervisor {
   #child;
@@ -109,16 +111,31 @@ export class PrivateSupervisor {
     this.#lost ??= new ConnectionError('closed', 'this pool was closed');
     this.#isEnded = true;
     this.#keepAlive();
-    this.#life?.destroy();
+    this.#letGo();
     await this.exit;
   }
 
   async #begin(program) {
-    const stopWaiting = patiently(READY_TIMEOUT, () => this.#life?.destroy());
+  /** Its shell ends it. One that does not end, as when it is stopped, is killed. */
+  #letGo() {
+    this.#life?.destroy();
+    const stopWaiting = patiently(END_TIMEOUT, () => this.#kill());
+    this.exit.then(stopWaiting);
+  }
+
+  #kill() {
+    try {
+      process.kill(-/** @type {number} */ (this.#child.pid), 'SIGKILL'); // the shell and the supervisor, with which its workers end
+    } catch {
+      // it has ended, or is another user's
+    }
+  }
+
+    const stopWaiting = patiently(READY_TIMEOUT, () => this.#letGo());
     try {
       const said = await this.#firstLine();
       if (said?.ready) return this.#begun();
-      this.#life?.destroy();
+      this.#letGo();
       const how = await this.exit;
       throw this.#isEnded ? this.#lost : notStarted(program, said?.error?.message, how);
     } finally {
