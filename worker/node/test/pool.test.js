@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import os, { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -172,6 +172,30 @@ test('a pool that cannot start says why', async () => {
   assert.match((await errorOf(wrong.call('echo'))).message, /--workers/);
   assert.throws(() => new Pool({ worker: [] }), TypeError);
   await wait(Promise.all([missing.end(), silent.end(), other.end(), wrong.end()]));
+});
+
+/** All that a program prints until it ends. @param {string} source */
+async function printed(source) {
+  const imports = `import fs from 'node:fs'; import module from 'node:module'; const { Pool } = await import(${JSON.stringify(new URL('../index.js', import.meta.url))});`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', imports + source], { stdio: ['ignore', 'pipe', 'ignore'] });
+  return (await within('the end of the program', child.stdout.setEncoding('utf8').toArray())).join('');
+}
+
+test('a pool whose program ends before it is ready says so, also while what that has started holds its output', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  const program = join(folder, 'program');
+  writeFileSync(program, '#!/bin/sh\nsleep 1000 &\necho $! > "$0.pid"\nexit 3\n', { mode: 0o700 });
+  try {
+    const output = await printed(`
+      const pool = new Pool({ program: ${JSON.stringify(program)}, log: 'ignore' });
+      for (const asked of [pool.call('echo', 1), pool.ready(), pool.status()]) console.log((await asked.catch((error) => error)).message);
+      await pool.end();`);
+    const said = 'the supervisor of this pool did not start: exit code 3\n';
+    assert.equal(output, said.repeat(3));
+  } finally {
+    if (existsSync(`${program}.pid`)) process.kill(Number(readFileSync(`${program}.pid`)), 'SIGKILL');
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('a supervisor that hangs does not keep its pool from ending, and ends with it', async () => {

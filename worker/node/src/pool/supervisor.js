@@ -115,7 +115,6 @@ export class PrivateSupervisor {
     await this.exit;
   }
 
-  async #begin(program) {
   /** Its shell ends it. One that does not end, as when it is stopped, is killed. */
   #letGo() {
     this.#life?.destroy();
@@ -132,6 +131,7 @@ export class PrivateSupervisor {
   }
 
     const stopWaiting = patiently(READY_TIMEOUT, () => this.#letGo());
+  async #begin(program) {
     try {
       const said = await this.#firstLine();
       if (said?.ready) return this.#begun();
@@ -148,7 +148,11 @@ export class PrivateSupervisor {
     this.#keepAlive();
   }
 
-  /** What it prints first: that it is ready, or why it will not be. Later lines are not wanted. @returns {Promise<any>} */
+  /**
+   * What it prints first: that it is ready, or why it will not be. Later lines are not wanted. What it has started may hold the other end for longer than
+   * it lives.
+   * @returns {Promise<any>}
+   */
   async #firstLine() {
     const { stdout } = this.#child;
     if (!stdout) return undefined;
@@ -158,6 +162,7 @@ export class PrivateSupervisor {
     stdout.resume();
     return line === undefined ? undefined : documentOf(line);
   }
+    this.exit.then(() => stdout.destroy());
 
   /** @param {number | string | null} code @param {string | null} signal */
   #onEnd(code, signal) {
