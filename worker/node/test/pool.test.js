@@ -210,6 +210,17 @@ test('a supervisor that hangs does not keep its pool from ending, and ends with 
   assert.ok(!existsSync(dirname(pool.socket)));
 });
 
+test('a pool whose folder cannot be removed ends all the same', async () => {
+  const output = await printed(`
+    fs.rmSync = () => { throw new Error('it cannot be removed'); };
+    module.syncBuiltinESMExports();
+    const pool = new Pool({ workers: 1, log: 'ignore' });
+    console.log(await pool.call('echo', 'a text'));
+    await pool.end();
+    console.log('its end');`);
+  assert.equal(output, 'a text\nits end\n');
+});
+
 test('the shell of a pool does not wait for another process that has the number of the supervisor', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'offload-'));
   const isThere = 'kill() { [ "$1" = -0 ] || command kill "$@"; }'; // what it asks for is there whatever its number is

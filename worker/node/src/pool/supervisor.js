@@ -130,7 +130,6 @@ export class PrivateSupervisor {
     }
   }
 
-    const stopWaiting = patiently(READY_TIMEOUT, () => this.#letGo());
   async #begin(program) {
     try {
       const said = await this.#firstLine();
