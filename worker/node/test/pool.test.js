@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import os, { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { Client } from '../index.js';
@@ -219,6 +219,25 @@ test('a pool whose folder cannot be removed ends all the same', async () => {
     await pool.end();
     console.log('its end');`);
   assert.equal(output, 'a text\nits end\n');
+});
+
+test('a program with a pool may go to another folder, also if that for temporary files is relative to this one', async () => {
+  const { TMPDIR } = process.env;
+  const here = process.cwd();
+  const folder = mkdtempSync(join(tmpdir(), 'offload-'));
+  try {
+    process.env.TMPDIR = relative(here, folder);
+    const pool = new Pool({ workers: 1, log: 'ignore' });
+    process.chdir('/');
+    assert.equal(await wait(pool.call('echo', 'a text')), 'a text');
+    await wait(pool.close());
+    assert.deepEqual(readdirSync(folder), []);
+  } finally {
+    process.chdir(here);
+    if (TMPDIR === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = TMPDIR;
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('the shell of a pool does not wait for another process that has the number of the supervisor', async () => {

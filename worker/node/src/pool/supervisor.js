@@ -11,7 +11,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fstatSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { ConnectionError } from '../client/errors.js';
 import { checkPath } from '../client/socket.js';
@@ -65,8 +65,9 @@ export class PrivateSupervisor {
   constructor({ program, flags, log }) {
     if (typeof program !== 'string' || program === '') throw new TypeError('`program` is a path or a name');
     if (log !== 'inherit' && log !== 'ignore' && !isDescriptor(log)) throw new TypeError("`log` is 'inherit', 'ignore' or the descriptor of an open file");
-    checkPath(join(tmpdir(), 'offload-......', SOCKET)); // before anything is made
-    this.#folder = mkdtempSync(join(tmpdir(), 'offload-'));
+    const parent = resolve(tmpdir()); // this program may go to another folder
+    checkPath(join(parent, 'offload-......', SOCKET)); // before anything is made
+    this.#folder = mkdtempSync(join(parent, 'offload-'));
     this.socket = join(this.#folder, SOCKET);
     const words = [program, '--socket', this.socket, '--json', 'serve', '--fail-fast', '--drain-timeout', '0s', ...flags];
     this.#child = this.#spawn(words, log);
@@ -131,6 +132,7 @@ export class PrivateSupervisor {
   }
 
   async #begin(program) {
+    const stopWaiting = patiently(READY_TIMEOUT, () => this.#letGo());
     try {
       const said = await this.#firstLine();
       if (said?.ready) return this.#begun();
@@ -156,12 +158,13 @@ export class PrivateSupervisor {
     const { stdout } = this.#child;
     if (!stdout) return undefined;
     const lines = createInterface({ input: stdout });
-    const line = await Promise.race([once(lines, 'line').then(([text]) => text), once(lines, 'close').then(() => undefined)]);
+    const ends = [once(lines, 'close'), this.exit.then(polled)].map((end) => end.then(() => undefined));
+    const line = await Promise.race([once(lines, 'line').then(([text]) => text), ...ends]);
     lines.close();
     stdout.resume();
+    this.exit.then(() => stdout.destroy());
     return line === undefined ? undefined : documentOf(line);
   }
-    this.exit.then(() => stdout.destroy());
 
   /** @param {number | string | null} code @param {string | null} signal */
   #onEnd(code, signal) {
@@ -173,7 +176,11 @@ export class PrivateSupervisor {
   }
 
   #removeFolder() {
-    rmSync(this.#folder, { recursive: true, force: true });
+    try {
+      rmSync(this.#folder, { recursive: true, force: true });
+    } catch {
+      // it stays: that is no reason to end this program
+    }
   }
 
   /** It keeps this program from ending while somebody waits for its start, or for its end. */
@@ -187,6 +194,9 @@ export class PrivateSupervisor {
     }
   }
 }
+
+/** Resolved when the event loop has polled: the second immediate is behind that. */
+const polled = () => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 
 /** @param {unknown} log */
 function isDescriptor(log) {
