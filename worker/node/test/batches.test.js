@@ -72,6 +72,15 @@ test('each job is answered as soon as its own result is there, and stays answere
   assert.equal(await supervisor.ended(), 'SIGABRT');
 });
 
+test('an output of a batch is sent as it was when its job ended, whatever the jobs beside it do with its memory', async () => {
+  const supervisor = await begun('sameMemory', [1, 2, 3]);
+  for (const input of [1, 2, 3]) {
+    const { job, payload } = await supervisor.expect('Finished');
+    assert.deepEqual([job, payload.length, payload.findIndex((byte) => byte !== input)], [input, 4 << 20, -1]);
+  }
+  assert.equal(await supervisor.leave(), 0);
+});
+
 test('a job whose input is not what the task takes is answered before the others have ended', async () => {
   const supervisor = await begun('apart', ['wait', Buffer.from([0xff]), 'wait']);
   const { job, message } = await supervisor.expect('Failed');

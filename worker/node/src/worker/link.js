@@ -58,10 +58,11 @@ export class Link {
   /**
    * Writes a message. Returns whether all of it is with the kernel; otherwise `flushed` tells when it is.
    * @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload]
+   * @param {boolean} [isLent] the payload may be changed when this returns; otherwise not before it is with the kernel
    */
-  send(name, fields = {}, payload = NOTHING) {
+  send(name, fields = {}, payload = NOTHING, isLent = false) {
     this.#write(scratch, FROM_WORKER.write(name, fields, payload), true);
-    if (!isInline(payload)) this.#write(payload, payload.length, false);
+    if (!isInline(payload)) this.#write(payload, payload.length, isLent);
     return this.#socket.writableLength === 0;
   }
 

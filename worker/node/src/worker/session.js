@@ -118,9 +118,9 @@ export class Session {
     if (batching && this.#takesBatches) this.send('OfferBatch', { batching });
   }
 
-  /** @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload] */
-  send(name, fields, payload) {
-    this.#link.send(name, fields, payload);
+  /** @param {string} name @param {Record<string, any>} [fields] @param {Uint8Array} [payload] @param {boolean} [isLent] it may be changed at once */
+  send(name, fields, payload, isLent) {
+    this.#link.send(name, fields, payload, isLent);
   }
 
   /** When everything that was sent is with the kernel. */
@@ -296,8 +296,9 @@ export class Session {
     this.#unpolled += elapsed;
     member.isAnswered = true;
     member.context._end();
+    const goesOn = running.members.some((each) => !each.isAnswered); // with memory that it may use again
     try {
-      this.send(name, { job, attempt, ...share, ...fields }, payload);
+      this.send(name, { job, attempt, ...share, ...fields }, payload, goesOn);
     } catch (error) {
       // Nothing of it was written, because a field cannot be sent, such as a media type that the task has changed.
       this.send('Failed', { job, attempt, ...share, kind: 'app_error', message: failureOf(error).message });

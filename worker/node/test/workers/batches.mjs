@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { serve } from '../../index.js';
 
 let calls = 0;
+const memory = Buffer.alloc(4 << 20);
 
 const aborted = (signal) => signal.aborted || new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
 
@@ -32,6 +33,11 @@ serve({
         if (input === 'crash') process.abort();
         throw new Error('it stopped');
       }),
+    },
+    // Each result is there after the one before, in the same memory.
+    sameMemory: {
+      batch: { max: 8 },
+      runBatch: (inputs) => inputs.map((input, index) => sleep(10 * index).then(() => memory.fill(input))),
     },
     // One that takes all of the time, beside one that takes none.
     long: { batch: { max: 8 }, runBatch: (inputs) => inputs.map((milliseconds) => sleep(milliseconds, 'slept')) },
