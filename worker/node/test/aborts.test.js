@@ -8,6 +8,7 @@ import { Connection } from '../src/client/connection.js';
 import { OutputStream } from '../src/client/stream.js';
 import { Submission } from '../src/client/submission.js';
 import { withFront } from './fake_front.js';
+import { spawn } from './programs.js';
 import { withSupervisor } from './supervisor.js';
 import { Pool, test } from './testing.js';
 import { until, within } from './within.js';
@@ -366,4 +367,26 @@ test('nobody waits for long for a supervisor that does not say whether it has ac
       await within('idleness', client.idle());
     }
   });
+});
+
+test('a program ends although a supervisor that takes no more has not got all of an input that nobody wants any more', async () => {
+  for (const options of ['{ signal }', "{ signal, idempotencyKey: 'k' }"]) {
+    await withFront({}, async (client, front) => {
+      const program = `
+        import { Client } from ${JSON.stringify(new URL('../index.js', import.meta.url))};
+        const client = new Client({ socket: ${JSON.stringify(client.socket)} });
+        await client.call('any', 'first');
+        const controller = new AbortController();
+        const { signal } = controller;
+        const call = client.call('any', Buffer.alloc(4 << 20), ${options});
+        controller.abort();
+        await call.catch((error) => console.log(error.name));`;
+      const child = spawn(process.execPath, ['--input-type=module', '--eval', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+      const output = child.stdout.setEncoding('utf8').toArray();
+      const { guest, ticket } = await front.hear();
+      guest.socket.pause();
+      guest.finish(ticket, '');
+      assert.equal((await within('the end of the program', output)).join(''), 'AbortError\n');
+    });
+  }
 });

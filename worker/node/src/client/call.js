@@ -150,9 +150,13 @@ export class Call {
 
   #abort() {
     this.#settle(this.#signal?.reason);
-    if (this.#connection === undefined) return this.#owner.left(this);
-    this.#stopWaiting = patiently(GIVE_UP_TIMEOUT, () => this.#done());
-    if (this.#submission.isShared) this.#giveAway(this.#connection);
+    const connection = this.#connection;
+    if (connection === undefined) return this.#owner.left(this);
+    this.#stopWaiting = patiently(GIVE_UP_TIMEOUT, () => {
+      connection.giveUp();
+      this.#done();
+    });
+    if (this.#submission.isShared) this.#giveAway(connection);
     else if (this.job !== '') this.#cancel();
   }
 

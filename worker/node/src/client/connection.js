@@ -45,6 +45,7 @@ export class Connection {
   /** Those who asked, by their tickets, and what they sent. @type {Map<number | bigint, { asker: Asker, sending: import('./outbox.js').Sending }>} */
   #askers = new Map();
   #tickets = 0;
+  #isGivenUp = false;
   #channel;
   #outbox;
   /** @type {ConnectionError | undefined} */
@@ -140,7 +141,13 @@ export class Connection {
   keepAlive(doesKeep) {
     if (this.#isOver) return;
     if (doesKeep) this.#channel.ref();
+    else if (this.#isGivenUp && this.unsent > 0) this.close(); // a write that does not end would keep it from ending
     else this.#channel.unref();
+  }
+
+  /** The supervisor had its time for what nobody waits for any more. */
+  giveUp() {
+    this.#isGivenUp = true;
   }
 
   /** Ends the connection. Requests without an answer are told. */
