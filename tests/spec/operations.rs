@@ -421,7 +421,8 @@ fn a_late_job_between_the_steps_of_a_long_one_does_not_have_its_cpu_time_in_the_
 #[test]
 fn the_receipt_of_a_late_job_does_not_say_what_its_worker_used_before() {
     let worker = format!("{} burn", program("batchworker").display());
-    let daemon = Daemon::start(&["--workers", "1", "--spares", "0", "--worker", &worker]);
+    let flags = ["--workers", "1", "--spares", "0", "--hello-timeout", "60s", "--worker", &worker];
+    let daemon = Daemon::start(&flags);
     let late = in_vain(&daemon, &["--timeout", "300ms", "lone", "3600000"]);
     assert_eq!(late["outcome"], "timeout", "{late}");
     assert!(all_cpu_time(&late) < 500_000, "{late}");

@@ -102,22 +102,47 @@ test('whoever uses the memory of an input again after a refusal, in the middle o
   });
 });
 
-test('whoever transfers the memory of an input before it is sent has zeros in its place, and costs no other call', async () => {
+test('whoever transfers the memory of an input before it is sent is told so, its job is cancelled, and no other call is lost', async () => {
   await withFront({}, async (client, front) => {
     const first = client.call('any', 'first');
     const { guest, ticket } = await front.hear();
     guest.finish(ticket, 'connected');
     await wait(first);
-    for (const isAborted of [false, true]) {
-      const input = Buffer.alloc(LONG, 1);
-      const controller = new AbortController();
-      const calls = [client.call('any', input, { signal: controller.signal }).catch((error) => error.name), client.call('any', 'behind it')];
-      transfer(input);
-      if (isAborted) controller.abort();
-      const [long, behind] = [await front.hear(), await front.hear()];
-      assert.deepEqual([long.payload.length, long.payload.at(-1), behind.payload.toString()], [LONG, 0, 'behind it']);
-      for (const sent of [long, behind]) guest.finish(sent.ticket, 'done');
-      assert.deepEqual(await wait(Promise.all(calls)), [isAborted ? 'AbortError' : 'done', 'done']);
+    for (const idempotencyKey of [undefined, 'a key']) {
+      for (const isAborted of [false, true]) {
+        const input = Buffer.alloc(LONG, 1);
+        const controller = new AbortController();
+        const options = { signal: controller.signal, idempotencyKey };
+        const calls = [client.call('any', input, options).catch((error) => error.name), client.call('any', 'behind it')];
+        transfer(input);
+        if (isAborted) controller.abort();
+        const [long, behind] = [await front.hear(), await front.hear()];
+        assert.deepEqual([long.payload.length, long.payload.at(-1), behind.payload.toString()], [LONG, 0, 'behind it']);
+        guest.finish(behind.ticket, 'done');
+        assert.deepEqual(await wait(Promise.all(calls)), [isAborted ? 'AbortError' : 'TypeError', 'done']);
+        guest.send('Accepted', { ticket: long.ticket, job: 'spoilt' });
+        const cancel = await front.hear();
+        assert.deepEqual([cancel.type, cancel.job], ['Cancel', 'spoilt']);
+        guest.finish(long.ticket, 'too late');
+      }
     }
+  });
+});
+
+test('an input whose memory was transferred while its call waited is not sent, and neither is it by a stream', async () => {
+  await withFront({}, async (client, front) => {
+    const input = Buffer.alloc(LONG, 1);
+    const call = client.call('any', input);
+    transfer(input);
+    await assert.rejects(wait(call), TypeError);
+    const parts = Buffer.alloc(LONG, 1);
+    const stream = client.stream('any', parts);
+    const part = stream.next();
+    transfer(parts);
+    await assert.rejects(wait(part), TypeError);
+    const next = client.call('any', 'next');
+    const { guest, ticket } = await front.hear();
+    guest.finish(ticket, 'done');
+    assert.equal(await wait(next), 'done');
   });
 });

@@ -7,15 +7,15 @@
  *    | '--- its deadline has passed: it leaves ---> settled
  *    '--- once: it is known that it did not get out --'
  *
- *   The signal of a job that was sent is aborted: settled at once. Cancel is sent once its ID is known, and its place stays taken until the supervisor
- *   has answered. A job with a key goes on for others, and its place is free at once. Either keeps the program from ending only until what has to be
- *   sent is out, or has had its time.
+ *   The signal of a job that was sent is aborted, or the memory of its input is gone before all of it was sent: settled at once. Cancel is sent once its
+ *   ID is known, and its place stays taken until the supervisor has answered. An aborted job with a key goes on for others, and its place is free at once.
+ *   Either keeps the program from ending only until what has to be sent is out, or has had its time.
  */
 
 import { decodePayload } from '../payload.js';
 import { patiently } from '../patience.js';
 import { GIVE_UP_TIMEOUT } from './connection.js';
-import { JobError, OutputError, Rejected } from './errors.js';
+import { inputGone, JobError, OutputError, Rejected } from './errors.js';
 import { forget, listen } from './signals.js';
 import { cancel, Submission } from './submission.js';
 
@@ -37,6 +37,8 @@ export class Call {
   #stopWaiting = () => {};
   /** It was sent over a connection that turned out to be lost, and is sent again. */
   #isAgain = false;
+  /** Not all of its input was sent: nobody else may have the job. */
+  #isSpoilt = false;
   #owner;
 
   /**
@@ -65,6 +67,7 @@ export class Call {
     this.#hasPlace = true;
     try {
       this.#sending = this.#submission.send(connection, this);
+      this.#sending.onGone = () => this.#spoil();
     } catch (error) {
       this.#end(error);
     }
@@ -77,7 +80,7 @@ export class Call {
         this.job = message.job;
         this.#submission.accepted();
         this.#sending = undefined;
-        if (this.#isSettled && !this.#submission.isShared) this.#cancel();
+        if (this.#isSettled && !this.#goesOn) this.#cancel();
         return false;
       case 'Finished':
         this.#finish(message.report, payload);
@@ -148,15 +151,29 @@ export class Call {
     else this.#owner.resolve(result);
   }
 
+  /** Whether the job goes on for others if nobody waits for it here. */
+  get #goesOn() {
+    return this.#submission.isShared && !this.#isSpoilt;
+  }
+
   #abort() {
-    this.#settle(this.#signal?.reason);
+    this.#giveUp(this.#signal?.reason);
+  }
+
+  #spoil() {
+    this.#isSpoilt = true;
+    if (!this.#isSettled) this.#giveUp(inputGone());
+  }
+
+  #giveUp(reason) {
+    this.#settle(reason);
     const connection = this.#connection;
     if (connection === undefined) return this.#owner.left(this);
     this.#stopWaiting = patiently(GIVE_UP_TIMEOUT, () => {
       connection.giveUp();
       this.#done();
     });
-    if (this.#submission.isShared) this.#giveAway(connection);
+    if (this.#goesOn) this.#giveAway(connection);
     else if (this.job !== '') this.#cancel();
   }
 

@@ -86,5 +86,8 @@ export class ConnectionError extends Error {
 /** One more than may wait in a client. @param {number} max @param {string} what */
 export const tooManyWait = (max, what) => new Rejected('overloaded', `${max} ${what} wait in this client already`);
 
+/** The caller has transferred, or shortened, the memory of an input. */
+export const inputGone = () => new TypeError('the memory of the input was transferred before all of it was sent');
+
 /** A payload that the supervisor would not take. @param {number} length @param {number} max */
 export const tooLarge = (length, max) => new Rejected('too_large', `payload of ${length} bytes, the supervisor takes ${max} (its max_payload)`);

@@ -66,6 +66,14 @@ export class Sending {
     /** How many bytes of it that is. */
     this.left = payload?.length ?? 0;
     this.end = end;
+    /** Called if it was sent with zeros, because its memory was not there any more. Not from inside `send`. */
+    this.onGone = () => {};
+    this.isGone = false;
+  }
+
+  gone() {
+    if (!this.isGone) process.nextTick(() => this.onGone());
+    this.isGone = true;
   }
 
   /** The memory of the caller is not read any more. */
@@ -187,7 +195,10 @@ export class Outbox {
     // Memory that its caller has transferred has no bytes any more. Those of a frame are as many as it says, or all that is sent behind it would be lost.
     const isThere = payload.length >= piece.length;
     if (isThere) piece.set(payload.subarray(0, piece.length));
-    else piece.fill(0);
+    else {
+      piece.fill(0);
+      sending.gone();
+    }
     this.#write(piece);
     sending.left -= piece.length;
     if (sending.left === 0) sending.payload = undefined;

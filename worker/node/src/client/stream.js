@@ -17,7 +17,7 @@
 import { patiently } from '../patience.js';
 import { Queue } from '../queue.js';
 import { GIVE_UP_TIMEOUT } from './connection.js';
-import { JobError, Rejected } from './errors.js';
+import { inputGone, JobError, Rejected } from './errors.js';
 import { forget, listen } from './signals.js';
 import { cancel } from './submission.js';
 
@@ -88,6 +88,7 @@ export class OutputStream {
     this.#connection = connection;
     try {
       this.#sending = this.#submission.send(connection, this);
+      this.#sending.onGone = () => this.#end(inputGone());
     } catch (error) {
       this.#end(error);
     }

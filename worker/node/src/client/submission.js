@@ -6,7 +6,7 @@ import { checkAsked } from '../nouns.js';
 import { encodeInput } from '../payload.js';
 import { NOTHING } from '../wire.js';
 import { Deadline } from './deadline.js';
-import { JobError, tooLarge } from './errors.js';
+import { inputGone, JobError, tooLarge } from './errors.js';
 import { checkSignal, submitOptions } from './options.js';
 
 /** What a job that was accepted still holds here of its input. */
@@ -14,6 +14,7 @@ const NO_INPUT = { bytes: NOTHING, contentType: '' };
 
 export class Submission {
   #input;
+  #length;
   #options;
 
   /**
@@ -24,6 +25,7 @@ export class Submission {
     this.task = checkAsked('the name of a task', task);
     this.signal = checkSignal(options.signal);
     this.#input = encodeInput(input, options.contentType);
+    this.#length = this.#input.bytes.length;
     this.#options = submitOptions(options, this.#input, stream);
     this.deadline = new Deadline(this.#options.deadline_ms);
   }
@@ -47,6 +49,7 @@ export class Submission {
     const { bytes, contentType } = this.#input;
     const { left } = this.deadline;
     if (left === 0) throw this.tooLate();
+    if (bytes.length !== this.#length) throw inputGone();
     if (bytes.length > connection.payloadMax) throw tooLarge(bytes.length, connection.payloadMax);
     const options = left === Infinity ? this.#options : { ...this.#options, deadline_ms: Math.ceil(left) };
     const fields = { task: this.task, media_type: contentType, detach: false, options };
