@@ -157,7 +157,7 @@ fn tests_of_the_documentation_that_fail_are_told_too() {
 #[test]
 fn without_a_build_nothing_is_tested_and_that_is_a_failure() {
     let (end, code) = all_tests_with("#!/bin/sh\n[ \"$1\" != build ]\n", FINE, FINE);
-    assert_eq!((end.as_str(), code), ("failed\nbuild of the tests\nthe command of the README\n", Some(1)));
+    assert_eq!((end.as_str(), code), ("failed\nbuild of the program\nbuild of the tests\n", Some(1)));
 }
 
 #[test]
