@@ -343,6 +343,12 @@ impl Registry {
         changes
     }
 
+    /// How many tasks a program would be known to offer, if these were added.
+    pub(super) fn count_with(&self, program: ProgramIndex, more: &Offers) -> usize {
+        let Some(known) = self.offered.get(&program) else { return more.len() };
+        known.len() + more.keys().filter(|name| !known.contains_key(*name)).count()
+    }
+
     /// Takes over what is done here, before any worker has offered anything.
     pub(super) fn offer_here(&mut self, program: ProgramIndex, offers: Offers) {
         self.here = Some(program);
@@ -553,7 +559,7 @@ mod tests {
         for takes_files in [[true, true], [true, false], [false, true]] {
             let [first, mut last] = takes_files.map(|takes_files| offered("x", takes_files));
             last.offer.idempotent = true;
-            let all = merged([(&name, &first), (&name, &last)].into_iter());
+            let all = merged(&[first, last].map(|offered| Arc::new(Offers::from([(name.clone(), offered)]))));
             let promise = Promise::of(&all[&name]);
             assert_eq!((promise.takes_files, promise.idempotent), (takes_files == [true, true], true));
         }

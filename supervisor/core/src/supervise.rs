@@ -142,7 +142,7 @@ impl Core {
         let sources = self.sources_of_offers(program);
         let all = match &sources[..] {
             [one] => Arc::clone(one),
-            _ => Arc::new(merged(sources.iter().flat_map(|offers| offers.iter()))),
+            _ => Arc::new(merged(&sources)),
         };
         self.programs[program].offers_differ = sources.iter().any(|offers| *offers != all);
         let changes = self.registry.offer(program, all);
@@ -158,14 +158,13 @@ impl Core {
 
     /// Why this offer of another worker is more than a program may have, if it is.
     fn why_too_many(&self, program: ProgramIndex, offers: &Offers) -> Option<String> {
-        let workers = self.slots.iter().filter(|slot| slot.program == program).filter_map(Slot::worker);
-        let mut all: Vec<&Offers> = workers.filter_map(|id| Some(&**self.offers.get(&id)?.all())).collect();
-        all.dedup_by(|one, other| std::ptr::eq(*one, *other));
-        all.push(offers);
-        if all.iter().map(|offers| offers.len()).sum::<usize>() <= TASKS_OF_PROGRAM_MAX {
+        // All that its workers offer is among what it is known to offer.
+        if self.registry.count_with(program, offers) <= TASKS_OF_PROGRAM_MAX {
             return None;
         }
-        let names: BTreeSet<&str> = all.into_iter().flatten().map(|(name, _)| &**name).collect();
+        let workers = self.slots.iter().filter(|slot| slot.program == program).filter_map(Slot::worker);
+        let others = workers.filter_map(|id| Some(&**self.offers.get(&id)?.all()));
+        let names: BTreeSet<&str> = others.chain([offers]).flatten().map(|(name, _)| &**name).collect();
         let count = names.len();
         (count > TASKS_OF_PROGRAM_MAX).then(|| {
             format!("its program's workers would offer {count} different tasks, and {TASKS_OF_PROGRAM_MAX} is the limit")

@@ -26,14 +26,22 @@ impl Offered {
 /// Offers by the name of the task.
 pub type Offers = BTreeMap<Arc<str>, Offered>;
 
-/// What processes offer together: of each task, what the last of them says, and whether all that offer it take files.
-pub(crate) fn merged<'a>(each: impl Iterator<Item = (&'a Arc<str>, &'a Offered)>) -> Offers {
-    let mut all = Offers::new();
-    for (name, Offered { offer, takes_files }) in each {
-        let takes_files = *takes_files && all.get(name).is_none_or(|before| before.takes_files);
-        all.insert(name.clone(), Offered { offer: offer.clone(), takes_files });
+/// What processes offer together: of each task, what the last of them says, and whether all that offer it take files. Each of the
+/// sources is in the order of the names, so each name is only compared with its neighbours.
+pub(crate) fn merged(sources: &[Arc<Offers>]) -> Offers {
+    let mut all: Vec<(&Arc<str>, &Offered, bool)> = Vec::new();
+    for source in sources.iter().rev() {
+        let mut later = std::mem::take(&mut all).into_iter().peekable();
+        for (name, offered) in &**source {
+            all.extend(std::iter::from_fn(|| later.next_if(|(other, ..)| *other < name)));
+            let known = later.next_if(|(other, ..)| *other == name);
+            let (name, last, takes_files) = known.unwrap_or((name, offered, true));
+            all.push((name, last, takes_files && offered.takes_files));
+        }
+        all.extend(later);
     }
-    all
+    let offered = |last: &Offered, takes_files| Offered { offer: last.offer.clone(), takes_files };
+    all.into_iter().map(|(name, last, takes_files)| (Arc::clone(name), offered(last, takes_files))).collect()
 }
 
 /// What one process offers.
@@ -86,5 +94,36 @@ impl OffersOfWorker {
     /// How it says that several jobs of a task can run together, if they can.
     pub(crate) fn batching_of(&self, task: &str) -> Option<Batching> {
         self.all.get(task).and_then(Offered::batching)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// What several processes offer together, told name by name.
+    fn one_after_another(sources: &[Arc<Offers>]) -> Offers {
+        let mut all = Offers::new();
+        for (name, Offered { offer, takes_files }) in sources.iter().flat_map(|source| source.iter()) {
+            let takes_files = *takes_files && all.get(name).is_none_or(|before| before.takes_files);
+            all.insert(name.clone(), Offered { offer: offer.clone(), takes_files });
+        }
+        all
+    }
+
+    #[test]
+    fn what_processes_offer_together_is_what_is_found_by_going_through_them_one_after_another() {
+        let mut random = Rng::new(7);
+        let mut offered = |process: u32| {
+            let number = random.below(20);
+            let offer = TaskOffer { progress_ms: process, ..TaskOffer::new(format!("task-{number}")) };
+            (Arc::from(&*offer.name), Offered { offer, takes_files: random.below(8) > 0 })
+        };
+        for processes in 0..200 {
+            let mut source = |process| Arc::new((0..process * 7 % 12).map(|_| offered(process)).collect());
+            let sources: Vec<Arc<Offers>> = (0..processes % 9).map(&mut source).collect();
+            assert_eq!(merged(&sources), one_after_another(&sources));
+        }
     }
 }
