@@ -92,9 +92,9 @@ pub const NAMES_TOLD: usize = 16;
 /// and thousands of tasks may be offered.
 pub const NAMES_COMPARED_MAX: usize = 256;
 
-/// Jobs for unknown tasks that wait for the first worker end together, when it says what it offers. So many of them are told which tasks
-/// there are, because thousands may have waited, each with another name to compare.
-pub const NAMES_TOLD_TO_MAX: usize = 8;
+/// Most waiting jobs that end in one event because no worker offers their task. Each is told which tasks there are, and to find the
+/// nearest of thousands of names takes as long as moving several jobs.
+pub const UNKNOWN_ENDED_MAX: usize = 8;
 
 /// Most different tasks that the workers of a program may offer together: four times what one of them may, so that a program can be
 /// replaced by one with other tasks while both run. A worker that offers more is unfit.
@@ -161,7 +161,8 @@ pub const ACCOUNTS_CAPPED: usize = 8;
 /// What a thread has read goes beyond its client's share of what is kept only while one part in this many of the limit stays free.
 pub const LEFT_FOR_OTHERS: u64 = 32;
 
-/// Most jobs that are held back, or released again, in one event. The rest follows at once, in further events.
+/// Most jobs that are moved, or end, in one event for one reason: they are held back, or released again, their deadlines have passed, no
+/// worker can be had for them, or others have to do with their task. The rest follows at once, in further events.
 pub const MOVED_MAX: usize = 64;
 
 /// Most ends of promises that are looked at to predict when there will be room.

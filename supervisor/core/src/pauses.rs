@@ -180,7 +180,7 @@ impl Core {
         let jobs: Vec<JobId> =
             unoffered.flat_map(|(_, jobs)| jobs.iter().copied()).take(MOVED_MAX + 1).collect();
         if jobs.len() > MOVED_MAX {
-            (self.has_more_to_move, self.places_changed) = (true, true);
+            self.move_more_later();
         }
         for id in jobs.into_iter().take(MOVED_MAX) {
             self.release_paused(id);

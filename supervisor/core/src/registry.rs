@@ -20,15 +20,16 @@ use super::ids::{ProgramIndex, TaskIndex};
 use super::lookup::Lookup;
 use super::run_times::RunTimes;
 use super::small_map::SmallMap;
-use crate::limits::{GONE_TASKS_MAX, NAMES_COMPARED_MAX, TINY_RUN};
-use offload_protocol::limits::{INLINE_PAYLOAD_MAX, TASK_NAME_MAX};
-use offload_protocol::nouns::{Batching, Lane, cut};
+use crate::limits::{GONE_TASKS_MAX, TINY_RUN};
+use offload_protocol::limits::INLINE_PAYLOAD_MAX;
+use offload_protocol::nouns::{Batching, Lane};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 mod backlog;
+mod nearest;
 mod offers;
 
 use backlog::Backlog;
@@ -427,31 +428,6 @@ impl Registry {
             self.free.push(index);
         }
     }
-
-    /// The known tasks for somebody who asked for one that is not there: similar names first, the most similar at the front, and
-    /// then all others in the order of the alphabet.
-    pub fn nearest(&self, wanted: &str) -> Vec<Arc<str>> {
-        let wanted = cut(wanted, TASK_NAME_MAX);
-        let mut distance = distances(wanted);
-        let mut names: Vec<_> = self.by_name.iter().map(|(name, _)| name.clone()).collect();
-        names.sort_by_cached_key(|name| (distance(name).unwrap_or(usize::MAX), name.clone()));
-        names
-    }
-}
-
-/// How many letters of a name are other ones, if it is similar. Comparing two names takes a time that grows with both lengths, and there may be
-/// thousands of them, so few are compared.
-fn distances(wanted: &str) -> impl FnMut(&str) -> Option<usize> {
-    let letters = wanted.chars().count();
-    // Only a third of the letters are other ones: that may be a slip.
-    let is_similar = move |distance: &usize| distance * 3 <= letters;
-    let mut left = NAMES_COMPARED_MAX;
-    move |name| {
-        // So many letters are other ones at least.
-        Some(name.chars().count().abs_diff(letters)).filter(is_similar)?;
-        left = left.checked_sub(1)?;
-        Some(strsim::damerau_levenshtein(wanted, name)).filter(is_similar)
-    }
 }
 
 /// The likely length of the next output in bytes, after one of `output_bytes`. A longer output counts in full, so one
@@ -563,26 +539,6 @@ mod tests {
             let promise = Promise::of(&all[&name]);
             assert_eq!((promise.takes_files, promise.idempotent), (takes_files == [true, true], true));
         }
-    }
-
-    #[test]
-    fn the_nearest_name_comes_first() {
-        let mut registry = Registry::default();
-        registry.offer(0, offers(&["average", "primes", "echo"]));
-        assert_eq!(&*registry.nearest("prime")[0], "primes");
-        let names = registry.nearest("nosuch").iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(names, ["average", "echo", "primes"], "none of them is near, so they are in order");
-    }
-
-    #[test]
-    fn few_names_are_compared_and_none_of_another_length() {
-        let mut distance = distances("resize-image");
-        assert_eq!(distance("resize-images"), Some(1));
-        let others = ["resize", "echo", "resize-image-of-another-length"];
-        assert!(others.iter().cycle().take(10_000).all(|other| distance(other).is_none()));
-        let similar = (0..10_000).filter(|number| distance(&format!("resize-{number:05}")).is_some());
-        assert_eq!(similar.count(), 0, "their letters are other ones");
-        assert_eq!(distance("resize-images"), None, "so many were compared that the rest is not");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::small_map::SmallSet;
 use super::turn::Turn;
 use super::waiting::{Line, Standing};
 use super::{Core, Ending, Phase};
-use crate::limits::{MOVED_MAX, NAMES_TOLD_TO_MAX};
+use crate::limits::{MOVED_MAX, UNKNOWN_ENDED_MAX};
 use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 
 impl Core {
@@ -55,8 +55,11 @@ impl Core {
             return;
         }
         let parked: Vec<JobId> = self.jobs.parked().collect();
-        let mut left = NAMES_TOLD_TO_MAX;
+        let mut moved = 0;
         for id in parked {
+            if moved >= MOVED_MAX {
+                return self.move_more_later();
+            }
             let Some(job) = self.jobs.get(id) else { continue };
             match self.registry.find(self.task_name(job)) {
                 Some(task) if job.lane.is_none_or(|lane| lane == self.registry.task(task).lane) => {
@@ -67,13 +70,19 @@ impl Core {
                     self.finish(turn, id, Ending::of(error));
                 }
                 None => {
-                    if let Err(error) = self.no_route(self.task_name(job), left > 0) {
-                        left = left.saturating_sub(1);
-                        self.finish(turn, id, Ending::of(error));
-                    }
+                    let Err(error) = self.no_route(self.task_name(job)) else { continue };
+                    self.finish(turn, id, Ending::of(error));
+                    moved += MOVED_MAX / UNKNOWN_ENDED_MAX - 1;
                 }
             }
+            moved += 1;
         }
+    }
+
+    /// As many jobs were moved, or have ended, because places have changed as one event may move. The rest follows at once, in
+    /// further events.
+    pub(super) fn move_more_later(&mut self) {
+        (self.has_more_to_move, self.places_changed) = (true, true);
     }
 
     /// Dispatches waiting jobs to workers.

@@ -14,7 +14,7 @@ use super::past::Past;
 use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending};
-use crate::limits::{ATTEMPTS_MAX, LAST_JOBS, NAMES_TOLD, PRIORITY_MAX};
+use crate::limits::{ATTEMPTS_MAX, LAST_JOBS, PRIORITY_MAX};
 use offload_protocol::limits::{NAME_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Core {
 
     fn route(&self, request: &JobRequest) -> Result<Option<TaskIndex>, ErrorDetail> {
         let Some(index) = self.registry.find(&request.task) else {
-            return self.route_unknown(&request.task, true).map(|()| None);
+            return self.route_unknown(&request.task).map(|()| None);
         };
         let task = self.registry.task(index);
         if request.lane.is_some_and(|lane| lane != task.lane) {
@@ -102,37 +102,35 @@ impl Core {
     }
 
     /// Whether a job for an unknown task may wait until all programs have said which tasks they offer. It may not if
-    /// no program could ever offer a task of this name. Then its client may be told the names that there are, the nearest first.
-    pub(super) fn route_unknown(&self, name: &str, is_told_names: bool) -> Result<(), ErrorDetail> {
+    /// no program could ever offer a task of this name.
+    fn route_unknown(&self, name: &str) -> Result<(), ErrorDetail> {
+        self.route_or(name, || self.unknown_task(name))
+    }
+
+    /// The same for a job that was accepted. That a task is unknown is no outcome of a job that was accepted when the
+    /// task was known: its program has ceased to offer it.
+    pub(super) fn no_route(&self, name: &str) -> Result<(), ErrorDetail> {
+        self.route_or(name, || match self.registry.was_on_offer(name) {
+            true => outcome::error(OutcomeCode::Unavailable, format!("no worker offers '{name}' any more")),
+            false => self.unknown_task(name),
+        })
+    }
+
+    fn route_or(&self, name: &str, unknown: impl FnOnce() -> ErrorDetail) -> Result<(), ErrorDetail> {
         if !is_task_name(name) {
-            return Err(self.unknown_task(name, is_told_names));
+            return Err(unknown());
         }
         let silent =
             || self.programs_of_workers().filter(|&program| !self.programs[program].has_said_hello());
         if silent().any(|program| self.unavailable(program).is_none()) {
             return Ok(());
         }
-        match silent().find_map(|program| self.unavailable(program)) {
-            Some(error) => Err(error),
-            None => Err(self.unknown_task(name, is_told_names)),
-        }
+        Err(silent().find_map(|program| self.unavailable(program)).unwrap_or_else(unknown))
     }
 
-    /// The same for a job that was accepted. That a task is unknown is no outcome of a job that was accepted when the
-    /// task was known: its program has ceased to offer it.
-    pub(super) fn no_route(&self, name: &str, is_told_names: bool) -> Result<(), ErrorDetail> {
-        self.route_unknown(name, is_told_names).map_err(|error| match self.registry.was_on_offer(name) {
-            true if error.code == OutcomeCode::UnknownTask => {
-                outcome::error(OutcomeCode::Unavailable, format!("no worker offers '{name}' any more"))
-            }
-            _ => error,
-        })
-    }
-
-    fn unknown_task(&self, name: &str, is_told_names: bool) -> ErrorDetail {
-        let mut known = if is_told_names { self.registry.nearest(name) } else { Vec::new() };
-        let others = known.len().saturating_sub(NAMES_TOLD);
-        known.truncate(NAMES_TOLD);
+    fn unknown_task(&self, name: &str) -> ErrorDetail {
+        let known = self.registry.nearest(name);
+        let others = self.registry.on_offer_count() - known.len();
         let more = match others {
             0 => String::new(),
             1 => ", and 1 other".to_owned(),

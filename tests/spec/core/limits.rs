@@ -5,7 +5,7 @@ use offload_core::event::{Event, JobRequest, Key};
 use offload_core::exit::Exit;
 use offload_core::ids::{JobId, WorkerId};
 use offload_core::ledger::Holding;
-use offload_core::limits::{NAMES_TOLD_TO_MAX, PROMISE_BYTES};
+use offload_core::limits::PROMISE_BYTES;
 use offload_protocol::nouns::{FailureKind, OutcomeCode::*, Usage};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -81,22 +81,6 @@ fn an_unknown_task_is_refused_with_the_known_ones_the_nearest_first() {
     let error = pool.refusal("summ");
     assert_eq!(error.code, UnknownTask);
     assert_eq!(error.message, "no worker offers 'summ'; there are: sum, charge, climb, tile");
-}
-
-/// Else whoever sends thousands of them, each with another name, while the first worker starts could keep the loop busy for seconds.
-#[test]
-fn of_many_jobs_whose_task_nobody_offers_the_first_ones_are_told_which_tasks_there_are() {
-    let config = CoreConfig { workers: 1, spares: 0, ..CoreConfig::default() };
-    let mut pool = PoolUnderTest::with(config, Start::Wait);
-    let jobs: Vec<_> = (0..100).map(|number| pool.submit(&format!("sum-{number}"))).collect();
-    let worker = *pool.workers.keys().next().unwrap();
-    pool.event(Event::Hello { worker, tasks: offers(), takes_files: true });
-    assert!(jobs.iter().all(|job| pool.outcome(*job) == Some(UnknownTask)));
-    let told = jobs.iter().filter(|job| pool.message(**job).contains("; there are: ")).count();
-    assert_eq!(told, NAMES_TOLD_TO_MAX);
-    assert!(pool.message(jobs[0]).contains("; there are: "));
-    assert_eq!(pool.message(jobs[99]), "no worker offers 'sum-99'");
-    assert!(pool.refusal("summ").message.contains("; there are: sum, "), "whoever comes later is told them");
 }
 
 /// Else it would come back in a report that is longer than any header.

@@ -16,6 +16,7 @@ mod here;
 mod known_now;
 mod left_batches;
 mod limits;
+mod many_at_once;
 mod offers;
 mod parts;
 mod pauses;
