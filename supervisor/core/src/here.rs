@@ -109,10 +109,10 @@ impl Core {
         self.registry.offer_here(program, offers);
     }
 
-    /// Gives waiting jobs to the shell while places are free.
-    pub(super) fn dispatch_here(&mut self, turn: &mut Turn<'_>) {
+    /// Gives waiting jobs to the shell while places are free; nothing if the most that one event may move have expired in this one.
+    pub(super) fn dispatch_here(&mut self, turn: &mut Turn<'_>, expired: usize) {
         let Some(program) = self.program_here() else { return };
-        let mut moved = self.set_paused_aside(program, MOVED_MAX);
+        let mut moved = expired + self.set_paused_aside(program, MOVED_MAX - expired);
         while self.here.taken.len() < self.config.here.places {
             let Some((next, _)) = self.heads_to_start(program).next() else { return };
             if moved == MOVED_MAX {

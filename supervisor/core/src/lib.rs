@@ -51,7 +51,9 @@
 //! - Nothing that a worker sends can make the core panic.
 //!
 //! The time for an event grows with the logarithm of the number of jobs. An event that changes the workers or what they
-//! offer may look at all slots, and at all jobs that wait for an unknown task.
+//! offer may look at all slots, and at all jobs that wait for an unknown task or for a program that cannot be started. Where many jobs
+//! have to move or to end for one reason, one event moves [`MOVED_MAX`](limits::MOVED_MAX) of them. There are two exceptions: a stop
+//! ends all jobs, and tasks that nobody offers any more, or that go to another program, make all waiting jobs look for their queue.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

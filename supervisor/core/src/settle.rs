@@ -16,7 +16,7 @@ use offload_protocol::limits::INLINE_PAYLOAD_MAX;
 impl Core {
     pub(super) fn settle_all(&mut self, turn: &mut Turn<'_>) {
         self.end_unwanted(turn);
-        self.expire_waiting(turn);
+        let expired = self.expire_waiting(turn);
         for program in &mut self.programs {
             program.probation.open_in_time(turn.now);
             if !program.has_some_on_probation() {
@@ -38,7 +38,7 @@ impl Core {
         self.refuse_files(turn);
         self.ripen(turn.now);
         self.relist();
-        self.dispatch(turn);
+        self.dispatch(turn, expired);
         match self.phase {
             Phase::Running => self.fill_vacant(turn),
             Phase::Draining { .. } if !self.is_drained() => self.fill_vacant(turn),
@@ -85,14 +85,15 @@ impl Core {
         (self.has_more_to_move, self.places_changed) = (true, true);
     }
 
-    /// Dispatches waiting jobs to workers.
-    fn dispatch(&mut self, turn: &mut Turn<'_>) {
+    /// Dispatches waiting jobs to workers. So many have expired in this event: if they are all that it may move, others that are
+    /// late may be left, and nothing is dispatched.
+    fn dispatch(&mut self, turn: &mut Turn<'_>, expired: usize) {
         for program in self.programs_of_workers() {
             self.want_unfit_and_overdue_back(turn, program);
             self.note_overrun(turn.now, program);
             self.exchange_reserved(turn.now, program);
             self.bring_in_spare(program);
-            let mut moved = self.clear_the_way(program, MOVED_MAX);
+            let mut moved = expired + self.clear_the_way(program, MOVED_MAX - expired);
             while let Some((job, slot, tray)) = self.next_step(turn.now, program) {
                 if moved == MOVED_MAX {
                     self.has_more_to_move = true;
@@ -109,7 +110,7 @@ impl Core {
             }
             self.rearrange_trays(turn, program);
         }
-        self.dispatch_here(turn);
+        self.dispatch_here(turn, expired);
     }
 
     /// Moves jobs that are first in queues where they do not belong; at most so many. Returns how many.

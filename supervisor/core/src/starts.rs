@@ -16,6 +16,7 @@ use super::supervise::KILLED;
 use super::turn::Turn;
 use super::{Core, Ending, Program};
 use crate::exit::Exit;
+use crate::limits::MOVED_MAX;
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode};
 
 /// The exit code with which a worker says that starting it again is pointless.
@@ -41,8 +42,12 @@ impl Core {
                     .get(id)
                     .is_some_and(|job| self.programs[program].restarts.is_refusing_for(self.account_of(job)))
             };
-            let hopeless: Vec<JobId> = waiting.filter(|&job| is_refused(job) && !can_be_done(job)).collect();
-            for job in hopeless {
+            let hopeless = waiting.filter(|&job| is_refused(job) && !can_be_done(job));
+            let hopeless: Vec<JobId> = hopeless.take(MOVED_MAX + 1).collect();
+            if hopeless.len() > MOVED_MAX {
+                self.move_more_later();
+            }
+            for job in hopeless.into_iter().take(MOVED_MAX) {
                 self.finish(turn, job, Ending::of(error.clone()));
             }
         }

@@ -4,7 +4,7 @@
 use super::action::{Accepted, Action, Kill};
 use super::event::JobRequest;
 use super::ids::{JobId, Mono, TaskIndex};
-use super::jobs::{Job, JobState, Jobs};
+use super::jobs::{Job, JobState};
 use super::keys::Known;
 use super::ledger::Holding;
 use super::nanos::MaybeNanos;
@@ -14,7 +14,7 @@ use super::past::Past;
 use super::slots::Cause;
 use super::turn::Turn;
 use super::{Core, Ending};
-use crate::limits::{ATTEMPTS_MAX, LAST_JOBS, PRIORITY_MAX};
+use crate::limits::{ATTEMPTS_MAX, LAST_JOBS, MOVED_MAX, PRIORITY_MAX};
 use offload_protocol::limits::{NAME_MAX, TASK_NAME_MAX};
 use offload_protocol::nouns::{ErrorDetail, OutcomeCode, cut, is_task_name};
 use std::sync::Arc;
@@ -289,25 +289,24 @@ impl Core {
     }
 
     /// Ends waiting jobs whose deadline has passed. A job that a worker has may have ended in time, with its answer
-    /// still on the way, so it is not touched here.
-    pub(super) fn expire_waiting(&mut self, turn: &mut Turn<'_>) {
-        self.expire(turn, |state| !state.is_dispatched());
+    /// still on the way, so it is not touched here. Returns how many have ended: if as many as one event may move, others may be left.
+    pub(super) fn expire_waiting(&mut self, turn: &mut Turn<'_>) -> usize {
+        self.expire(turn, |state| !state.is_dispatched())
     }
 
-    /// Ends all jobs whose deadline has passed, also those that a worker has. Only for a tick: all that workers sent
+    /// Ends jobs whose deadline has passed, also those that a worker has. Only for a tick: all that workers sent
     /// until now has been handed over.
     pub(super) fn expire_all(&mut self, turn: &mut Turn<'_>) {
         self.expire(turn, |_| true);
     }
 
-    fn expire(&mut self, turn: &mut Turn<'_>, which: impl Fn(JobState) -> bool) {
+    /// At most [`MOVED_MAX`] of them end. The others are still late, so another tick is due at once.
+    fn expire(&mut self, turn: &mut Turn<'_>, which: impl Fn(JobState) -> bool) -> usize {
         let now = turn.now;
-        if self.jobs.first_deadline().is_none_or(|(first, _)| first > now) {
-            return;
-        }
-        let next = |jobs: &Jobs| jobs.late(now).find(|id| jobs.get(*id).is_some_and(|job| which(job.state)));
-        while let Some(id) = next(&self.jobs) {
-            let Some(job) = self.jobs.get(id) else { return };
+        let is_one = |id: &JobId| self.jobs.get(*id).is_some_and(|job| which(job.state));
+        let late: Vec<JobId> = self.jobs.late(now).filter(is_one).take(MOVED_MAX).collect();
+        for &id in &late {
+            let Some(job) = self.jobs.get(id) else { continue };
             // It may have waited outside before: that time counts for its deadline, and is not known here.
             let since = format!("{} after it was accepted", human(now - job.accepted_at));
             let message = match job.state {
@@ -326,6 +325,7 @@ impl Core {
             };
             self.end_early(turn, id, Ending::of(outcome::for_anybody(OutcomeCode::Timeout, message)));
         }
+        late.len()
     }
 }
 
