@@ -84,7 +84,7 @@ impl Config {
                     None => globals.config_file()?.ok_or_else(nothing_to_check)?,
                 };
                 let settings = Settings::resolve(&[read_file(&file)?], None)?;
-                settings.check_to_serve_at(socket_of(&file, globals).as_deref())?;
+                settings.check_to_serve_at(socket_of(&file, globals).as_deref(), Some(&file))?;
                 check_programs(&settings)?;
                 check_files(&settings)?;
                 if let Some(line) = settings.http_in_vain().filter(|_| !globals.quiet) {

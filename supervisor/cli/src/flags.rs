@@ -78,7 +78,7 @@ impl Globals {
         flags: Layer,
     ) -> Result<Settings, Failure> {
         let settings = self.settings_from(file, flags)?;
-        settings.check_to_serve()?;
+        settings.check_to_serve(file)?;
         Ok(settings)
     }
 

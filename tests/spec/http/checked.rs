@@ -81,6 +81,49 @@ fn what_serve_would_refuse_the_check_refuses_with_the_same_words() {
 }
 
 #[test]
+fn the_access_log_is_no_file_that_the_supervisor_reads_by_whatever_path() {
+    let folder = private_folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (file, own, key) = (path("offload.toml"), path("o.sock"), path("key"));
+    std::fs::write(&key, "secret").unwrap();
+    std::fs::write(path("certificate"), "public").unwrap();
+    for (target, link) in
+        [(&key, "link"), (&file, "link of the file"), (&path("http.token"), "leads to nothing")]
+    {
+        symlink(target, path(link)).unwrap();
+    }
+    std::fs::hard_link(&key, path("second name")).unwrap();
+    let text = |log: &str, certificate: &str| {
+        let tls = format!("tls = {{ certificate = '{}', key = '{key}' }}", path(certificate));
+        format!("[http]\nlisten = ['127.0.0.1:0']\naccess_log = '{}'\n{tls}\n", path(log))
+    };
+    for (log, what) in [
+        ("key", "the key for TLS"),
+        ("certificate", "the certificate for TLS"),
+        ("offload.toml", "the configuration file"),
+        ("link", "the key for TLS"),
+        ("second name", "the key for TLS"),
+        ("link of the file", "the configuration file"),
+        ("leads to nothing", "the file of the token"),
+    ] {
+        std::fs::write(&file, text(log, "certificate")).unwrap();
+        let told = format!("{} is there twice: it is {what}, and the access log", path(log));
+        for arguments in [
+            &["--socket", &own, "config", "check", &file][..],
+            &["--socket", &own, "--config", &file, "serve", "--workers", "1"],
+        ] {
+            let refused = run_offload(arguments);
+            assert!(refused.code == 2 && refused.stderr.contains(&told), "{arguments:?} {log}: {refused:?}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&key).unwrap(), "secret");
+    // One file may have both.
+    std::fs::write(&file, text("access.log", "key")).unwrap();
+    let refused = run_offload(&["config", "check", &file]);
+    assert!(refused.code == 2 && refused.stderr.contains("yours alone"), "{refused:?}");
+}
+
+#[test]
 fn what_is_set_while_http_is_answered_nowhere_is_told_and_hinders_nothing() {
     let folder = private_folder();
     let file = folder.path().join("offload.toml");

@@ -1,9 +1,12 @@
 //! How settings of the interface over HTTP go together.
 
 use super::Values;
+use super::table::SOCKET;
 use offload_http::{Address, Route, RouteTable, lock_path};
 use offload_supervisor::units::show_size;
+use std::ffi::OsString;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What the keys of the interface over HTTP begin with.
@@ -12,6 +15,8 @@ pub(super) const HTTP_KEYS: &str = "http.";
 pub(super) const LISTEN: &str = "http.listen";
 /// The file of the token beside the supervisor's own socket, if no other is named.
 pub(crate) const TOKEN_FILE: &str = "http.token";
+/// Links that are followed from one to the next, as many as the kernel follows.
+const LINKS_MAX: usize = 40;
 
 /// Whoever reaches the port can try tokens, so it takes a second setting to let other machines try.
 fn addresses_are_of_this_machine(values: &Values) -> Result<(), String> {
@@ -58,31 +63,40 @@ fn are_one_port(one: &Address, other: &Address) -> bool {
     one.port() == other.port() && one.port() != 0 && (a == b || has_all_of(a, b) || has_all_of(b, a))
 }
 
-/// All that a supervisor makes, or writes to, has a path of its own. `socket` is its own socket, if that is known.
+/// All that a supervisor makes, or writes to, is a file of its own: neither another of these, nor one that it reads. `socket` is its own
+/// socket, if that is known, and `file` the configuration.
 pub(super) fn files_are_different(
     values: &Values,
     socket: Option<&Path>,
+    file: Option<&Path>,
 ) -> Result<(), (&'static str, String)> {
     let http = &values.http;
     // A service manager may have opened the sockets, and then none is listed.
     if http.listen.is_empty() && http.token_file.is_none() && http.access_log.is_none() {
         return Ok(());
     }
-    let mut files: Vec<(&str, PathBuf, String)> = Vec::new();
+    // A certificate and its key may be one file: what is only read is not compared with itself.
+    let read = [
+        (file, "the configuration file"),
+        (http.tls.certificate.as_deref(), "the certificate for TLS"),
+        (http.tls.key.as_deref(), "the key for TLS"),
+    ];
+    let read = read.into_iter().filter_map(|(path, what)| Some((path?.to_owned(), what.to_owned())));
+    let mut files: Vec<(PathBuf, String)> = read.collect();
     let mut add = |key: &'static str, path: PathBuf, what: String| {
-        if let Some((_, _, other)) = files.iter().find(|(_, known, _)| is_same_file(known, &path)) {
+        if let Some((_, other)) = files.iter().find(|(known, _)| is_same_file(known, &path)) {
             let twice = format!(
                 "{} is there twice: it is {other}, and {what}; name another path for one",
                 path.display()
             );
             return Err((key, twice));
         }
-        files.push((key, path, what));
+        files.push((path, what));
         Ok(())
     };
     if let Some(socket) = socket {
-        add(LISTEN, socket.to_owned(), "the supervisor's own socket".to_owned())?;
-        add(LISTEN, lock_path(socket), "the lock of the supervisor's own socket".to_owned())?;
+        add(SOCKET, socket.to_owned(), "the supervisor's own socket".to_owned())?;
+        add(SOCKET, lock_path(socket), "the lock of the supervisor's own socket".to_owned())?;
     }
     for address in values.http.listen.iter().filter_map(|text| text.parse::<Address>().ok()) {
         let Address::Unix(path) = &address else { continue };
@@ -99,13 +113,26 @@ pub(super) fn files_are_different(
     }
 }
 
-/// However the folder is written. The files need not be there.
+/// Whatever the paths are: links are followed, and the files need not be there.
 fn is_same_file(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some((folder.canonicalize().ok()?, path.file_name()?.to_owned()))
+    let identity = |path: &Path| path.metadata().ok().map(|about| (about.dev(), about.ino()));
+    one == other
+        || identity(one).is_some_and(|its| identity(other) == Some(its))
+        || place(one).is_some_and(|its| place(other) == Some(its))
+}
+
+/// The folder and the name of the file that is meant, also if it is yet to be made.
+fn place(path: &Path) -> Option<(PathBuf, OsString)> {
+    let folder = |path: &Path| match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
     };
-    one == other || place(one).is_some_and(|its| place(other) == Some(its))
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = path.read_link() else { break };
+        path = folder(&path).join(target);
+    }
+    Some((folder(&path).canonicalize().ok()?, path.file_name()?.to_owned()))
 }
 
 pub(super) fn routes_go_together(values: &Values) -> Result<(), String> {

@@ -302,21 +302,26 @@ impl Settings {
         self.values.pool.core.validate().map_err(ConfigError)
     }
 
-    /// Checks what concerns only a supervisor that serves.
+    /// Checks what concerns only a supervisor that serves. `file` is what was read.
     ///
     /// # Errors
     /// [`ConfigError`] with the place.
-    pub(crate) fn check_to_serve(&self) -> Result<(), ConfigError> {
-        self.check_to_serve_at(self.values.socket.as_deref())
+    pub(crate) fn check_to_serve(&self, file: Option<&ConfigFile>) -> Result<(), ConfigError> {
+        self.check_to_serve_at(self.values.socket.as_deref(), file)
     }
 
     /// The same for a supervisor whose own socket is there.
     ///
     /// # Errors
     /// [`ConfigError`] with the place.
-    pub(crate) fn check_to_serve_at(&self, socket: Option<&Path>) -> Result<(), ConfigError> {
+    pub(crate) fn check_to_serve_at(
+        &self,
+        socket: Option<&Path>,
+        file: Option<&ConfigFile>,
+    ) -> Result<(), ConfigError> {
         let wrong = |key, reason| ConfigError(format!("{}: {reason}", self.place(key)));
-        files_are_different(&self.values, socket).map_err(|(key, reason)| wrong(key, reason))?;
+        let different = files_are_different(&self.values, socket, file.map(ConfigFile::path));
+        different.map_err(|(key, reason)| wrong(key, reason))?;
         bodies_are_within_payloads(&self.values).map_err(|reason| wrong(ROUTE, reason))
     }
 
