@@ -7,6 +7,7 @@
 //!   certificate and key, for TLS ------------'
 //! ```
 
+mod log_file;
 mod private_file;
 mod tls;
 
@@ -14,6 +15,7 @@ use super::failure::Failure;
 use super::startable::why_no_folder;
 use super::sys;
 use crate::configuration::{HttpValues, TOKEN_FILE, Values};
+use log_file::{LogFile, MadeFile};
 use offload_event_loop::LoopHandle;
 use offload_http::api::{Access, SharedTokens, Tokens};
 use offload_http::{
@@ -26,7 +28,6 @@ use private_file::{Links, read_private};
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use tls::LiveTls;
 
@@ -48,7 +49,7 @@ pub(crate) struct Interface {
     has_page: bool,
     proxies: TrustedProxies,
     cancels_on_disconnect: bool,
-    access_log: Option<(AccessLog, Printer)>,
+    access_log: Option<OpenLog>,
 }
 
 /// Looks at the files and folders that the interface needs, without listening anywhere.
@@ -66,7 +67,7 @@ pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, Stri
         read_tokens(path).map_err(|why| ("http.token_file", why))?;
     }
     let why_no_log = |path: &Path| match path.metadata() {
-        Ok(_) => try_log(path).err(),
+        Ok(_) => LogFile::try_open(path).err(),
         Err(_) => why_no_folder_of(path),
     };
     match values.access_log.as_deref().and_then(why_no_log) {
@@ -111,9 +112,8 @@ impl Live {
         let tokens = read_tokens(&self.token_file)?;
         let routes = table(values)?;
         let tls = self.tls.clone().map(|tls| tls.read_again().map(|read| (tls, read))).transpose()?;
-        let log =
-            self.access_log.as_ref().map(|(path, lines)| open_log(path).map(|file| (lines.clone(), file)));
-        let log = log.transpose()?;
+        let log = self.access_log.as_ref();
+        let log = log.map(|(path, lines)| LogFile::open(path).map(|log| (lines.clone(), log))).transpose()?;
         let live = self.clone();
         Ok(Exchange::new(move || {
             live.tokens.replace(tokens);
@@ -121,8 +121,9 @@ impl Live {
             if let Some((tls, read)) = tls {
                 tls.exchange(&read);
             }
-            if let Some((lines, file)) = log {
+            if let Some((lines, LogFile { file, made })) = log {
                 lines.continue_in(file);
+                made.into_iter().for_each(MadeFile::stays);
             }
         }))
     }
@@ -134,33 +135,19 @@ fn proxies(values: &HttpValues) -> Result<TrustedProxies, Failure> {
     parsed.map(TrustedProxies::new).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Opens a log file for its owner alone, to be continued. Anything that would have to be waited for, such as a pipe that nobody
-/// reads, is refused.
-fn open_log(path: &Path) -> Result<OwnedFd, String> {
-    open_log_with(path, OFlags::CREATE)
-}
+/// The access log, what writes it, and its file if that was made.
+type OpenLog = (AccessLog, Printer, Option<MadeFile>);
 
-/// Whether a file that is there could be continued as a log.
-fn try_log(path: &Path) -> Result<(), String> {
-    open_log_with(path, OFlags::empty()).map(drop)
-}
-
-fn open_log_with(path: &Path, more: OFlags) -> Result<OwnedFd, String> {
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
-    let told = |error| format!("cannot open the access log {}: {}", path.display(), io::Error::from(error));
-    open(path, flags, Mode::RUSR | Mode::WUSR).map_err(told)
-}
-
-fn access_log(values: &HttpValues) -> Result<Option<(AccessLog, Printer)>, Failure> {
+fn access_log(values: &HttpValues) -> Result<Option<OpenLog>, Failure> {
     let Some(path) = &values.access_log else { return Ok(None) };
     let format = match values.access_log_format.as_str() {
         "json" => AccessLogFormat::Json,
         "common" => AccessLogFormat::Common,
         _ => AccessLogFormat::Combined,
     };
-    let file = open_log(path).map_err(Failure::Usage)?;
+    let LogFile { file, made } = LogFile::open(path).map_err(Failure::Usage)?;
     let printer = Printer::to(file, Box::new(move |lost| format.lost(lost)));
-    Ok(Some((AccessLog::new(printer.handle(), format), printer)))
+    Ok(Some((AccessLog::new(printer.handle(), format), printer, made)))
 }
 
 fn table(values: &Values) -> Result<RouteTable, String> {
@@ -192,7 +179,7 @@ impl Interface {
         let tokens = read_or_make_tokens(&token_file).map_err(Failure::Usage)?;
         let tls = LiveTls::read(&values.tls).map_err(Failure::Usage)?;
         let access_log = access_log(values)?;
-        let lines = access_log.as_ref().map(|(_, printer)| printer.handle());
+        let lines = access_log.as_ref().map(|(_, printer, _)| printer.handle());
         let live = Live {
             tokens: SharedTokens::new(tokens),
             token_file,
@@ -246,8 +233,11 @@ impl Interface {
         server.set_connections_max(service.other_connections());
         server.set_trusted_proxies(self.proxies);
         server.set_cancel_on_disconnect(self.cancels_on_disconnect);
-        let (log, printer) = self.access_log.unzip();
-        log.into_iter().for_each(|log| server.set_access_log(log));
+        let (mut printer, mut made) = (None, None);
+        if let Some((log, its_printer, its_file)) = self.access_log {
+            server.set_access_log(log);
+            (printer, made) = (Some(its_printer), its_file);
+        }
         if let Some(tls) = &self.live.tls {
             server.set_tls(tls.in_use());
         }
@@ -258,7 +248,9 @@ impl Interface {
         server.mount_routes(self.live.routes);
         let addresses: io::Result<_> =
             self.bound.into_iter().map(|bound| server.accept_from(bound)).collect();
-        Ok((addresses?, printer))
+        let addresses = addresses?;
+        made.into_iter().for_each(MadeFile::stays);
+        Ok((addresses, printer))
     }
 }
 

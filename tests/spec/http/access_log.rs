@@ -161,6 +161,39 @@ fn a_reload_opens_the_file_again_after_it_was_renamed() {
 }
 
 #[test]
+fn a_reload_or_a_start_that_is_refused_leaves_no_new_file() {
+    let folder = private_folder();
+    let (config, log) = (folder.path().join("offload.toml"), folder.path().join("access.log"));
+    let path = config.to_str().expect("a path of ours");
+    let pool = |name: &str| format!("[[pool]]\nname = '{name}'\ncommand = ['builtin']\n");
+    let write = |pools: &[&str]| {
+        let pools: String = pools.iter().copied().map(pool).collect();
+        std::fs::write(&config, format!("[http]\naccess_log = '{}'\n{pools}", log.display())).unwrap();
+    };
+    write(&["one"]);
+    let http = HttpDaemon::start(&["--config", path, "--workers", "2"]);
+    assert!(log.exists());
+    std::fs::rename(&log, folder.path().join("access.log.1")).unwrap();
+    // What is wrong with that is seen last.
+    write(&["one", "two"]);
+    let refused = http.daemon.run(&["reload"]);
+    assert!(refused.code != 0 && refused.stderr.contains("needs a restart"), "{refused:?}");
+    assert!(!log.exists(), "it was made for nothing");
+    std::fs::write(&log, "").unwrap();
+    http.daemon.run(&["reload"]).code(refused.code);
+    assert!(log.exists(), "it was there before");
+    std::fs::remove_file(&log).unwrap();
+    write(&["one"]);
+    http.daemon.run(&["reload"]).ok();
+    http.ask("GET", "/healthz?two", &[], b"");
+    line_with(&log, "healthz?two");
+    let other = folder.path().join("other.log");
+    let other_path = other.to_str().expect("a path of ours");
+    http.daemon.run(&["serve", "--http", "127.0.0.1:0", "--access-log", other_path]).code(75);
+    assert!(!other.exists(), "another supervisor is at the socket");
+}
+
+#[test]
 fn a_pipe_that_nobody_reads_is_refused_and_one_that_is_full_holds_up_nobody() {
     let folder = private_folder();
     let pipe = folder.path().join("pipe");
