@@ -87,9 +87,8 @@ impl Config {
                 settings.check_to_serve_at(socket_of(&file, globals).as_deref(), Some(&file))?;
                 check_programs(&settings)?;
                 check_files(&settings)?;
-                if let Some(line) = settings.http_in_vain().filter(|_| !globals.quiet) {
-                    say(&line);
-                }
+                let lines = [settings.http_in_vain(), settings.http_unseen()];
+                lines.into_iter().flatten().filter(|_| !globals.quiet).for_each(|line| say(&line));
                 print(checked(&file.path().display().to_string(), &settings, globals.json).as_bytes())?;
             }
             Verb::Show { pool, serve } => {

@@ -163,14 +163,7 @@ impl Interface {
         let routes = SharedRoutes::new(table(values).map_err(Failure::Usage)?);
         let values = &values.http;
         let mut bound = listen_fds()?;
-        for text in &values.listen {
-            bound.push(
-                match text.parse().map_err(|error: BadAddress| Failure::Usage(error.to_string()))? {
-                    Address::Descriptor(number) => descriptor(number)?,
-                    address => bind(&address)?,
-                },
-            );
-        }
+        bound.extend(listeners(&values.listen)?);
         if bound.is_empty() {
             return Ok(None);
         }
@@ -285,6 +278,20 @@ fn check_reach(bound: &Bound, is_public: bool) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// The sockets of these addresses, in this order. Those that were handed to this process are taken first: what is opened here could have
+/// one of their numbers otherwise.
+fn listeners(addresses: &[String]) -> Result<Vec<Bound>, Failure> {
+    let parse = |text: &String| text.parse().map_err(|error: BadAddress| Failure::Usage(error.to_string()));
+    let addresses: Vec<Address> = addresses.iter().map(parse).collect::<Result<_, _>>()?;
+    let take = |address: &Address| match address {
+        Address::Descriptor(number) => descriptor(*number).map(Some),
+        Address::Tcp(_) | Address::Unix(_) => Ok(None),
+    };
+    let taken: Vec<Option<Bound>> = addresses.iter().map(take).collect::<Result<_, _>>()?;
+    let listeners = addresses.iter().zip(taken);
+    listeners.map(|(address, taken)| taken.map_or_else(|| bind(address), Ok)).collect()
 }
 
 fn descriptor(number: i32) -> Result<Bound, Failure> {

@@ -124,6 +124,17 @@ fn the_access_log_is_no_file_that_the_supervisor_reads_by_whatever_path() {
 }
 
 #[test]
+fn the_check_says_that_it_cannot_see_a_descriptor_that_serve_is_given() {
+    let folder = private_folder();
+    let file = folder.path().join("offload.toml");
+    let path = file.to_str().expect("a path of ours");
+    std::fs::write(&file, "[http]\nlisten = ['127.0.0.1:0', 'fd:99']\n").unwrap();
+    let checked = run_offload(&["config", "check", path]).ok();
+    assert!(checked.stderr.contains("offload.toml:2: http.listen: not checked: fd:99;"), "{checked:?}");
+    assert_eq!(run_offload(&["-q", "config", "check", path]).ok().stderr, "");
+}
+
+#[test]
 fn what_is_set_while_http_is_answered_nowhere_is_told_and_hinders_nothing() {
     let folder = private_folder();
     let file = folder.path().join("offload.toml");

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use tests::harness::{Ran, command, private_folder, run};
+use tests::harness::{Ran, command, private_folder, run, run_offload};
 
 /// Opens listening sockets as the descriptors from 3 on, at the addresses or paths in its first argument (separated by commas), sets
 /// the variables that follow (`OWN` stands for its own process ID), and becomes the program behind `--`.
@@ -112,6 +112,16 @@ fn a_socket_that_is_named_twice_or_is_of_no_use_is_refused_for_what_it_is() {
         let refused = refused("127.0.0.1", variables, arguments);
         let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &refused.stderr;
         assert!(said.contains(reason), "{said}");
+    }
+}
+
+/// What the supervisor itself opens has numbers, too.
+#[test]
+fn a_number_that_nothing_was_passed_as_stands_for_no_socket_of_the_supervisor() {
+    for number in 3..20 {
+        let descriptor = format!("fd:{number}");
+        let refused = run_offload(&["serve", "--http", "127.0.0.1:0", "--http", &descriptor]).code(2);
+        assert!(refused.stderr.contains(&format!("descriptor {number} is ")), "{refused:?}");
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) use words::split_words;
 use crate::limits::{HTTP_CONNECTIONS_DEFAULT, IO_THREADS_DEFAULT};
 use http_checks::{HTTP_KEYS, LISTEN, bodies_are_within_payloads, files_are_different};
 use key::check_socket;
-use offload_http::Route;
+use offload_http::{Address, Route};
 use offload_supervisor::{FixedSetting, Ignored, PoolConfig, Program};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -338,6 +338,21 @@ impl Settings {
             self.place(first),
             names.join(", ")
         ))
+    }
+
+    /// What only the supervisor can see of the interface over HTTP, which is started with these descriptors, as a line for whoever has
+    /// it checked.
+    pub(crate) fn http_unseen(&self) -> Option<String> {
+        let is_handed_over = |text: &&String| matches!(text.parse::<Address>(), Ok(Address::Descriptor(_)));
+        let handed_over: Vec<&str> =
+            self.values.http.listen.iter().filter(is_handed_over).map(String::as_str).collect();
+        (!handed_over.is_empty()).then(|| {
+            format!(
+                "{}: not checked: {}; `serve` is handed such a descriptor when it starts, and refuses what is no socket that listens",
+                self.place(LISTEN),
+                handed_over.join(", ")
+            )
+        })
     }
 
     /// Who decided this key.
