@@ -63,8 +63,12 @@ pub(crate) fn check_files(values: &HttpValues) -> Result<(), (&'static str, Stri
     for address in addresses {
         check_place(&address).map_err(|why| ("http.listen", why))?;
     }
-    if let Some(path) = values.token_file.as_deref().filter(|path| path.symlink_metadata().is_ok()) {
-        read_tokens(path).map_err(|why| ("http.token_file", why))?;
+    let why_no_tokens = |path: &Path| match path.symlink_metadata() {
+        Ok(_) => read_tokens(path).err(),
+        Err(_) => why_no_folders(path),
+    };
+    if let Some(why) = values.token_file.as_deref().and_then(why_no_tokens) {
+        return Err(("http.token_file", why));
     }
     let why_no_log = |path: &Path| match path.metadata() {
         Ok(_) => LogFile::try_open(path).err(),
@@ -88,6 +92,12 @@ fn check_place(address: &Address) -> Result<(), String> {
 
 fn why_no_folder_of(path: &Path) -> Option<String> {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).and_then(why_no_folder)
+}
+
+/// The same for a file whose folders are made if they are not there.
+fn why_no_folders(path: &Path) -> Option<String> {
+    let is_there = |folder: &&Path| folder.symlink_metadata().is_ok();
+    path.ancestors().skip(1).find(is_there).and_then(why_no_folder)
 }
 
 /// What a reload exchanges.
@@ -304,7 +314,10 @@ fn read_or_make_tokens(path: &Path) -> Result<Tokens, String> {
     match make_token(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(format!("cannot make the token file {}: {error}", path.display())),
+        Err(error) => {
+            let why = why_no_folders(path).unwrap_or_else(|| error.to_string());
+            return Err(format!("cannot make the token file {}: {why}", path.display()));
+        }
     }
     read_tokens(path)
 }

@@ -46,6 +46,10 @@ fn what_serve_would_refuse_the_check_refuses_with_the_same_words() {
             "is there twice: it is the file of the token, and the access log",
         ),
         (
+            format!("[http]\nlisten = ['127.0.0.1:0']\ntoken_file = '{}/token'\n", path("file")),
+            "/file is no folder",
+        ),
+        (
             // A service manager may open the sockets.
             format!("[http]\naccess_log = '{}'\n", path("http.token")),
             "is there twice: it is the file of the token, and the access log",

@@ -334,7 +334,8 @@ impl Settings {
             in_file_order().filter(is_of_http).filter(is_set).map(|key| key.name).collect();
         let first = names.first().filter(|_| self.values.http.listen.is_empty())?;
         Some(format!(
-            "{}: nothing comes of {}, because HTTP is answered nowhere: name an address, as listen in [http], or with --http",
+            "{}: nothing comes of {}, because HTTP is answered nowhere: name an address, as listen in [http], or with --http, \
+             or let a service manager pass sockets (LISTEN_FDS)",
             self.place(first),
             names.join(", ")
         ))
