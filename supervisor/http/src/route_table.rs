@@ -88,7 +88,7 @@ pub struct Route {
     pub priority: Option<i8>,
     /// Whether the job is cancelled if its client goes away; None leaves it to the server.
     pub cancel_on_disconnect: Option<bool>,
-    /// Header fields of a response with a status of 200 to 299.
+    /// Header fields of a response with a status of 200 to 299. There may be several of one name.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 

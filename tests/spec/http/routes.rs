@@ -79,6 +79,19 @@ fn a_route_runs_its_task_and_its_parameters_become_metadata() {
 }
 
 #[test]
+fn of_the_fields_of_a_route_all_are_sent_that_have_one_name() {
+    let fields = ["Cache-Control: max-age=60", "Link: </a>", "link: </b>"];
+    let fields = fields.map(|field| format!(" 'headers={field}'")).concat();
+    let http = HttpDaemon::start(&["--workers", "1", "--http-route", &format!("POST /linked echo{fields}")]);
+    let answer = http.ask("POST", "/linked", &[], b"x");
+    let all = |name: &str| {
+        let fields = answer.fields.iter().filter(|(known, _)| known == name);
+        fields.map(|(_, value)| value.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!((all("link"), all("cache-control")), (vec!["</a>", "</b>"], vec!["max-age=60"]));
+}
+
+#[test]
 fn the_parameters_of_the_query_that_a_route_names_become_metadata_and_others_are_ignored() {
     let (http, _file, _folder) = configured(ROUTES);
     let detached = [("Content-Type", "image/jpeg"), ("Prefer", "respond-async")];

@@ -163,7 +163,8 @@ fn show_route(route: &Route) -> String {
     say("priority", route.priority.map(|priority| priority.to_string()));
     say("cancel_on_disconnect", route.cancel_on_disconnect.map(|is| is.to_string()));
     for (name, value) in &route.headers {
-        say("headers", Some(format!("{name}: {}", value.to_str().unwrap_or_default())));
+        // Other letters than those of ASCII are allowed.
+        say("headers", Some(format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))));
     }
     join_words(&words)
 }
@@ -175,7 +176,8 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_read_again() {
         let text = "POST /images/{album} thumbnail query=width,height query=fit timeout=10s max_body=1MiB auth=none accepts=image/png \
-                    accepts=image/jpeg mode=async priority=-3 cancel_on_disconnect=false 'headers=cache-control: no-store' ; GET / echo";
+                    accepts=image/jpeg mode=async priority=-3 cancel_on_disconnect=false 'headers=cache-control: no-store' \
+                    'headers=x: café' ; GET / echo";
         let routes = parse_routes(text).unwrap();
         assert_eq!(routes.len(), 2);
         assert_eq!(parse_routes(&show_routes(&routes)).unwrap(), routes);

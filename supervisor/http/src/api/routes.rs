@@ -15,7 +15,7 @@ use crate::respond::{IntoResponse, Response};
 use crate::route_table::{Route, RouteAuth, RouteMode, SharedRoutes};
 use crate::router::Found;
 use crate::server::{Handler, Server};
-use http::header::{ACCEPT, HeaderValue};
+use http::header::{ACCEPT, HeaderMap, HeaderValue};
 use offload_protocol::nouns::{MediaType, Metadata, OutcomeCode};
 use offload_supervisor::Job;
 use std::future::ready;
@@ -60,8 +60,9 @@ async fn call(route: Arc<Route>, trace: Option<HeaderValue>, answer: Answer, hid
     let hide = |failure: Failure| if hides_causes { failure.without_cause() } else { failure };
     let mut response = traced(trace, answer.await.map_err(hide));
     if response.status().is_success() {
-        let fields = route.headers.iter().cloned();
-        fields.for_each(|(name, value)| drop(response.headers_mut().insert(name, value)));
+        // Several of one name take the place of what is there together.
+        let fields: HeaderMap = route.headers.iter().cloned().collect();
+        response.headers_mut().extend(fields);
     }
     response
 }

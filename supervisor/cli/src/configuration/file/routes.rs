@@ -4,6 +4,7 @@ use super::super::routes::{Draft, FIELDS};
 use super::super::table::{ROUTE, in_table};
 use super::{Misplaced, NO_TYPE, SpannedValue, Value, check_names, kind_of, place_of};
 use offload_http::{Route, RouteTable};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -67,7 +68,11 @@ fn texts(field: &str, written: &DeValue<'_>) -> Result<Vec<String>, String> {
         ("accepts", DeValue::Array(list)) if list.is_empty() => Err(NO_TYPE.to_owned()),
         ("accepts" | "query", DeValue::Array(list)) => list.iter().map(|one| text(one.get_ref())).collect(),
         ("headers", DeValue::Table(pairs)) => {
-            let pair = |(name, value): (&Spanned<_>, &Spanned<_>)| {
+            let pair = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                // What stands behind it would become a part of the value.
+                if name.get_ref().contains(':') {
+                    return Err(format!("{:?} is no name of a header field", name.get_ref()));
+                }
                 text(value.get_ref()).map(|value| format!("{}: {value}", name.get_ref()))
             };
             pairs.iter().map(pair).collect()

@@ -194,6 +194,7 @@ fn routes_are_read_and_a_wrong_one_is_told_with_the_line_of_what_is_wrong() {
         ("priority = 11", "5: route.priority: it must be from -10 to 10"),
         ("auth = 'all'", "5: route.auth: \"all\" is neither token nor none"),
         ("headers = 'x'", "5: route.headers: a table of texts is expected, not the text \"x\""),
+        ("headers = { 'A:b' = 'c' }", "5: route.headers: \"A:b\" is no name of a header field"),
         ("headers = { Location = '/' }", "5: route.headers: location is for the server itself to set"),
         (
             "accepts = []",
