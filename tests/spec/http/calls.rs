@@ -368,6 +368,26 @@ fn the_trace_comes_back_the_metadata_are_in_the_result_and_labels_find_the_job()
 }
 
 #[test]
+fn no_request_is_refused_for_its_trace() {
+    let http = HttpDaemon::start(&["--workers", "1"]);
+    let metadata_of = |fields: &[(&str, &str)]| {
+        let answer = http.call("echo", &[fields, &[("Prefer", "respond-async")]].concat(), "x");
+        assert_eq!(answer.status, 202, "{answer:?}");
+        let job = answer.field("offload-job").expect("an id");
+        http.daemon.run(&["wait", job, "--json"]).ok().json()["metadata"].clone()
+    };
+    let (trace, long) = (("traceparent", TRACE), "vendor=7,".repeat(50));
+    assert_eq!(metadata_of(&[trace, ("tracestate", &long)]), json!({ "traceparent": TRACE }));
+    assert_eq!(metadata_of(&[trace, ("Offload-Meta-Traceparent", "mine")]), json!({ "traceparent": "mine" }));
+    let names: Vec<String> = (0..16).map(|number| format!("Offload-Meta-{number}")).collect();
+    let full: Vec<_> = names.iter().map(|name| (name.as_str(), "x")).chain([trace]).collect();
+    assert_eq!(
+        metadata_of(&full).as_object().map(|all| (all.len(), all.contains_key("15"))),
+        Some((16, true))
+    );
+}
+
+#[test]
 fn the_parts_of_an_output_come_as_bytes_or_as_events() {
     let http = HttpDaemon::start(&["--workers", "1"]);
     let bytes = http.call("count", &[("Offload-Stream", "true")], r#"{"to":30,"every_ms":1}"#);

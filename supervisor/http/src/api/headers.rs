@@ -168,10 +168,10 @@ pub(super) fn describe(request: &Request, mut job: Job) -> Result<Job, Problem> 
     if let Some(key) = key(request)? {
         job = job.idempotency_key(key);
     }
-    Ok(job.metadata(metadata(request)?).labels(labels(request)?))
+    Ok(job.metadata(with_trace(metadata(request)?, request)).labels(labels(request)?))
 }
 
-/// What goes with the job to its task.
+/// What goes with the job to its task, beside its trace.
 ///
 /// # Errors
 /// What the client is told.
@@ -180,11 +180,21 @@ pub(super) fn metadata(request: &Request) -> Result<Metadata, Problem> {
     for name in request.headers().keys() {
         if let Some(key) = name.as_str().strip_prefix(META) {
             texts.extend(field(request, name)?.map(|text| (key, text)));
-        } else if TRACE.contains(&name.as_str()) {
-            texts.extend(request.header(name.as_str()).map(|text| (name.as_str(), text)));
         }
     }
     Metadata::new(&texts).map_err(|error| bad(error.to_string()))
+}
+
+/// The same with the trace that the request belongs to. What metadata has no room for is left out: a proxy may have added it.
+pub(super) fn with_trace(mut metadata: Metadata, request: &Request) -> Metadata {
+    for name in TRACE {
+        let Some(text) = request.header(name) else { continue };
+        let pairs: Vec<_> = metadata.iter().chain([(name, text)]).collect();
+        if let Ok(traced) = Metadata::new(&pairs) {
+            metadata = traced;
+        }
+    }
+    metadata
 }
 
 fn labels(request: &Request) -> Result<Labels, Problem> {

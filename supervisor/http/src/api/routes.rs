@@ -4,7 +4,7 @@
 //!   routes of the server ---- none fits ----> the table: its route says what is run, and how
 //! ```
 
-use super::headers::{Preference, describe, metadata, preference};
+use super::headers::{Preference, describe, metadata, preference, with_trace};
 use super::tasks::{Answer, Order, carry_out, trace_of, traced};
 use super::{own_fields, parts};
 use crate::ended::Failure;
@@ -100,7 +100,8 @@ fn order(route: &Route, request: &Request) -> Result<Order, Problem> {
         true => (describe(request, Job::new(&route.task))?, metadata(request)?),
         false => (Job::new(&route.task), Metadata::default()),
     };
-    job = job.metadata(with_parameters(&own, route, request)?);
+    let metadata = with_parameters(&own, route, request)?;
+    job = job.metadata(if is_trusted { with_trace(metadata, request) } else { metadata });
     if let Some(timeout) = route.timeout {
         job = job.timeout(timeout);
     }
