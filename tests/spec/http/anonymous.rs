@@ -237,10 +237,9 @@ fn what_the_supervisor_says_of_its_limits_and_of_itself_is_told_to_everybody() {
     held.send("POST", "/v1/tasks/sleep", &[], b"600000");
     http.daemon.worker_running("sleep");
     signal(http.daemon.pid(), rustix::process::Signal::TERM);
-    let ending = until("it takes no more jobs", || {
-        let answer = http.ask("POST", "/echo", &[ANONYMOUS], b"");
-        (answer.status == 503).then_some(answer)
-    });
+    until("it drains", || (http.daemon.status()["state"] == "draining").then_some(()));
+    let ending = http.ask("POST", "/echo", &[ANONYMOUS], b"");
+    assert_eq!(ending.status, 503, "{ending:?}");
     assert!(detail(&ending).starts_with("the supervisor is ending"), "{ending:?}");
     signal(http.daemon.pid(), rustix::process::Signal::TERM);
     http.daemon.wait();
