@@ -92,7 +92,7 @@ pub(crate) struct Values {
 /// The values of the interface over HTTP. There is none unless it has an address.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpValues {
-    /// Where it listens; [`Address`](offload_http::Address) reads them.
+    /// Where it listens; [`Address`] reads them.
     pub(crate) listen: Vec<String>,
     /// Whether these may be reached from other machines.
     pub(crate) is_public: bool,

@@ -67,7 +67,6 @@ export class Call {
     this.#hasPlace = true;
     try {
       this.#sending = this.#submission.send(connection, this);
-      this.#sending.onGone = () => this.#spoil();
     } catch (error) {
       this.#end(error);
     }
@@ -102,6 +101,11 @@ export class Call {
     this.#hasPlace = false;
     this.#connection = undefined;
     this.#owner.unsent(this);
+  }
+
+  onInputGone() {
+    this.#isSpoilt = true;
+    if (!this.#isSettled) this.#giveUp(inputGone());
   }
 
   /** It was not sent, and will not be. @param {Error} error */
@@ -158,11 +162,6 @@ export class Call {
 
   #abort() {
     this.#giveUp(this.#signal?.reason);
-  }
-
-  #spoil() {
-    this.#isSpoilt = true;
-    if (!this.#isSettled) this.#giveUp(inputGone());
   }
 
   #giveUp(reason) {

@@ -33,6 +33,7 @@ export const GIVE_UP_TIMEOUT = 5000;
  * @property {(message: import('../messages.js').Message, payload: Buffer) => boolean} onMessage returns whether that was all
  * @property {(error: ConnectionError, isUnsent: boolean) => void} onLost no answer will come; the request may be known to be unsent:
  *   the supervisor did not get it as a whole, so it had no effect
+ * @property {() => void} [onInputGone] the memory of its input was not there any more when it was to be sent: zeros were sent
  */
 
 export class Connection {
@@ -113,6 +114,7 @@ export class Connection {
     const frame = TO_SUPERVISOR.encode(name, { ticket, ...fields }, payload);
     this.#tickets = ticket;
     const sending = this.#outbox.send(frame);
+    sending.onGone = () => asker.onInputGone?.();
     this.#askers.set(ticket, { asker, sending });
     this.#checkWritten();
     return sending;

@@ -88,7 +88,6 @@ export class OutputStream {
     this.#connection = connection;
     try {
       this.#sending = this.#submission.send(connection, this);
-      this.#sending.onGone = () => this.#end(inputGone());
     } catch (error) {
       this.#end(error);
     }
@@ -134,6 +133,10 @@ export class OutputStream {
   onLost(error, isUnsent) {
     if (isUnsent) return this.#end(error);
     this.#end(this.#indeterminate(error.message));
+  }
+
+  onInputGone() {
+    this.#end(inputGone());
   }
 
   /** @param {Rejected} error */

@@ -59,6 +59,7 @@ export class Submission {
   /** The supervisor has the job. */
   accepted() {
     this.#input = NO_INPUT;
+    this.#length = 0;
   }
 }
 
