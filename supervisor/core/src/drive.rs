@@ -359,6 +359,25 @@ mod tests {
         Ok(())
     }
 
+    /// Otherwise whoever submits more of them in each turn than one event may end would keep all others from being served.
+    #[test]
+    fn however_many_come_that_are_late_at_once_others_are_dispatched() -> Result<(), String> {
+        let mut core = core(10_000)?;
+        let other = submit(&mut core).0.map_err(|error| error.message)?.job;
+        let deadline = Some(Duration::ZERO);
+        let late = JobRequest { task: "sum".to_owned(), deadline, ..JobRequest::default() };
+        let mut dispatched = vec![];
+        for _ in 0..10 {
+            for _ in 0..3 * MOVED_MAX {
+                let submitted = core.submit_unsettled(Mono::default(), &late, &mut Actions::new());
+                submitted.map_err(|error| error.message)?;
+            }
+            dispatched.extend(settled(&mut core));
+        }
+        assert_eq!((dispatched, core.jobs().len()), (vec![other], 1));
+        Ok(())
+    }
+
     #[test]
     fn what_came_before_makes_room_before_a_job_is_refused() -> Result<(), String> {
         let mut core = core(1)?;

@@ -201,6 +201,8 @@ pub struct Core {
     has_more_to_move: bool,
     /// Waiting jobs that nobody wants: they are ended before anything is dispatched.
     unwanted: Vec<JobId>,
+    /// How many jobs had been accepted when late ones were ended last.
+    accepted_before: u64,
     /// How many jobs were cancelled because the supervisor ended.
     cut_short: u64,
     /// The shell answers requests that may still submit jobs, which a drain waits for.
@@ -299,6 +301,7 @@ impl Core {
             places_changed: true,
             has_more_to_move: false,
             unwanted: Vec::new(),
+            accepted_before: 0,
             cut_short: 0,
             has_requests: false,
             is_settled: false,

@@ -162,7 +162,7 @@ pub const ACCOUNTS_CAPPED: usize = 8;
 pub const LEFT_FOR_OTHERS: u64 = 32;
 
 /// Most jobs that are moved, or end, in one event for one reason: they are held back, or released again, their deadlines have passed, no
-/// worker can be had for them, or others have to do with their task. The rest follows at once, in further events.
+/// worker can be had for them, or it has become known who offers their task. The rest follows at once, in further events.
 pub const MOVED_MAX: usize = 64;
 
 /// Most ends of promises that are looked at to predict when there will be room.

@@ -85,8 +85,8 @@ impl Core {
         (self.has_more_to_move, self.places_changed) = (true, true);
     }
 
-    /// Dispatches waiting jobs to workers. So many have expired in this event: if they are all that it may move, others that are
-    /// late may be left, and nothing is dispatched.
+    /// Dispatches waiting jobs to workers. Of what one event may move, so many have expired in this one: if that is all, others that
+    /// are late may be left, and nothing is dispatched.
     fn dispatch(&mut self, turn: &mut Turn<'_>, expired: usize) {
         for program in self.programs_of_workers() {
             self.want_unfit_and_overdue_back(turn, program);

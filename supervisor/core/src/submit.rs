@@ -289,22 +289,26 @@ impl Core {
     }
 
     /// Ends waiting jobs whose deadline has passed. A job that a worker has may have ended in time, with its answer
-    /// still on the way, so it is not touched here. Returns how many have ended: if as many as one event may move, others may be left.
+    /// still on the way, so it is not touched here. As many as came since the last time end beside those that one event may move:
+    /// otherwise whoever submits late ones fast enough could keep everybody from being served. Returns how many of the latter have
+    /// ended: if as many as may, others may be left.
     pub(super) fn expire_waiting(&mut self, turn: &mut Turn<'_>) -> usize {
-        self.expire(turn, |state| !state.is_dispatched())
+        let accepted = self.tally.accepted();
+        let new = (accepted - std::mem::replace(&mut self.accepted_before, accepted)) as usize;
+        self.expire(turn, MOVED_MAX + new, |state| !state.is_dispatched()).saturating_sub(new)
     }
 
     /// Ends jobs whose deadline has passed, also those that a worker has. Only for a tick: all that workers sent
     /// until now has been handed over.
     pub(super) fn expire_all(&mut self, turn: &mut Turn<'_>) {
-        self.expire(turn, |_| true);
+        self.expire(turn, MOVED_MAX, |_| true);
     }
 
-    /// At most [`MOVED_MAX`] of them end. The others are still late, so another tick is due at once.
-    fn expire(&mut self, turn: &mut Turn<'_>, which: impl Fn(JobState) -> bool) -> usize {
+    /// At most so many of them end. The others are still late, so another tick is due at once.
+    fn expire(&mut self, turn: &mut Turn<'_>, most: usize, which: impl Fn(JobState) -> bool) -> usize {
         let now = turn.now;
         let is_one = |id: &JobId| self.jobs.get(*id).is_some_and(|job| which(job.state));
-        let late: Vec<JobId> = self.jobs.late(now).filter(is_one).take(MOVED_MAX).collect();
+        let late: Vec<JobId> = self.jobs.late(now).filter(is_one).take(most).collect();
         for &id in &late {
             let Some(job) = self.jobs.get(id) else { continue };
             // It may have waited outside before: that time counts for its deadline, and is not known here.
