@@ -171,6 +171,13 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyDown", **parameters, **({"text": text} if text else {}))
         self.send("Input.dispatchKeyEvent", type="keyUp", **parameters)
 
+    def tap(self, script):
+        """Touches an element, as somebody with a finger does."""
+        self.value(f"{script}.scrollIntoView({{ block: 'center' }})")
+        middle = f"(({{ x, y, width, height }}) => ({{ x: x + width / 2, y: y + height / 2 }}))({script}.getBoundingClientRect())"
+        self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[self.value(middle)])
+        self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
     def write(self, text):
         self.send("Input.insertText", text=text)
 

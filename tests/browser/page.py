@@ -141,9 +141,9 @@ def dead_letters_are_shown_retried_and_dropped(browser, dead):
     expect(browser.value(f"{drop}.textContent") == "Really?", "it asks once more")
     browser.value(f"{drop}.blur()")
     expect(browser.value(f"{drop}.textContent") == "Drop", "it does not when somebody has gone elsewhere")
-    browser.value(f"{drop}.focus()")
-    browser.key("Enter")
-    browser.key("Enter")
+    browser.tap(drop)
+    browser.until("it asks whoever touches it, too", f"{drop}.textContent === 'Really?'")
+    browser.tap(drop)
     browser.until("it is gone", f"!document.querySelector('#dead').textContent.includes('{dead}')")
 
 

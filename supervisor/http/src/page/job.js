@@ -118,7 +118,7 @@ async function dropDead(id) {
   }
 }
 
-/** A button that has to be pressed twice, in whatever time, before the focus or the pointer leaves it. */
+/** A button that has to be pressed twice, in whatever time, before the focus or the mouse leaves it. A finger leaves it each time. */
 function sureButton(textContent, act) {
   const button = element('button', { type: 'button', textContent });
   const calm = () => { button.textContent = textContent; };
@@ -127,7 +127,7 @@ function sureButton(textContent, act) {
     button.textContent = isSure ? textContent : 'Really?';
     return isSure ? act() : null;
   };
-  return Object.assign(button, { onblur: calm, onpointerleave: calm });
+  return Object.assign(button, { onblur: calm, onmouseleave: calm });
 }
 
 // Calling a task.
