@@ -161,6 +161,15 @@ fn without_a_build_nothing_is_tested_and_that_is_a_failure() {
 }
 
 #[test]
+fn without_the_program_nothing_is_tested_either() {
+    let cargo =
+        CARGO_THAT_BUILDS.replacen("case", "case \"$*\" in *'-p offload --bins'*) exit 101 ;; esac\ncase", 1);
+    let (said, code) = all_that_is_said(&format!("{cargo}esac\n"), FINE, FINE);
+    assert!(said.contains("\n== build of the tests\n") && !said.contains("\n== tests\n"), "{said}");
+    assert!(said.ends_with("\n== failed\nbuild of the program\n") && code == Some(1), "{said}");
+}
+
+#[test]
 fn a_build_without_tests_is_a_failure() {
     let cargo = format!("#!/bin/sh\n[ \"$1\" != run ] || echo '{FOUND}'\n");
     assert_eq!(all_tests_with(&cargo, FINE, FINE), ("failed\ntests\n".to_owned(), Some(1)));
