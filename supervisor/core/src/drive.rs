@@ -332,33 +332,6 @@ mod tests {
         Ok(())
     }
 
-    /// Otherwise jobs that are late would be started.
-    #[test]
-    fn while_others_that_are_late_may_be_left_nothing_is_dispatched() -> Result<(), String> {
-        let mut core = core(1000)?;
-        assert!(submit(&mut core).0.is_ok());
-        settled(&mut core);
-        let (mut actions, now) = (Actions::new(), Mono::default() + Duration::from_secs(2));
-        let deadline = Some(Duration::from_secs(1));
-        let late = JobRequest { task: "sum".to_owned(), deadline, ..JobRequest::default() };
-        for _ in 0..2 * MOVED_MAX {
-            core.submit(Mono::default(), &late, &mut actions).map_err(|error| error.message)?;
-        }
-        let last = submit(&mut core).0.map_err(|error| error.message)?.job;
-        let (job, attempt, run, usage) = (JobId(1), 1, Duration::ZERO, Usage::default());
-        core.handle(Mono::default(), Event::Started { worker: WORKER, job, attempt }, &mut actions);
-        let finished = Event::Finished { worker: WORKER, job, attempt, run, usage, output_bytes: 0 };
-        core.handle(now, finished, &mut actions);
-        let ended =
-            |actions: &Actions| actions.iter().filter(|action| matches!(action, Action::Finish(_))).count();
-        assert_eq!((ended(&actions), given(&actions)), (1 + MOVED_MAX, vec![]));
-        assert!(core.next_deadline().is_some_and(|due| due <= now));
-        core.handle(now, Event::Tick, &mut actions);
-        core.handle(now, Event::Tick, &mut actions);
-        assert_eq!((ended(&actions), given(&actions)), (1 + 2 * MOVED_MAX, vec![last]));
-        Ok(())
-    }
-
     /// Otherwise whoever submits more of them in each turn than one event may end would keep all others from being served.
     #[test]
     fn however_many_come_that_are_late_at_once_others_are_dispatched() -> Result<(), String> {
