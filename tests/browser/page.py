@@ -10,16 +10,19 @@ from browser import PATIENCE, Browser, expect, sign_in
 WIDE, NARROW, SMALLEST = (1280, 900), (390, 844), (320, 640)
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
-# Asks for another story in the one that is open, closes that one, and waits until the answer has been read.
+# Asks for another story in the one that is open, closes that one, and waits until the page has read the answer and done with it what it does.
 CLOSED_WHILE_IT_ASKS = """(async () => {
   const story = document.querySelector('#story'), ask = fetch;
-  let answer;
-  fetch = async (...what) => { answer = ask(...what); return (await answer).clone(); };
+  let read;
+  const isRead = new Promise((done) => { read = done; });
+  fetch = async (...what) => {
+    const response = await ask(...what), json = response.json.bind(response);
+    return Object.assign(response, { json: () => json().finally(() => setTimeout(read)) });
+  };
   document.querySelector('#find').dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
   story.close();
   fetch = ask;
-  await (await answer).text();
-  await new Promise((done) => setTimeout(done, 50));
+  await isRead;
   return story.open;
 })()"""
 
