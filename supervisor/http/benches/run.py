@@ -11,9 +11,12 @@ left out, and said to be.
                   nothing is bounded, timed, measured, authorized or started again
     primes        a job of about 1 ms: POST 200000
 
-CPU is that of the server and all its children, per request; "loop" is the process that answers alone.
+CPU is that of the server and all its children, per request; "loop" is the process that answers alone. Lag is for how long the loop
+had no time for anything new, at the 99th percentile. A peer is asked how late a timer of 10 ms was (/lag). Ours says how long the loop
+was busy between two looks for events (/metrics), which is the most that a timer or an event can have waited; it is told in steps, so
+what is shown is "at most".
 """
-import argparse, json, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, time, urllib.request
+import argparse, json, os, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "../../.."))
@@ -80,12 +83,35 @@ class Server:
                 time.sleep(0.05)
         raise RuntimeError(f"{self.name} does not answer")
 
+    def get(self, path):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token()}")
+        return urllib.request.urlopen(request, timeout=30).read().decode()
+
+    def lags(self):
+        """What the loop had to say of its lag before some work is measured: to be shown to `lag_since`."""
+        return steps(self.get("/metrics")) if self.token else self.get("/lag")
+
+    def lag_since(self, before):
+        """The 99th percentile of the lag since then, in microseconds."""
+        if not self.token:
+            return float(self.get("/lag"))
+        counts = [(up_to, count - was) for (up_to, count), (_, was) in zip(steps(self.get("/metrics")), before, strict=True)]
+        return next(up_to for up_to, count in counts if count >= 0.99 * counts[-1][1]) * 1e6
+
     def stop(self):
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self.process.wait()
+
+
+def steps(metrics):
+    """How often the loop was busy for at most so many seconds, by their number."""
+    found = re.findall(r'^offload_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\d+)', metrics, re.MULTILINE)
+    return [(float(up_to), int(count)) for up_to, count in found]
 
 
 def wrk(server, kind, seconds, connections, folder):
@@ -103,11 +129,13 @@ end""")
     with open(script, "w") as file:
         file.write("\n".join(lines))
     pids = descendants(server.process.pid)
+    lags = server.lags()
     before, before_loop = cpu_seconds(pids), cpu_seconds([server.process.pid])
     ran = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", script,
                           f"http://127.0.0.1:{server.port}{server.paths[kind]}"], capture_output=True, text=True)
     cpu = cpu_seconds(descendants(server.process.pid)) - before
     loop = cpu_seconds([server.process.pid]) - before_loop
+    lag = server.lag_since(lags)
     result = next((line for line in ran.stdout.splitlines() if line.startswith("RESULT")), None)
     if result is None:
         raise RuntimeError(f"wrk failed on {server.name}: {ran.stdout}{ran.stderr}")
@@ -115,7 +143,7 @@ end""")
     if errors or not requests:
         raise RuntimeError(f"{server.name} {kind}: {errors} of {requests} requests failed")
     return {"per_s": requests / (micros / 1e6), "p50_us": p50, "p99_us": p99,
-            "cpu_us": cpu / requests * 1e6, "loop_us": loop / requests * 1e6}
+            "cpu_us": cpu / requests * 1e6, "loop_us": loop / requests * 1e6, "lag_us": lag}
 
 
 def ours(folder):
@@ -190,7 +218,7 @@ def main():
     hello = samples.get(("hello", "hyper on tokio"))
     limit = statistics.median(one["per_s"] for one in hello) if hello else None
     if not arguments.json:
-        print(f"{'REQUEST':8} {'SERVER':24} {'PER S':>9} {'P50 us':>8} {'P99 us':>8} {'CPU us':>8} {'LOOP us':>8} {'OF HELLO':>9}")
+        print(f"{'REQUEST':8} {'SERVER':24} {'PER S':>9} {'P50 us':>8} {'P99 us':>8} {'CPU us':>8} {'LOOP us':>8} {'LAG us':>8} {'OF HELLO':>9}")
     for kind in BODIES:
         for (of, name), all_of_it in samples.items():
             if of != kind:
@@ -202,7 +230,7 @@ def main():
             else:
                 shown = f"{ratio:9.2f}" if ratio else " " * 9
                 print(f"{kind:8} {name:24} {median['per_s']:9.0f} {median['p50_us']:8.0f} {median['p99_us']:8.0f} "
-                      f"{median['cpu_us']:8.1f} {median['loop_us']:8.1f} {shown}")
+                      f"{median['cpu_us']:8.1f} {median['loop_us']:8.1f} {median['lag_us']:8.0f} {shown}")
 
 
 main()

@@ -22,6 +22,7 @@ use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream, unix::OwnedReadHalf, unix::OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Duration, Instant};
 
 const CHILDREN: usize = 2;
 /// Number and length, each of 8 bytes.
@@ -108,12 +109,43 @@ fn child() -> Result<(), Box<dyn Error>> {
     }
 }
 
-async fn answer(request: Request<Incoming>, children: Rc<Vec<Rc<Child>>>, turn: Rc<Cell<usize>>) -> Result<Response<Full<Bytes>>, Failure> {
-    if request.uri().path() != "/echo" {
-        return Ok(Response::new(Full::new(Bytes::from_static(b"ok\n"))));
+struct Service {
+    children: Vec<Rc<Child>>,
+    turn: Cell<usize>,
+    lag: Rc<Lag>,
+}
+
+/// How late a timer of 10 ms was, each time since it was last asked, in microseconds.
+#[derive(Default)]
+struct Lag {
+    late: RefCell<Vec<u128>>,
+}
+
+impl Lag {
+    async fn watch(self: Rc<Lag>) {
+        loop {
+            let due = Instant::now() + Duration::from_millis(10);
+            tokio::time::sleep_until(due).await;
+            self.late.borrow_mut().push(due.elapsed().as_micros());
+        }
+    }
+
+    /// The 99th percentile.
+    fn take(&self) -> String {
+        let mut late = self.late.take();
+        late.sort_unstable();
+        late.get((late.len() * 99).div_ceil(100).saturating_sub(1)).unwrap_or(&0).to_string()
+    }
+}
+
+async fn answer(request: Request<Incoming>, service: Rc<Service>) -> Result<Response<Full<Bytes>>, Failure> {
+    match request.uri().path() {
+        "/echo" => {}
+        "/lag" => return Ok(Response::new(Full::new(service.lag.take().into()))),
+        _ => return Ok(Response::new(Full::new(Bytes::from_static(b"ok\n")))),
     }
     let body = request.into_body().collect().await?.to_bytes();
-    let child = &children[turn.replace((turn.get() + 1) % CHILDREN)];
+    let child = &service.children[service.turn.replace((service.turn.get() + 1) % CHILDREN)];
     Ok(Response::new(Full::new(child.ask(&body).await?)))
 }
 
@@ -127,13 +159,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tasks = tokio::task::LocalSet::new();
     tasks.block_on(&runtime, async {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-        let children = Rc::new((0..CHILDREN).map(|_| Child::start()).collect::<Result<Vec<_>, _>>()?);
-        let turn = Rc::new(Cell::new(0));
+        let children = (0..CHILDREN).map(|_| Child::start()).collect::<Result<Vec<_>, _>>()?;
+        let service = Rc::new(Service { children, turn: Cell::new(0), lag: Rc::default() });
+        tokio::task::spawn_local(service.lag.clone().watch());
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            let (children, turn) = (children.clone(), turn.clone());
-            let service = service_fn(move |request| answer(request, children.clone(), turn.clone()));
+            let service = service.clone();
+            let service = service_fn(move |request| answer(request, service.clone()));
             tokio::task::spawn_local(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     })
