@@ -61,6 +61,11 @@ fn a_job_that_kills_every_worker_is_a_dead_letter_that_can_be_shown_retried_and_
 
     let id = letter["job"].as_str().unwrap();
     let shown = daemon.run(&["dead", "show", id]).ok().text();
+    assert_eq!(
+        daemon.run(&["dead", "show", "--json", &id[id.len() - 4..]]).ok().json()["job"],
+        *id,
+        "it is named as any other job"
+    );
     assert!(shown.contains("attempt 3: ") && shown.contains("exit code 7"), "{shown}");
     assert!(shown.contains("    | faultworker: boot:nothing"), "{shown}");
 
@@ -70,7 +75,10 @@ fn a_job_that_kills_every_worker_is_a_dead_letter_that_can_be_shown_retried_and_
     assert_eq!(letters().as_array().map(|all| (all.len(), all[0]["job"] == again)), Some((1, true)));
     daemon.run(&["dead", "show", id]).code(5);
 
-    daemon.run(&["dead", "drop", &again]).ok();
+    assert_eq!(
+        daemon.run(&["dead", "drop", &again[again.len() - 4..]]).ok().text(),
+        format!("{again}: dropped\n")
+    );
     assert_eq!(letters(), json!([]));
 }
 

@@ -122,7 +122,7 @@ fn run_has_a_worker_for_each_program_however_few_the_inputs() {
     assert_eq!(ran.json()["count"], 25);
     let ran =
         run_offload(&["run", "--workers", "1", "--worker", &worker, "--worker", "builtin", "echo"]).code(2);
-    assert!(ran.stderr.contains("at least as many workers"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--workers: 1 is too few for 2 worker programs"), "{}", ran.stderr);
 }
 
 #[test]

@@ -31,6 +31,22 @@ fn the_output_can_go_to_a_file() {
 }
 
 #[test]
+fn with_json_the_file_is_that_of_a_job_that_is_ok_and_a_failure_is_printed() {
+    let daemon = Daemon::start(&["--workers", "1"]);
+    let file = daemon.folder().join("out");
+    std::fs::write(&file, "from before").unwrap();
+    let flags = ["--json", "--output", file.to_str().unwrap()];
+    for (task, outcome, code) in [("primes", "app_error", 1), ("no_such_task", "unknown_task", 4)] {
+        let failed = daemon.run(&[&["submit", task, "no number"], &flags[..]].concat()).code(code).json();
+        assert_eq!(failed["outcome"], outcome);
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "from before");
+    assert_eq!(daemon.run(&[&["submit", "echo", "newer"], &flags[..]].concat()).ok().text(), "");
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!((&document["outcome"], &document["output"]), (&json!("ok"), &json!("newer")));
+}
+
+#[test]
 fn a_detached_job_is_waited_for_later_and_its_result_stays() {
     let gate = Gate::closed();
     let daemon = Daemon::start(&["--workers", "2", "--exec-task", &gate.task()]);

@@ -3,15 +3,17 @@
 
 use super::attempts;
 use super::failure::VerbResult;
-use super::flags::Globals;
+use super::flags::{Globals, NAMELESS};
+use super::ids::full_id;
 use super::output::failure_after;
 use super::retry::Retry;
-use super::show::{show_answer, show_list};
+use super::show::{answer, show_list};
 use super::table::Table;
 use super::text;
 use clap::{Args, Subcommand};
 use offload_protocol::messages::{DeadLetterAction, ToSupervisor, View};
 use offload_supervisor::views::DeadView;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const EXAMPLES: &str = "\
@@ -19,7 +21,7 @@ Examples:
   offload dead list                              which jobs died, and why
   offload dead show 01JQ4W3M8Z5X9T2C7VB6NHKDEF   every attempt, with the last output of its worker
   offload wait $(offload dead retry 01JQ4W3M8Z5X9T2C7VB6NHKDEF)   the same as `offload retry`
-  offload dead drop 01JQ4W3M8Z5X9T2C7VB6NHKDEF   forget it
+  offload dead drop HKDEF                        forget it; here named by the last characters of its id
 
 A dead letter has the input of its job, so the job can be retried once the program is fixed. It is kept for three days
 unless `keep_dead_letters` says otherwise, or until it is retried or deleted; other jobs never displace it. There is room for
@@ -44,13 +46,13 @@ enum Verb {
     },
     /// Show a dead letter: exit status, last output, CPU time and memory of each attempt
     Show {
-        /// The job's id
+        /// The job's id, or its first or last characters
         job: String,
     },
     Retry(Retry),
     /// Delete a dead letter with its input
     Drop {
-        /// The job's id
+        /// The job's id, or its first or last characters
         job: String,
     },
 }
@@ -63,20 +65,31 @@ impl Dead {
 
     /// Runs the verb.
     pub(crate) fn run(self, globals: &Globals) -> VerbResult {
-        let request = |action, job| ToSupervisor::Dead { ticket: 1, action, job };
         match &self.verb {
             Verb::List { limit } => {
                 let most = limit.unwrap_or(usize::MAX);
                 show_list(globals, (View::Dead, ""), most, |letter: &DeadView| letter.job.clone(), list)
             }
-            Verb::Show { job } => show_answer(globals, &request(DeadLetterAction::Show, job), forensics),
+            Verb::Show { job } => of_one(globals, DeadLetterAction::Show, job, |_, letter| forensics(letter)),
             Verb::Retry(retry) => retry.run(globals),
-            Verb::Drop { job } => show_answer(globals, &request(DeadLetterAction::Drop, job), |_: &Value| {
-                format!("{job}: dropped\n")
-            })
-            .map_err(|failure| failure_after(failure, "the dead letter is dropped")),
+            Verb::Drop { job } => {
+                of_one(globals, DeadLetterAction::Drop, job, |job, _: &Value| format!("{job}: dropped\n"))
+                    .map_err(|failure| failure_after(failure, "the dead letter is dropped"))
+            }
         }
     }
+}
+
+/// Does something with the dead letter of a job, which is named as any other, and prints the answer.
+fn of_one<T: DeserializeOwned>(
+    globals: &Globals,
+    action: DeadLetterAction,
+    typed: &str,
+    render: impl FnOnce(&str, &T) -> String,
+) -> VerbResult {
+    let mut client = globals.connect(NAMELESS)?;
+    let job = &full_id(&mut client, typed)?;
+    answer(&mut client, globals, &ToSupervisor::Dead { ticket: 1, action, job }, |it| render(job, it))
 }
 
 fn list(letters: &Vec<DeadView>) -> String {

@@ -152,7 +152,8 @@ fn has_reader_left(within: Duration) -> bool {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputFlags {
-    /// Write the output to FILE instead of standard output; an existing FILE is replaced only if the job ends ok
+    /// Write the output, or with --json its document, to FILE instead of standard output; an existing FILE is replaced only if the
+    /// job ends ok
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -278,7 +279,12 @@ impl Destination {
         }
         if self.json {
             let document = format!("{}\n", render::json_after(earlier, finished));
-            self.write(document.as_bytes()).map_err(|failure| unwritten(finished, failure))?;
+            let written = match report.outcome {
+                OutcomeCode::Ok => self.write(document.as_bytes()),
+                // A file is for what the job returns, and what is in it stays until there is that.
+                _ => print(document.as_bytes()),
+            };
+            written.map_err(|failure| unwritten(finished, failure))?;
             return Ok(Failure::code_of(report).into());
         }
         if report.outcome != OutcomeCode::Ok {

@@ -29,7 +29,17 @@ pub(crate) fn show_answer<T: DeserializeOwned>(
     request: &ToSupervisor<'_>,
     render: impl FnOnce(&T) -> String,
 ) -> VerbResult {
-    let document = globals.connect(NAMELESS)?.ask(request, Some(ANSWER_TIMEOUT))?;
+    answer(&mut globals.connect(NAMELESS)?, globals, request, render)
+}
+
+/// The same over a connection that is open already.
+pub(crate) fn answer<T: DeserializeOwned>(
+    client: &mut RequestClient,
+    globals: &Globals,
+    request: &ToSupervisor<'_>,
+    render: impl FnOnce(&T) -> String,
+) -> VerbResult {
+    let document = client.ask(request, Some(ANSWER_TIMEOUT))?;
     if globals.json {
         print_line(&document)?;
         return Ok(OK);

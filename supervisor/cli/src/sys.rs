@@ -42,7 +42,7 @@ pub(super) fn stdout_was_closed() -> bool {
 /// Takes over a descriptor that this process was started with: a socket that listens. Workers do not inherit it.
 ///
 /// # Errors
-/// A sentence: it is not open, is no socket, does not listen, or has been taken over before.
+/// A sentence: it is not open, is no socket, does not listen, takes messages in place of a stream, or has been taken over before.
 pub(super) fn take_descriptor(number: i32) -> Result<OwnedFd, String> {
     static TAKEN: Mutex<Vec<i32>> = Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,6 +59,9 @@ pub(super) fn take_descriptor(number: i32) -> Result<OwnedFd, String> {
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     if !rustix::net::sockopt::socket_acceptconn(borrowed).map_err(no_socket)? {
         return Err(format!("descriptor {number} is a socket that does not listen"));
+    }
+    if rustix::net::sockopt::socket_type(borrowed).map_err(no_socket)? != rustix::net::SocketType::STREAM {
+        return Err(format!("descriptor {number} takes messages, and no stream of bytes"));
     }
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).map_err(no_socket)?;
     taken.push(number);

@@ -18,7 +18,8 @@ variables, program = rest[:rest.index("--")], rest[rest.index("--") + 1:]
 listeners = []
 for address in addresses:
     if address.startswith("/"):
-        listener = socket.socket(socket.AF_UNIX)
+        is_of_messages = address.endswith("/messages")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET if is_of_messages else socket.SOCK_STREAM)
         listener.bind(address)
         os.chmod(address, 0o666)
         listener.listen()
@@ -112,6 +113,18 @@ fn a_socket_that_is_named_twice_or_is_of_no_use_is_refused_for_what_it_is() {
         let refused = refused("127.0.0.1", variables, arguments);
         let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &refused.stderr;
         assert!(said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn a_socket_of_messages_is_refused() {
+    let folder = private_folder();
+    let place = folder.path().join("messages");
+    for (variables, arguments) in [(PASSED, &[][..]), (&[], &["--http", "fd:3"])] {
+        let refused = refused(place.to_str().expect("text"), variables, arguments);
+        let said = String::from_utf8_lossy(&refused.stdout).into_owned() + &refused.stderr;
+        assert!(said.contains("descriptor 3 takes messages, and no stream of bytes"), "{said}");
+        std::fs::remove_file(&place).expect("the socket");
     }
 }
 

@@ -212,7 +212,9 @@ fn lists_come_in_pages() {
     all.dedup();
     assert_eq!(all.len(), 5);
     assert_eq!(http.ask("GET", "/v1/workers", &[], b"").json()["rows"][0]["state"], "idle");
-    assert_eq!(http.ask("GET", "/v1/jobs?limit=x", &[], b"").problem().0, 400);
+    for limit in ["x", "0"] {
+        assert_eq!(http.ask("GET", &format!("/v1/jobs?limit={limit}"), &[], b"").problem().0, 400, "{limit}");
+    }
 }
 
 #[test]

@@ -81,8 +81,7 @@ pub(crate) static TABLE: &[Key] = &[
     .in_group(Group::Programs)
     .by_default(BUILTIN, BUILTIN)
     .without_it("built-in")
-    .added_up()
-    .that_goes_with(each_program_has_a_worker),
+    .added_up(),
     key(
         JSONL,
         "worker-jsonl",
@@ -93,8 +92,7 @@ pub(crate) static TABLE: &[Key] = &[
     )
     .in_group(Group::Programs)
     .for_example("python3 examples/jsonl/worker.py")
-    .added_up()
-    .that_goes_with(each_program_has_a_worker),
+    .added_up(),
     key(
         HTTP,
         "worker-http",
@@ -104,8 +102,7 @@ pub(crate) static TABLE: &[Key] = &[
     )
     .in_group(Group::Programs)
     .for_example("uvicorn app:app --uds {socket}")
-    .added_up()
-    .that_goes_with(each_program_has_a_worker),
+    .added_up(),
     key(
         TASKS,
         "tasks",
@@ -126,7 +123,8 @@ pub(crate) static TABLE: &[Key] = &[
     .in_group(Group::NumberOfWorkers)
     .by_default("the logical cores that this process may use", "4")
     .added_up()
-    .giving_way(workers_for_each_program),
+    .giving_way(workers_for_each_program)
+    .that_goes_with(each_program_has_a_worker),
     key(
         SPARES,
         "spares",

@@ -321,11 +321,18 @@ fn what_does_not_go_together_is_told_with_the_place_of_the_one_that_cannot_be() 
         ),
         (
             "[[pool]]\ncommand = \"a\"\nworkers = 1\n[[pool]]\ncommand = \"b\"",
-            "offload.toml:5: pool.command: 2 worker programs need at least as many workers, not 1",
+            "offload.toml:3: pool.workers: 1 is too few for 2 worker programs: each needs a worker",
         ),
     ] {
         assert_eq!(resolve(&[file(text).unwrap()]).unwrap_err(), expected);
     }
+    let exec =
+        [flags(&["--workers", "1"]).unwrap(), file("[task.up]\nexec = [\"tr\", \"a-z\", \"A-Z\"]").unwrap()];
+    let said = resolve(&exec).unwrap_err();
+    assert!(
+        said.starts_with("--workers: 1 is too few for 2 worker programs") && said.contains("exec tasks"),
+        "{said}"
+    );
     let both =
         [flags(&["--max-payload", "2MiB"]).unwrap(), environment("OFFLOAD_MAX_BYTES", "1MiB").unwrap()];
     assert!(resolve(&both).unwrap_err().starts_with("--max-payload: 2MiB is over max_bytes, 1MiB"));
@@ -428,7 +435,7 @@ fn a_pool_without_a_command_beside_others_runs_the_built_in_tasks() {
     let too_few = file("[[pool]]\nworkers = 1\n\n[[pool]]\ncommand = \"a\"").unwrap();
     assert_eq!(
         resolve(&[too_few]).unwrap_err(),
-        "offload.toml:1: pool.command: 2 worker programs need at least as many workers, not 1"
+        "offload.toml:2: pool.workers: 1 is too few for 2 worker programs: each needs a worker"
     );
 }
 

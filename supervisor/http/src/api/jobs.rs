@@ -175,14 +175,15 @@ pub(super) async fn list(
     let label = request.query("label").unwrap_or_default();
     let limit = match request.query("limit") {
         Some(text) => {
-            let number = whole_number(&text);
-            let number = number.ok_or_else(|| bad(format!("limit is a number, not {}", quoted(&text))))?;
+            let number = whole_number(&text).filter(|number| *number > 0);
+            let number =
+                number.ok_or_else(|| bad(format!("limit is a number from 1 on, not {}", quoted(&text))))?;
             usize::try_from(number).unwrap_or(usize::MAX)
         }
         None => PAGE_ROWS_MAX,
     };
     let write = |row: Row| Some(serde_json::to_value(row).unwrap_or_default());
-    let page = || match context.service().page(view, &label, &after, limit.max(1), write) {
+    let page = || match context.service().page(view, &label, &after, limit, write) {
         Ok(page) => Ok(Json(json!({"rows": page.rows, "next": page.next})).into_response()),
         Err(error) => Err(Failure::refused(&error)),
     };

@@ -20,7 +20,8 @@ fn number_of_programs(values: &Values) -> usize {
 pub(super) fn each_program_has_a_worker(values: &Values) -> Result<(), String> {
     let (programs, workers) = (number_of_programs(values), values.pool.core.workers);
     goes(programs <= workers, || {
-        format!("{programs} worker programs need at least as many workers, not {workers}")
+        let exec = if values.programs.is_empty() { "" } else { ", and those of exec tasks are one of them" };
+        format!("{workers} is too few for {programs} worker programs: each needs a worker{exec}")
     })
 }
 
