@@ -197,7 +197,7 @@ impl Context {
         }
     }
 
-    fn report_panic(&mut self, payload: CaughtPanic) {
+    pub(super) fn report_panic(&mut self, payload: CaughtPanic) {
         // Whoever leaves `run` this way puts everything in order in run_mode.
         let Some(mut handler) = self.panic_handler.take() else { resume_unwind(payload) };
         let Current { site, phase, .. } = self.current;

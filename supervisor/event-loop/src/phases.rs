@@ -286,12 +286,13 @@ impl Context {
         self.finish_call(panic);
     }
 
-    /// Wakers may be anybody's code.
+    /// Wakers may be anybody's code. All are woken before a panic can leave the loop: the descriptor is armed for one event, so
+    /// who is not woken now never is.
     fn wake_all(&mut self, waiters: &[Rc<Waiter>]) {
-        for waiter in waiters {
-            let panic = catch_unwind(AssertUnwindSafe(|| waiter.wake())).err();
-            self.finish_call(panic);
-        }
+        let wake = |waiter: &Rc<Waiter>| catch_unwind(AssertUnwindSafe(|| waiter.wake())).err();
+        let panics: Vec<_> = waiters.iter().filter_map(wake).collect();
+        panics.into_iter().for_each(|panic| self.report_panic(panic));
+        self.drain();
     }
 
     fn run_ready(&mut self, key: SlabKey, flags: epoll::EventFlags) {

@@ -146,3 +146,27 @@ fn a_future_is_woken_from_another_thread() {
     thread.join().unwrap();
     assert_eq!(task.take_result(), Some(Ok(2)));
 }
+
+#[test]
+fn a_future_that_panics_leaves_none_of_its_neighbours_unwoken() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let (_writer, reader) = readable_pair();
+    let (handle, second) = (event_loop.handle(), log.clone());
+    let reader = Rc::new(reader);
+    let shared = Rc::clone(&reader);
+    event_loop.spawn(async move {
+        handle.readable(shared).await.unwrap();
+        panic!("the first");
+    });
+    let handle = event_loop.handle();
+    event_loop.spawn(async move {
+        handle.readable(reader).await.unwrap();
+        second.add("the second");
+    });
+    let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event_loop.run()));
+    assert_eq!(panic_message(&*left.unwrap_err()), "the first");
+    let too_late = event_loop.set_timeout(Duration::from_secs(10), |context| context.stop());
+    event_loop.unref(too_late);
+    assert!(!event_loop.run().unwrap(), "{:?}", event_loop.why_alive());
+    log.expect(&["the second"]);
+}
