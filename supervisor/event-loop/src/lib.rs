@@ -392,6 +392,7 @@ impl Context {
         shared.pulse.go_on();
         let result = catch_unwind(AssertUnwindSafe(|| self.iterate(mode)));
         self.current = self.entry;
+        self.lateness = 0;
         shared.is_running.set(false);
         shared.pulse.rest();
         shared.stop_is_done();

@@ -73,6 +73,21 @@ fn a_panic_without_a_handler_leaves_run_and_the_loop_goes_on_afterwards() {
 }
 
 #[test]
+fn after_the_panic_of_a_late_timer_no_other_callback_is_late() {
+    let mut event_loop = virtual_loop();
+    event_loop.set_timeout(milliseconds(1), |context| context.shared.clock.skip(1_000_000_000));
+    event_loop.set_timeout(milliseconds(2), |context| {
+        assert!(context.lateness() > milliseconds(900));
+        panic!("ouch");
+    });
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| event_loop.run()));
+    assert_eq!(panic_message(&*panic.unwrap_err()), "ouch");
+    assert_eq!(event_loop.lateness(), Duration::ZERO);
+    event_loop.set_immediate(|context| assert_eq!(context.lateness(), Duration::ZERO));
+    event_loop.run().unwrap();
+}
+
+#[test]
 fn the_metrics_name_the_slowest_callback() {
     let mut event_loop = real_loop();
     let line = line!() + 1;
