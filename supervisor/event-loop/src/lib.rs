@@ -218,7 +218,9 @@ use state::Shared;
 
 /// An event loop. It dereferences to [`Context`], so its owner can do whatever a callback can do.
 ///
-/// Dropping it drops everything that was registered, after it has called what waits [for that](LoopHandle::on_gone).
+/// Dropping it drops everything that was registered, after it has called what waits [for that](LoopHandle::on_gone). If some of that
+/// panics when it is dropped, the rest is dropped nevertheless; then the first of these panics goes on, unless the thread is
+/// panicking already.
 pub struct EventLoop {
     context: Context,
 }

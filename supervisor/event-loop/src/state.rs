@@ -4,12 +4,13 @@
 //! no borrow can ever meet another one.
 
 use std::cell::{Cell, RefCell};
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::callback::{Callback, Microtask, Queue, Site};
+use super::calls::CaughtPanic;
 use super::clock::{Clock, Nanos};
 use super::config::Time;
 use super::error::LoopError;
@@ -190,17 +191,12 @@ impl Shared {
         if self.remote.is_of_this_process() {
             LocalLoops::unregister(self.remote.loop_number());
         }
-        drop(self.remote.close());
+        let mut panic = drop_each(self.remote.close().into_iter().flatten());
         // What they register is dropped with everything else, not from within.
         self.is_clearing.set(true);
-        let panic = self.on_gone.call_all();
+        panic = panic.or(self.on_gone.call_all());
         self.is_clearing.set(false);
-        self.drop_everything();
-        if let Some(panic) = panic
-            && !std::thread::panicking()
-        {
-            resume_unwind(panic);
-        }
+        let_out(panic.or(self.drop_everything()));
     }
 
     /// # Errors
@@ -213,18 +209,20 @@ impl Shared {
     #[inline]
     pub(super) fn drop_if_gone(&self) {
         if self.is_gone.get() {
-            self.drop_everything();
+            let_out(self.drop_everything());
         }
     }
 
-    fn drop_everything(&self) {
+    /// Returns the first panic of what is dropped, when all is dropped.
+    fn drop_everything(&self) -> Option<CaughtPanic> {
         // What is dropped may register something again. It is dropped in the next round, not from within.
         if self.is_clearing.replace(true) {
-            return;
+            return None;
         }
+        let mut panic = None;
         for _ in 0..CLEARING_ROUNDS {
-            drop((self.ticks.take_all(), self.microtasks.take_all()));
-            drop((self.pending.take_all(), self.closing.take_all()));
+            panic = panic.or(drop_each(self.ticks.take_all())).or(drop_each(self.microtasks.take_all()));
+            panic = panic.or(drop_each(self.pending.take_all())).or(drop_each(self.closing.take_all()));
             // Each taken under its own short borrow, and dropped after it.
             let immediates = self.immediates.borrow_mut().take_all();
             let timers = self.timers.borrow_mut().take_all();
@@ -232,11 +230,29 @@ impl Shared {
             let tasks = self.tasks.borrow_mut().take_all();
             let posts = self.posts.borrow_mut().take_all();
             let requests = self.requests.borrow_mut().take_all();
-            drop((posts, immediates, timers, handles, tasks, requests));
+            panic = panic.or(drop_each(posts.into_iter().flatten())).or(drop_each(immediates));
+            panic = panic.or(drop_each(timers)).or(drop_each(handles));
+            panic = panic.or(drop_each(tasks)).or(drop_each(requests));
             if !self.has_callbacks_waiting() && !self.has_anything_alive() && self.tasks.borrow().len() == 0 {
                 break;
             }
         }
         self.is_clearing.set(false);
+        panic
+    }
+}
+
+/// Drops them one after the other, whichever of them panics. Returns the first panic.
+fn drop_each<T>(things: impl IntoIterator<Item = T>) -> Option<CaughtPanic> {
+    let panics = things.into_iter().filter_map(|it| catch_unwind(AssertUnwindSafe(|| drop(it))).err());
+    panics.reduce(|first, _| first)
+}
+
+/// A thread that panics already would abort.
+fn let_out(panic: Option<CaughtPanic>) {
+    if let Some(panic) = panic
+        && !std::thread::panicking()
+    {
+        resume_unwind(panic);
     }
 }

@@ -148,3 +148,39 @@ fn what_is_dropped_with_a_callback_may_use_the_loop() {
     event_loop.spawn(async move { drop(owned) }).cancel();
     assert!(!event_loop.run().unwrap());
 }
+
+/// Panics when it is dropped.
+struct Bomb(&'static str);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("{}", self.0);
+    }
+}
+
+#[test]
+fn what_panics_when_the_loop_drops_it_keeps_nothing_else_from_being_dropped() {
+    let (event_loop, log, witness) = (virtual_loop(), Log::default(), Rc::new(()));
+    let handle = event_loop.handle();
+    let owned = || (Rc::clone(&witness), event_loop.handle());
+    let (post, ticks, timer, task, stream) =
+        (Bomb("the post"), [Bomb("a tick"), Bomb("the next tick")], owned(), owned(), owned());
+    event_loop.remote().post(move |_| drop(post)).unwrap();
+    for tick in ticks {
+        event_loop.next_tick(move |_| drop(tick));
+    }
+    event_loop.set_timeout(milliseconds(1), move |_| drop(timer));
+    event_loop.spawn(async move { drop(task) });
+    let (reader, _writer) = Stream::pair(&event_loop).unwrap();
+    reader.read_start(move |_, _, _| drop(stream.clone())).unwrap();
+    let called = log.clone();
+    let _guard = event_loop.on_gone(move || called.add("gone"));
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(event_loop)));
+    assert_eq!(panic_message(&*panic.unwrap_err()), "the post");
+    log.expect(&["gone"]);
+    assert!(reader.is_closed());
+    assert_eq!(Rc::strong_count(&witness), 1, "everything was dropped");
+    let late = Rc::clone(&witness);
+    handle.set_immediate(move |_| drop(late));
+    assert_eq!(Rc::strong_count(&witness), 1, "and so is what comes later");
+}
