@@ -343,7 +343,7 @@ impl LoopHandle {
     }
 
     /// Runs `callback` with the signal's number whenever one of `signals` came. Equal signals that come while one
-    /// is waiting count as one. After the handle is closed the signals are ignored.
+    /// is waiting count as one, and so does a signal that is named twice. After the handle is closed the signals are ignored.
     ///
     /// # Errors
     /// [`LoopError::UnusableSignal`] for SIGKILL and the like, [`LoopError::OutOfDescriptors`]. The signals mean what they meant
@@ -355,7 +355,9 @@ impl LoopHandle {
         signals: &[i32],
         callback: impl FnMut(&mut Context, i32) + 'static,
     ) -> Result<HandleId, LoopError> {
-        let opened = signals.iter().map(|&signal| SignalPipe::open(signal)).collect::<Result<Vec<_>, _>>()?;
+        let is_new = |&(place, signal): &(usize, &i32)| !signals[..place].contains(signal);
+        let different = signals.iter().enumerate().filter(is_new).map(|(_, &signal)| signal);
+        let opened = different.map(SignalPipe::open).collect::<Result<Vec<_>, _>>()?;
         let (pipes, handlers): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
         let pipes: Rc<[_]> = pipes.into();
         let watched = PollerEntry::Signals(Rc::clone(&pipes));

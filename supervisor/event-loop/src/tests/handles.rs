@@ -54,6 +54,21 @@ fn a_signal_reaches_its_handler() {
     log.expect(&[&format!("signal {usr1}")]);
 }
 
+#[test]
+fn a_signal_that_is_named_twice_is_told_once() {
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let seen = log.clone();
+    let handler =
+        event_loop.on_signal(&[libc::SIGIO, libc::SIGPOLL], move |_, signal| seen.add(signal.to_string()));
+    event_loop.unref(handler.unwrap());
+    signal_hook::low_level::raise(libc::SIGIO).unwrap();
+    let one = event_loop.hold();
+    event_loop.run_mode(RunMode::Once).unwrap();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    drop(one);
+    log.expect(&[&libc::SIGIO.to_string()]);
+}
+
 /// Whether this process does something of its own about a signal.
 fn is_caught(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
