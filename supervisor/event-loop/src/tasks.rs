@@ -8,9 +8,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -229,6 +229,8 @@ impl std::error::Error for JoinError {}
 struct Join<T> {
     result: Cell<Option<Result<T, JoinError>>>,
     is_finished: Cell<bool>,
+    /// The future is being polled, or has panicked when it was, or when it was dropped after that.
+    is_running: Cell<bool>,
     waiter: Cell<Option<Waker>>,
 }
 
@@ -257,14 +259,24 @@ impl<T> Drop for Finisher<T> {
         if self.0.is_finished.get() {
             return;
         }
-        let cause = if std::thread::panicking() { JoinError::Panicked } else { JoinError::Cancelled };
+        let cause = if self.0.is_running.get() { JoinError::Panicked } else { JoinError::Cancelled };
         self.0.finish(Err(cause));
     }
 }
 
 /// The finisher is moved in, so that it is dropped with the future's own state when that panics.
 async fn finishing<T>(finisher: Finisher<T>, future: impl Future<Output = T>) {
-    let value = future.await;
+    let value = {
+        let mut future = pin!(future);
+        let is_running = &finisher.0.is_running;
+        let polling = poll_fn(|context| {
+            is_running.set(true);
+            let polled = future.as_mut().poll(context);
+            is_running.set(polled.is_ready());
+            polled
+        });
+        polling.await
+    };
     finisher.0.finish(Ok(value));
 }
 
@@ -339,8 +351,12 @@ impl LoopHandle {
     #[track_caller]
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let site = std::panic::Location::caller();
-        let join =
-            Rc::new(Join { result: Cell::new(None), is_finished: Cell::new(false), waiter: Cell::new(None) });
+        let join = Rc::new(Join {
+            result: Cell::new(None),
+            is_finished: Cell::new(false),
+            is_running: Cell::new(false),
+            waiter: Cell::new(None),
+        });
         let finisher = Finisher(Rc::clone(&join));
         // A block that awaits a future has room for it twice: once as it was given, once as it is polled.
         let future: BoxedFuture = match size_of_val(&future) > COPIED_MAX {

@@ -333,6 +333,40 @@ fn a_task_that_is_cancelled_by_somebody_elses_panic_was_cancelled() {
 }
 
 #[test]
+fn a_task_whose_loop_is_dropped_by_somebody_elses_panic_was_cancelled() {
+    let task = Rc::new(RefCell::new(None));
+    let kept = Rc::clone(&task);
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        let mut event_loop = real_loop();
+        kept.replace(Some(event_loop.spawn(std::future::pending::<()>())));
+        event_loop.run().unwrap();
+        panic!("mine");
+    }));
+    assert_eq!(panic_message(&*panic.unwrap_err()), "mine");
+    assert_eq!(task.take().unwrap().take_result(), Some(Err(JoinError::Cancelled)));
+}
+
+#[test]
+fn a_task_whose_future_panics_when_it_is_dropped_has_panicked() {
+    struct ReadyBomb(Bomb);
+    impl Future for ReadyBomb {
+        type Output = ();
+        fn poll(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Self::Output> {
+            let _ = &self.0;
+            std::task::Poll::Ready(())
+        }
+    }
+    let mut event_loop = real_loop();
+    let handled = handled_panics(&mut event_loop);
+    let task = event_loop.spawn(ReadyBomb(Bomb));
+    event_loop.run().unwrap();
+    assert_eq!((task.take_result(), handled.get()), (Some(Err(JoinError::Panicked)), 1));
+}
+
+#[test]
 fn a_watchdog_may_be_dropped_by_its_own_report() {
     let mut event_loop = real_loop();
     let place = Arc::new(Mutex::new(None::<Watchdog>));
