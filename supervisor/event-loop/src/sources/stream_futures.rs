@@ -98,7 +98,8 @@ impl Stream {
     }
 
     /// Writes all of `bytes`, after what was given before: waits for room in the queue, then until the kernel has
-    /// them. More than the [limit](Stream::set_write_limit) waits until the queue is empty.
+    /// them. More than the [limit](Stream::set_write_limit) waits until the queue is empty. Of several futures that wait for room,
+    /// the first to come has it first, however much it writes.
     ///
     /// Dropping the future while it waits for room writes nothing; later the bytes are written all the same.
     ///

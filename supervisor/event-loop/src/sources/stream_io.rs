@@ -179,7 +179,8 @@ impl StreamInner {
         WriteProgress::Queued
     }
 
-    /// Waits until a write of this length fits, or until nothing waits before it.
+    /// Waits until a write of this length fits, or until nothing waits before it. Who has come first has the room first, or short
+    /// writes would overtake a long one for ever.
     pub(super) fn poll_room(
         &self,
         ticket: u64,
@@ -187,22 +188,26 @@ impl StreamInner {
         waker: &Waker,
     ) -> Poll<Result<(), SourceError>> {
         let admitted = self.check_writable().and_then(|()| self.state.borrow().writer.admit_length(length));
-        match admitted {
-            Err(SourceError::QueueFull { queued, .. }) if queued > 0 => {
-                let waker = waker.clone();
-                let replaced = self.state.borrow_mut().writer.waiting_for_room.insert(ticket, waker);
-                drop(replaced);
-                Poll::Pending
-            }
-            Err(SourceError::QueueFull { .. }) => Poll::Ready(Ok(())),
-            other => Poll::Ready(other),
+        let has_room = match admitted {
+            Ok(()) => true,
+            Err(SourceError::QueueFull { queued, .. }) => queued == 0,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if has_room && !self.state.borrow().writer.waiting_for_room.has_one_before(ticket) {
+            return Poll::Ready(Ok(()));
         }
+        let waker = waker.clone();
+        let replaced = self.state.borrow_mut().writer.waiting_for_room.insert(ticket, waker);
+        drop(replaced);
+        Poll::Pending
     }
 
-    /// The future with this ticket waits for room no more.
+    /// The future with this ticket waits for room no more, and those behind it may be next.
     pub(super) fn leave_room(&self, ticket: u64) {
         let left = self.state.borrow_mut().writer.waiting_for_room.remove(ticket);
-        drop(left);
+        if left.is_some() {
+            self.tell_of_room();
+        }
     }
 
     fn queue(self: &Rc<Self>, bytes: Vec<u8>, written: usize, site: Site, done: Done) {

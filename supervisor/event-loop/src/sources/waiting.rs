@@ -21,6 +21,11 @@ impl WaitingFutures {
         self.wakers.contains_key(&ticket)
     }
 
+    /// Whether a future waits that has come before the one with this ticket.
+    pub(super) fn has_one_before(&self, ticket: u64) -> bool {
+        self.wakers.first_key_value().is_some_and(|(&first, _)| first < ticket)
+    }
+
     /// Lets the future with this ticket wait. Drop the waker that it had before only when no borrow is held.
     #[must_use]
     pub(super) fn insert(&mut self, ticket: u64, waker: Waker) -> Option<Waker> {

@@ -201,6 +201,67 @@ fn a_future_that_waits_for_room_is_told_with_the_connect_callback_that_connectin
 }
 
 #[test]
+fn futures_that_wait_for_room_write_in_the_order_in_which_they_came() {
+    let mut event_loop = real_loop();
+    let (reader, writer) = pair_with_full_queue(&event_loop);
+    for (byte, length) in [(8, FULL), (9, 1)] {
+        let sender = writer.clone();
+        event_loop.spawn(async move { sender.write_all(vec![byte; length]).await.unwrap() });
+    }
+    drop(writer);
+    let order = Rc::new(RefCell::new(Vec::<u8>::new()));
+    let seen = Rc::clone(&order);
+    let read = move |_: &mut Context, _: &Stream, incoming: Incoming<'_>| {
+        if let Incoming::Data(bytes) = incoming {
+            seen.borrow_mut().extend(bytes);
+            seen.borrow_mut().dedup();
+        }
+    };
+    reader.read_start(read).unwrap();
+    event_loop.run().unwrap();
+    assert_eq!(*order.borrow(), [7, 8, 9]);
+}
+
+#[test]
+fn short_writes_that_never_end_do_not_starve_a_long_one() {
+    let mut event_loop = real_loop();
+    let (reader, writer) = pair_with_full_queue(&event_loop);
+    let is_written = Rc::new(Cell::new(false));
+    for _ in 0..2 {
+        let (sender, is_written) = (writer.clone(), Rc::clone(&is_written));
+        event_loop.spawn(async move {
+            for count in 0.. {
+                assert!(count < 10_000, "the long one is still waiting");
+                sender.write_all(vec![9; FULL / 3]).await.unwrap();
+                if is_written.get() {
+                    break;
+                }
+            }
+        });
+    }
+    event_loop.spawn(async move {
+        writer.write_all(vec![8; FULL]).await.unwrap();
+        is_written.set(true);
+    });
+    reader.read_start(|_, _, _| ()).unwrap();
+    event_loop.run().unwrap();
+}
+
+#[test]
+fn a_future_that_waits_behind_another_one_goes_on_when_that_is_dropped() {
+    let mut event_loop = real_loop();
+    let (_reader, writer) = pair_with_full_queue(&event_loop);
+    let (long, short) = (writer.clone(), writer.clone());
+    let first = event_loop.spawn(async move { long.write_all(vec![8; FULL]).await });
+    event_loop.spawn(async move { short.write_all("x").await });
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    let queued = writer.queued_bytes();
+    first.cancel();
+    event_loop.run_mode(RunMode::NoWait).unwrap();
+    assert_eq!(writer.queued_bytes(), queued + 1);
+}
+
+#[test]
 fn a_future_that_waits_for_room_goes_on_when_the_limit_is_raised() {
     let mut event_loop = real_loop();
     let (_reader, writer) = pair_with_full_queue(&event_loop);
