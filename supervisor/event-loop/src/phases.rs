@@ -249,7 +249,6 @@ impl Context {
             return true;
         }
         let Some(event) = self.ready.pop_front() else { return false };
-        self.measure_wait();
         match event.data.u64() {
             // What it was rung for was taken when this phase began, or is when the next one does.
             WAKE_TOKEN => self.handle.shared.remote.silence(),
@@ -300,6 +299,7 @@ impl Context {
         let taken = self.handle.shared.handles.borrow_mut().take_for_event(key, readiness);
         // A callback before it in the batch may have closed it.
         let Some((site, called)) = taken else { return };
+        self.measure_wait();
         let current = Current::of(Phase::Poll, site, CallbackId::Handle(HandleId(key)));
         match called {
             Called::Watch(watch, readiness) => self.call_repeated(

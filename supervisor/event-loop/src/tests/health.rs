@@ -165,6 +165,20 @@ fn the_metrics_tell_how_late_timers_and_events_were() {
 }
 
 #[test]
+fn what_wakes_the_loop_and_what_was_closed_meanwhile_wait_for_no_turn() {
+    let mut event_loop = virtual_loop();
+    let (_writer, reader) = readable_pair();
+    let watcher = event_loop.watch(reader, Interest::READ, |_, _| unreachable!("it is closed")).unwrap();
+    let take_long = move |context: &mut Context| {
+        context.shared.clock.skip(5_000_000);
+        context.close(watcher, |_| ()).unwrap();
+    };
+    event_loop.remote().post(take_long).unwrap();
+    event_loop.run().unwrap();
+    assert_eq!(event_loop.metrics().lateness.poll.max_us, 0, "the post was the only callback");
+}
+
+#[test]
 fn s28_ticks_that_queue_ticks_starve_the_loop_and_are_counted_once() {
     let mut event_loop = loop_with(OnStarvation::Strict, milliseconds(1));
     let (goes_on, count) = (Rc::new(Cell::new(true)), Rc::default());
