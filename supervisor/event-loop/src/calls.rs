@@ -15,6 +15,12 @@ const MICROTASKS_PER_READING: usize = 32;
 
 pub(super) type CaughtPanic = Box<dyn std::any::Any + Send>;
 
+/// Wakers may be anybody's code. All are woken, whichever of them panics; the panics are handed back, so that nothing is lost that
+/// has to be done before they go on.
+pub(super) fn wake_each(wakers: impl Iterator<Item = impl FnOnce()>) -> Vec<CaughtPanic> {
+    wakers.filter_map(|wake| catch_unwind(AssertUnwindSafe(wake)).err()).collect()
+}
+
 /// How long callbacks that always come first may keep the others waiting.
 pub(super) struct Budget {
     end: Nanos,
@@ -109,6 +115,12 @@ impl Context {
         self.drain();
     }
 
+    /// As [`Context::finish_call`] after several calls. Without a panic handler the first panic goes on.
+    pub(super) fn finish_calls(&mut self, panics: Vec<CaughtPanic>) {
+        panics.into_iter().for_each(|panic| self.report_panic(panic));
+        self.drain();
+    }
+
     /// Runs all ticks, then all microtasks, until there are neither, or a budget is spent.
     #[inline]
     pub(super) fn drain(&mut self) {
@@ -197,7 +209,7 @@ impl Context {
         }
     }
 
-    pub(super) fn report_panic(&mut self, payload: CaughtPanic) {
+    fn report_panic(&mut self, payload: CaughtPanic) {
         // Whoever leaves `run` this way puts everything in order in run_mode.
         let Some(mut handler) = self.panic_handler.take() else { resume_unwind(payload) };
         let Current { site, phase, .. } = self.current;

@@ -1,12 +1,12 @@
 //! The phases of an iteration, each in a function of its own.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use rustix::event::epoll;
 
 use super::Context;
 use super::callback::{Callback, CallbackId, Current, Microtask, Phase, Queue};
+use super::calls::wake_each;
 use super::clock::{Nanos, nanos};
 use super::config::RunMode;
 use super::error::LoopError;
@@ -285,13 +285,10 @@ impl Context {
         self.finish_call(panic);
     }
 
-    /// Wakers may be anybody's code. All are woken before a panic can leave the loop: the descriptor is armed for one event, so
-    /// who is not woken now never is.
+    /// The descriptor is armed for one event, so who is not woken now never is.
     fn wake_all(&mut self, waiters: &[Rc<Waiter>]) {
-        let wake = |waiter: &Rc<Waiter>| catch_unwind(AssertUnwindSafe(|| waiter.wake())).err();
-        let panics: Vec<_> = waiters.iter().filter_map(wake).collect();
-        panics.into_iter().for_each(|panic| self.report_panic(panic));
-        self.drain();
+        let panics = wake_each(waiters.iter().map(|waiter| || waiter.wake()));
+        self.finish_calls(panics);
     }
 
     fn run_ready(&mut self, key: SlabKey, flags: epoll::EventFlags) {

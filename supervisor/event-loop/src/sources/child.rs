@@ -29,6 +29,7 @@ use super::stream::Stream;
 use super::transport::Transport;
 use super::waiting::{WaitingFutures, WaitingPlace};
 use crate::callback::Site;
+use crate::calls::wake_each;
 use crate::sys;
 use crate::{AliveKind, Context, Interest, LoopHandle, Phase, Readiness};
 
@@ -311,10 +312,12 @@ impl Source for ChildInner {
         let (callback, futures) = (state.waiting.callback.take(), state.waiting.futures.take());
         drop(state);
         self.want_less();
-        futures.into_iter().for_each(Waker::wake);
+        let mut panics = wake_each(futures.into_iter().map(|waker| || waker.wake()));
         if let Some((site, callback)) = callback {
-            context.call(Phase::Poll, site, |context| callback(context, status.map_err(Into::into)));
+            let call = |context: &mut Context| callback(context, status.map_err(Into::into));
+            panics.extend(context.call_guarded(Phase::Poll, site, call));
         }
+        context.finish_calls(panics);
     }
 
     /// A process that still runs is left to the reaper.

@@ -160,3 +160,26 @@ fn an_exit_that_is_asked_for_late_is_reported() {
     log.expect(&["returned", "Some(4)"]);
     assert_eq!(exit.take_result(), Some(Ok(Some(4))));
 }
+
+#[test]
+fn a_waker_that_panics_keeps_the_exit_of_a_child_from_nobody() {
+    struct Bomb;
+    impl std::task::Wake for Bomb {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("woken");
+        }
+    }
+    let (mut event_loop, log) = (real_loop(), Log::default());
+    let handled = log.clone();
+    event_loop.set_panic_handler(move |_, panic| handled.add(panic.message()));
+    let child = Child::spawn(&event_loop, &mut Command::new("true")).unwrap();
+    let bomb = std::task::Waker::from(std::sync::Arc::new(Bomb));
+    let mut awaited = std::pin::pin!(child.exited());
+    assert!(awaited.as_mut().poll(&mut std::task::Context::from_waker(&bomb)).is_pending());
+    let (own, told) = (child.clone(), log.clone());
+    event_loop.spawn(async move { told.add(format!("future {}", own.exited().await.unwrap().success())) });
+    let told = log.clone();
+    child.on_exit(move |_, status| told.add(format!("callback {}", status.unwrap().success()))).unwrap();
+    event_loop.run().unwrap();
+    log.expect(&["callback true", "woken", "future true"]);
+}
