@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import pickle
-import traceback
 from multiprocessing import spawn
 from typing import Any, Optional, Tuple
 
+from ._failure import bounded_traceback
 from ._serve import serve
+from ._trace import text_of
 
 TASK = "call"
 
@@ -52,13 +53,13 @@ def _packed(returned: Any) -> bytes:
 
 
 def _packed_error(error: BaseException) -> bytes:
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = bounded_traceback(error)
     try:
         data = pickle.dumps((None, error, text), pickle.HIGHEST_PROTOCOL)
         pickle.loads(data)
         return data
     except Exception:  # an exception that cannot be pickled, or not restored
-        return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}"), text), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {text_of(error)}"), text), pickle.HIGHEST_PROTOCOL)
 
 
 def serve_calls(main: dict, initializer: Optional[str]) -> None:

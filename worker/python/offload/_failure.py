@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import os
 import sys
-import traceback
+import time
+from types import TracebackType
 from typing import Any, Callable, NamedTuple, Optional
 
 from . import _messages as messages
 from ._errors import TaskError
+from ._trace import TRACE_MAX, described, places, trace_of
 from ._wire import cut
 
 
@@ -24,6 +27,10 @@ class Failure(NamedTuple):
 
 
 _NOTHING_TO_SAY = "the task has failed, and its exception cannot be put into words"
+# So many places of a stack are in a message.
+_PLACES_MAX = 8
+# The supervisor reads 256 KiB and shows 100 lines in a second.
+_PRINTED_PER_SECOND = 2 * TRACE_MAX
 
 
 def failure(reason: str) -> Failure:
@@ -85,10 +92,10 @@ def summary_with_log(error: BaseException) -> str:
 
 def summary_of(error: BaseException) -> str:
     """An exception in one line: its type, its message, and where it came from, the innermost place first."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
-    places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
-    text = "".join(traceback.format_exception_only(type(error), error)).strip().replace("\n", " ")
-    where = cut(f" ({', '.join(places[:8])})" if places else "", messages.MESSAGE_MAX // 2)
+    not_ours = (place for place in places(error.__traceback__) if not _is_ours(place))
+    names = [_name_of(place) for place in reversed(collections.deque(not_ours, maxlen=_PLACES_MAX))]
+    text = described(error).strip().replace("\n", " ")
+    where = cut(f" ({', '.join(names)})" if names else "", messages.MESSAGE_MAX // 2)
     return cut(text, messages.MESSAGE_MAX - len(where.encode())) + where
 
 
@@ -97,14 +104,50 @@ def log_traceback(error: BaseException) -> None:
 
     Raises whatever a task that has closed or replaced standard error brings about.
     """
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+    text = _share.of(bounded_traceback(error))
+    if text:
+        sys.stderr.write(text)
+
+
+class _Share:
+    """What is printed of the exceptions of a second: less than the supervisor reads, so that no job waits for those before it."""
+
+    def __init__(self) -> None:
+        self._end = 0.0
+        self._left = 0
+
+    def of(self, text: str) -> str:
+        """The text; once it is too much, that it is left out; and after that nothing until the second is over."""
+        now = time.monotonic()
+        if now >= self._end:
+            self._end, self._left = now + 1, _PRINTED_PER_SECOND
+        if self._left <= 0:
+            return ""
+        self._left -= len(text.encode())
+        return text if self._left > 0 else "[the tracebacks of this and of further exceptions are not shown for up to a second]\n"
+
+
+_share = _Share()
+
+
+def bounded_traceback(error: BaseException) -> str:
+    """What is printed of an exception: at most `TRACE_MAX` bytes, without the functions of this package through which it came."""
+    return _asked(lambda: trace_of(error, _of_others(error.__traceback__)), f"{_NOTHING_TO_SAY}\n")
+
+
+def _of_others(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    while trace is not None and trace.tb_next is not None and _is_ours(trace):
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace, file=sys.stderr)
+    return trace
 
 
 _HERE = os.path.dirname(__file__)
 
 
-def _is_ours(filename: str) -> bool:
-    return os.path.dirname(filename) == _HERE
+def _is_ours(place: TracebackType) -> bool:
+    return os.path.dirname(place.tb_frame.f_code.co_filename) == _HERE
+
+
+def _name_of(place: TracebackType) -> str:
+    code = place.tb_frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{place.tb_lineno} in {code.co_name}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
-import logging
 import os
 import socket
 import stat
@@ -12,9 +10,10 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 from . import _tasks
 from ._channel import Channel, ProtocolError
-from ._context import JobFilter
+from ._output import prepare_output
 from ._session import Session
 from ._tasks import Task
+from ._trace import shortened
 from ._wire import WireError
 
 # The exit code by which a supervisor knows that starting this program again is pointless.
@@ -43,11 +42,15 @@ def serve(tasks: Optional[Tasks] = None, *, setup: Optional[Callable[[], Any]] =
         raise SystemExit(_POINTLESS)
     set_ups = [*_tasks.set_ups, *([setup] if setup else [])]
     with _take_over_the_socket() as end:
-        _prepare_output()
+        prepare_output()
         try:
             Session(Channel(end), offered).run(set_ups)
         except (ProtocolError, WireError) as error:
             raise SystemExit(f"the supervisor broke the protocol: {error}") from None
+        except SystemExit as error:  # of a set-up; Python prints what is no number
+            if error.code is not None and not isinstance(error.code, int):
+                error.code = shortened(str(error.code))
+            raise
 
 
 def _offered(tasks: Optional[Tasks]) -> Dict[str, Task]:
@@ -83,19 +86,3 @@ def _take_over_the_socket() -> socket.socket:
     os.dup2(nothing, 0)
     os.close(nothing)
     return end
-
-
-def _prepare_output() -> None:
-    """Lines are written as they are printed, and a crash in native code leaves a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(line_buffering=True)
-    if not faulthandler.is_enabled():
-        faulthandler.enable(all_threads=False)
-    if not logging.getLogger().handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s [job %(job)s]: %(message)s"))
-        logging.getLogger().addHandler(handler)
-        logging.getLogger().setLevel(logging.INFO)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(JobFilter())

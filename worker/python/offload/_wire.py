@@ -356,7 +356,8 @@ class Direction:
 def cut(text: str, most: int) -> str:
     """The longest beginning of a text that has at most `most` bytes, as a text that can be sent: half of a surrogate pair is no
     character, so it is escaped."""
-    return str.encode(text, errors="backslashreplace")[:most].decode(errors="ignore")
+    start = str.__getitem__(text, slice(most))  # a character has at least one byte, and what is behind them may be much
+    return str.encode(start, errors="backslashreplace")[:most].decode(errors="ignore")
 
 
 def frame(header: bytes, payload: Any = b"") -> bytes:
