@@ -243,7 +243,6 @@ class Supervisors(unittest.TestCase):
             program = pathlib.Path(folder) / "worker.py"
             program.write_text(PROLOGUE + textwrap.dedent(script))
             with Pool(worker=str(program), workers=1, log=subprocess.DEVNULL) as pool:
-                began = time.monotonic()
                 for ask in (
                     lambda: pool.call("t", 500_000, timeout=10),
                     lambda: pool.map("t", [500_000, 500_001], timeout=10),
@@ -254,7 +253,6 @@ class Supervisors(unittest.TestCase):
                         list(ask())
                     self.assertEqual(caught.exception.outcome, "app_error")
                     self.assertIn("worker.py:", caught.exception.message)
-                self.assertLess(time.monotonic() - began, SOON)
 
 
 if __name__ == "__main__":
