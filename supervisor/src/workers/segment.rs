@@ -16,6 +16,7 @@ use crate::sys::SharedMapping;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -78,14 +79,23 @@ fn length_for(payload: usize, page: usize) -> Option<usize> {
     payload.checked_next_power_of_two()?.max(page).checked_add(page)
 }
 
+/// Whether this process may make a file of this length. The kernel answers a longer one with SIGXFSZ, which ends a program that does
+/// not catch it.
+fn may_be_made(length: u64) -> bool {
+    getrlimit(Resource::Fsize).current.is_none_or(|limit| length <= limit)
+}
+
 impl Segment {
-    /// Begins to make one for payloads of up to `payload` bytes. `None` if all segments would take more than `most` bytes then.
+    /// Begins to make one for payloads of up to `payload` bytes. `None` if all segments would take more than `most` bytes then, or if
+    /// this process may not make a file that is so long.
     ///
     /// # Errors
     /// What the kernel reports.
     pub fn new(id: u32, payload: usize, all: &SegmentBytes, most: u64) -> io::Result<Option<Segment>> {
         let page = rustix::param::page_size();
-        let Some(length) = length_for(payload, page) else { return Ok(None) };
+        let Some(length) = length_for(payload, page).filter(|length| may_be_made(*length as u64)) else {
+            return Ok(None);
+        };
         // The additional page does not count, so that payloads of a power of two fit into what is configured.
         let Some(taken) = all.take((length - page) as u64, most) else { return Ok(None) };
         let file = memfd_create("offload-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -158,6 +168,9 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    /// In the environment of this program when it is started once more, with a limit: the signal would end all tests.
+    const WITH_A_LIMIT: &str = "OFFLOAD_TEST_WITH_A_LIMIT";
+
     fn prepared(payload: usize, all: &SegmentBytes) -> Segment {
         let mut segment = Segment::new(1, payload, all, u64::MAX).unwrap().unwrap();
         while !segment.prepare(MIB / 2).unwrap() {}
@@ -214,6 +227,23 @@ mod tests {
                 assert!(length.is_multiple_of(page) && length >= payload + SEGMENT_START, "{payload} {page}");
             }
         }
+    }
+
+    #[test]
+    fn where_no_file_may_be_so_long_none_is_made_and_nobody_is_killed() {
+        if std::env::var_os(WITH_A_LIMIT).is_some() {
+            let all = SegmentBytes::default();
+            assert!(Segment::new(1, MIB, &all, u64::MAX).unwrap().is_none());
+            assert_eq!(all.taken(), 0);
+            assert!(Segment::new(2, 1 << 15, &all, u64::MAX).unwrap().is_some());
+            return;
+        }
+        let name = "workers::segment::tests::where_no_file_may_be_so_long_none_is_made_and_nobody_is_killed";
+        let mut limited = std::process::Command::new("sh");
+        limited.args(["-c", "ulimit -f 128; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+        let ended = limited.args(["--exact", name]).env(WITH_A_LIMIT, "1").output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{ended:?}");
     }
 
     #[test]
