@@ -329,8 +329,11 @@ impl Hub {
         self.handle_event(Event::Cancel { job });
     }
 
-    /// Cancels a job because its client is gone.
+    /// Cancels a job because its client is gone. In a forked child it is not: it waits in the parent.
     pub(crate) fn client_is_gone(&mut self, job: JobId) {
+        if self.launches.are_of_parent() {
+            return;
+        }
         self.handle_event(Event::ClientGone { job });
     }
 

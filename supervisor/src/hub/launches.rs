@@ -157,6 +157,11 @@ impl Launches {
         self.launcher.is_of_parent()
     }
 
+    #[cfg(test)]
+    pub(super) fn seem_forked(&mut self, is_forked: bool) {
+        self.launcher.seem_forked(is_forked);
+    }
+
     pub(super) fn take_bell(&mut self) -> Option<HandleId> {
         self.bell.take()
     }

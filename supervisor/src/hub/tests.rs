@@ -97,6 +97,24 @@ fn what_was_decided_for_a_job_is_carried_out_before_it_is_cancelled() {
     assert_eq!(sent[0], sent[1]);
 }
 
+/// What is dropped in a forked child are copies: whoever waits for the job waits in the parent.
+#[test]
+fn a_forked_child_gives_up_no_job_of_its_parent() {
+    let mut scene = Scene::new();
+    scene.run_a_job();
+    let mut hub = scene.hub.borrow_mut();
+    let accepted = hub.submit(Job::new("reverse").input("abc"), false, None);
+    let job = accepted.unwrap_or_else(|_| panic!("the job is refused")).job;
+    hub.launches.seem_forked(true);
+    hub.client_is_gone(job);
+    hub.launches.seem_forked(false);
+    drop(hub);
+    scene.run_a_job();
+    let hub = scene.hub.borrow();
+    let record = hub.records.finished().record(job).expect("it has ended before the next one");
+    assert_eq!(record.report.outcome.as_str(), "ok");
+}
+
 /// A job that comes in the same turn as the end of an idle worker has nothing to do with that end.
 #[test]
 fn a_worker_that_has_ended_is_given_nothing_and_blames_nobody() {

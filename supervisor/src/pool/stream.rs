@@ -130,6 +130,9 @@ impl fmt::Debug for OutputStream {
 
 impl Drop for OutputStream {
     fn drop(&mut self) {
-        self.cancel();
+        // What is read in the parent of a forked child goes on there.
+        if self.pool.origin.is_here() {
+            self.cancel();
+        }
     }
 }

@@ -235,6 +235,12 @@ impl Launcher {
         !self.origin.is_here()
     }
 
+    /// From now on this process seems to be one that was forked, or the one that has started the threads.
+    #[cfg(test)]
+    pub(crate) fn seem_forked(&mut self, is_forked: bool) {
+        self.origin = if is_forked { Origin::elsewhere() } else { Origin::here() };
+    }
+
     /// Has its stray processes killed when the launcher is dropped, for at most half a second. If it is the last launcher of this
     /// process, these are all that there are.
     pub fn sweep_at_the_end(&mut self) {
