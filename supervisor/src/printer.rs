@@ -9,6 +9,7 @@
 //! ```
 
 use crate::limits::{PRINTER_BYTES_MAX, PRINTER_CLOSE_TIMEOUT, PRINTER_LINES_MAX};
+use crate::origin::Origin;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, retry_on_intr, write};
 use std::collections::VecDeque;
@@ -34,6 +35,8 @@ pub struct PrinterHandle {
 }
 
 struct PrinterQueue {
+    /// A forked child has no thread that writes, and one of its parent may have had the lock.
+    origin: Origin,
     state: Mutex<PrinterState>,
     /// Notified when the thread has something to do.
     filled: Condvar,
@@ -121,8 +124,12 @@ impl fmt::Debug for Printer {
 }
 
 impl Drop for Printer {
-    /// Gives the thread a moment to write the last lines. A reader that has stopped is not waited for.
+    /// Gives the thread a moment to write the last lines. A reader that has stopped is not waited for, and neither is the thread of
+    /// the parent of a forked child.
     fn drop(&mut self) {
+        if !self.queue.origin.is_here() {
+            return;
+        }
         let deadline = Instant::now() + PRINTER_CLOSE_TIMEOUT;
         let mut state = self.queue.state();
         state.is_closed = true;
@@ -140,6 +147,7 @@ impl Drop for Printer {
 impl PrinterQueue {
     fn new() -> PrinterQueue {
         PrinterQueue {
+            origin: Origin::here(),
             state: Mutex::new(PrinterState::default()),
             filled: Condvar::new(),
             emptied: Condvar::new(),
@@ -152,6 +160,9 @@ impl PrinterQueue {
     }
 
     fn push(&self, line: String) -> bool {
+        if !self.origin.is_here() {
+            return false;
+        }
         let mut state = self.state();
         if state.is_closed
             || state.lines.len() >= PRINTER_LINES_MAX
@@ -255,6 +266,29 @@ mod tests {
         reader.read_to_string(&mut rest).unwrap();
         other_reader.read_to_string(&mut others).unwrap();
         assert_eq!((&text, rest.as_str(), others.as_str()), (b"one\n", "", "two\n"));
+    }
+
+    /// The test has the lock all the time, as the thread of the parent may have it for ever.
+    #[test]
+    fn a_forked_child_drops_it_without_the_lock_and_waits_for_no_line() {
+        let mut queue = PrinterQueue::new();
+        queue.origin = Origin::elsewhere();
+        queue.state.get_mut().unwrap().lines.push_back("of the parent".to_owned());
+        let queue = Arc::new(queue);
+        let printer = Printer { queue: Arc::clone(&queue) };
+        let locked = queue.state();
+        let (say_dropped, dropped) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                printer.print("of the child".to_owned());
+                drop(printer);
+                say_dropped.send(()).unwrap();
+            });
+            let is_dropped = dropped.recv_timeout(PRINTER_CLOSE_TIMEOUT / 2);
+            assert_eq!(locked.lines, ["of the parent"]);
+            drop(locked);
+            is_dropped.expect("it waits for nothing");
+        });
     }
 
     #[test]
