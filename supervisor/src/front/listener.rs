@@ -15,6 +15,7 @@ use super::peer::is_same_user;
 use super::socket_state::{self, Identity, SocketState};
 use crate::input_file::FilePlaces;
 use crate::limits::{OTHER_USERS_PER_CALL_MAX, SOCKET_PATH_MAX};
+use crate::origin::Origin;
 use interprocess::local_socket::traits::Listener as _;
 use interprocess::local_socket::{GenericFilePath, ListenerNonblockingMode, ListenerOptions, ToFsName};
 use interprocess::os::unix::uds_local_socket as uds;
@@ -149,6 +150,7 @@ pub struct Listener {
     socket: Rc<uds::Listener>,
     /// Device and inode of the socket's file, by which it is recognized.
     identity: Identity,
+    origin: Origin,
     /// Readable after a change in the directory.
     changes: Option<Rc<OwnedFd>>,
     other_users: Cell<u64>,
@@ -175,6 +177,7 @@ impl Listener {
             name,
             socket: Rc::new(socket),
             identity,
+            origin: Origin::here(),
             changes: socket_state::watch_changes(&directory).map(Rc::new),
             other_users: Cell::new(0),
             directory,
@@ -280,9 +283,10 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Removes the socket, unless another socket has been put in its place.
+    /// Removes the socket, unless another socket has been put in its place. A forked child leaves it to its parent, which listens on.
     fn drop(&mut self) {
-        if let Ok(Some(stat)) = self.directory.look_up(&self.name)
+        if self.origin.is_here()
+            && let Ok(Some(stat)) = self.directory.look_up(&self.name)
             && socket_state::identity_of(&stat) == self.identity
         {
             // An error cannot be reported here. The next supervisor replaces what remains.
@@ -370,4 +374,22 @@ fn publish(directory: &PrivateDirectory, temporary: &Path, name: &Path) -> io::R
     let stat = directory.look_up(temporary)?.ok_or(io::ErrorKind::NotFound)?;
     directory.rename(temporary, name)?;
     Ok(socket_state::identity_of(&stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::private_folder;
+    use super::*;
+
+    #[test]
+    fn a_forked_child_leaves_the_socket_to_its_parent_and_its_maker_removes_it() {
+        let folder = private_folder();
+        let path = folder.path().join("socket");
+        let mut listener = Listener::bind(&path).unwrap();
+        listener.origin = Origin::elsewhere();
+        drop(listener);
+        assert!(path.exists());
+        drop(Listener::bind(&path).unwrap());
+        assert!(!path.exists());
+    }
 }
