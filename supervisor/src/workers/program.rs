@@ -29,11 +29,13 @@ pub struct Program {
     passed_variables: Vec<String>,
     own_variables: Vec<(String, String)>,
     folder: Option<PathBuf>,
+    /// Where this process was when the program was named: it may be elsewhere when it starts the program again.
+    named_in: Option<PathBuf>,
 }
 
 impl Program {
-    /// A program with its arguments. A first word without `/` is looked up in `PATH` at each start. The name of the
-    /// program is the command, cut to 64 bytes.
+    /// A program with its arguments. A first word without `/` is looked up in `PATH` at each start; a path that is not absolute is that
+    /// from where this process is now. The name of the program is the command, cut to 64 bytes.
     ///
     /// A program that uses the SDK confines itself and ends with its parent. For any other one, `offload serve` adds a
     /// wrapper that does so; an embedding program has to, with [`Program::with_shim`]. Otherwise such a worker is not
@@ -41,7 +43,8 @@ impl Program {
     pub fn command(words: Vec<String>) -> Program {
         let name = cut(&words.join(" "), NAME_MAX).to_owned();
         let (shim, passed_variables, own_variables) = (Vec::new(), Vec::new(), Vec::new());
-        Program { name, words, shim, passed_variables, own_variables, folder: None }
+        let named_in = std::env::current_dir().ok();
+        Program { name, words, shim, passed_variables, own_variables, folder: None, named_in }
     }
 
     /// This executable itself, started as `offload worker`. With `faults` it also offers the task `fault`. Only for an
@@ -91,9 +94,11 @@ impl Program {
         self
     }
 
-    /// Starts the program in this folder. A path in its first word, if it is not absolute, is that from this folder.
+    /// Starts the program in this folder, which is that from where this process is now. A path in its first word, if it is not
+    /// absolute, is that from this folder.
     #[must_use]
     pub fn in_folder(self, folder: PathBuf) -> Program {
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
         Program { folder: Some(folder), ..self }
     }
 
@@ -110,14 +115,15 @@ impl Program {
     pub(super) fn to_command(&self) -> io::Result<Command> {
         let path = path_variable();
         let (word, arguments) = split_first(&self.words)?;
-        let executable = find_executable_in(word, &path, self.folder.as_deref())?;
+        let named_in = self.named_in.as_deref();
+        let executable = find_executable_in(word, &path, self.folder.as_deref().or(named_in))?;
         let mut command = if self.shim.is_empty() {
             let mut command = Command::new(executable);
             command.arg0(word);
             command
         } else {
             let (shim, shim_arguments) = split_first(&self.shim)?;
-            let mut command = Command::new(find_executable_in(shim, &path, None)?);
+            let mut command = Command::new(find_executable_in(shim, &path, named_in)?);
             command.arg0(shim).args(shim_arguments).arg(executable);
             command
         };
@@ -233,6 +239,20 @@ mod tests {
         assert!(found[0].starts_with('/') && found[0].ends_with("/sh"), "{found:?}");
         assert_eq!(found[1..], ["-c", "true"]);
         assert_eq!(executed(&Program::command(words("/bin/sh")))[0], "/bin/sh");
+    }
+
+    /// Where this process is cannot be changed here, as other tests need it. So the program has another place.
+    #[test]
+    fn a_path_is_that_from_where_the_program_was_named_wherever_the_process_is_now() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/bin/sh", folder.path().join("tool")).unwrap();
+        let named_in = Some(folder.path().to_owned());
+        let program = Program { named_in, ..Program::command(words("./tool -c true")) };
+        assert_eq!(PathBuf::from(&executed(&program)[0]), folder.path().join("./tool"));
+        let named_here = Program::command(words("./tool")).named_in;
+        assert_eq!(named_here, std::env::current_dir().ok());
+        let in_folder = Program::command(words("./tool")).in_folder("src".into());
+        assert_eq!(in_folder.folder, Some(std::env::current_dir().unwrap().join("src")));
     }
 
     #[test]
