@@ -16,6 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::id;
 use std::rc::Rc;
 use std::str::FromStr;
 
@@ -244,7 +245,7 @@ fn unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     }
     // Whoever may enter the directory may be another user; the mode of the socket is what stops them.
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    let file = SocketFile { path: path.to_owned(), identity: identity(path)?, _lock: lock };
+    let file = SocketFile { path: path.to_owned(), identity: identity(path)?, process: id(), _lock: lock };
     Ok((socket, file))
 }
 
@@ -289,17 +290,21 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((about.st_dev, about.st_ino))
 }
 
-/// The file of a Unix socket: removed when nobody listens any more, if it is still that one.
+/// The file of a Unix socket: removed when nobody listens any more, if it is still that one. A forked child leaves it to its parent,
+/// which listens on.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
+    /// The one that has made it.
+    process: u32,
     _lock: OwnedFd,
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+        let is_ours = self.process == id();
+        if is_ours && identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             // If somebody has removed it, it is gone.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -397,6 +402,27 @@ mod tests {
         let bound = Bound::at(&address).unwrap();
         address.check_path().unwrap();
         drop(bound);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_leaves_the_socket_to_its_parent_and_its_maker_removes_it() {
+        let folder = std::env::temp_dir().join(format!("offload-forked-{}", id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("socket");
+        let (listener, file) = unix(&path).unwrap();
+        listen(&listener, BACKLOG).unwrap();
+        let SocketFile { identity, process, .. } = file;
+        let copy = SocketFile {
+            path: path.clone(),
+            identity,
+            process: process + 1,
+            _lock: file._lock.try_clone().unwrap(),
+        };
+        drop(copy);
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok(), "the parent listens on");
+        drop(file);
+        assert!(!path.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
