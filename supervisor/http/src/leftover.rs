@@ -63,6 +63,11 @@ impl Arriving {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        // When the answer was written before the last bytes came, hyper (1.12) looks for the next head, and tells the end of this body
+        // no more. Over HTTP/1 nothing comes behind a length that was stated.
+        if !self.is_http2 && self.is_end_stream() {
+            return Poll::Ready(None);
+        }
         let next = self
             .incoming
             .as_mut()
@@ -145,4 +150,74 @@ async fn read_and_drop(mut incoming: Incoming, time: impl Future<Output = ()>) -
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Address, Request, RequestContext, Server};
+    use offload_supervisor::service::{Service, ServiceConfig};
+    use offload_supervisor::{EventLoop, Level, PoolConfig, Program};
+    use std::cell::RefCell;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Sends the second half of a body when its answer is there, and the next request behind it. Returns the answer to that.
+    fn ask(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nhalf").unwrap();
+        let (mut answer, mut piece) = (Vec::new(), [0; 1024]);
+        while !answer.ends_with(b"later") {
+            let count = stream.read(&mut piece).unwrap();
+            assert!(count > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&piece[..count]);
+        }
+        stream.write_all(b"halfGET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut next = String::new();
+        stream.read_to_string(&mut next).unwrap();
+        next
+    }
+
+    #[test]
+    fn a_body_that_is_read_behind_its_answer_has_an_end_and_the_next_request_its_turn() {
+        let mut event_loop = EventLoop::new().unwrap();
+        let program = Program::command(vec!["true".to_owned()]);
+        let pool = PoolConfig { log: Level::Quiet, ..PoolConfig::with(program) };
+        let service = Service::start(ServiceConfig::with(pool), &mut event_loop).unwrap();
+        let server = Server::new(&service, &event_loop);
+        let read = Rc::new(RefCell::new(String::new()));
+        let reads = Rc::clone(&read);
+        server.post("/", move |request: Request, cx: RequestContext| {
+            let (mut body, read) = (request.body(), Rc::clone(&reads));
+            drop(cx.event_loop().spawn(async move {
+                let mut length = 0;
+                let end = loop {
+                    match body.next().await {
+                        Some(Ok(bytes)) => length += bytes.len(),
+                        Some(Err(error)) => break error.to_string(),
+                        None => break "no more".to_owned(),
+                    }
+                };
+                read.replace(format!("{length} bytes, {end}"));
+            }));
+            async { "later" }
+        });
+        let ending = service.clone();
+        server.get("/", move |_, _| {
+            let read = read.take();
+            ending.drain(Some(PATIENCE));
+            async move { read }
+        });
+        let Address::Tcp(address) = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap() else {
+            unreachable!("it listens over TCP")
+        };
+        let client = std::thread::spawn(move || ask(address));
+        event_loop.run().unwrap();
+        let answer = client.join().unwrap();
+        assert!(answer.ends_with("\r\n\r\n8 bytes, no more"), "{answer}");
+    }
 }
