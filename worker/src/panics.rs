@@ -18,10 +18,15 @@ pub(crate) fn caught<T>(task: impl FnOnce() -> T) -> Result<T, String> {
     PLACE.take();
     panic::catch_unwind(AssertUnwindSafe(task)).map_err(|payload| {
         let message = message_of(payload.as_ref());
-        match PLACE.take() {
+        let told = match PLACE.take() {
             Some(place) => format!("{message} at {place}"),
             None => message.to_owned(),
+        };
+        // What the task has thrown may panic once more when it is dropped.
+        if let Err(another) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(another);
         }
+        told
     })
 }
 
@@ -58,6 +63,18 @@ mod tests {
     #[test]
     fn a_panic_without_a_message_is_told_all_the_same() {
         let told = caught(|| panic::panic_any(7)).unwrap_err();
+        assert!(told.starts_with("a panic without a message at "), "{told}");
+    }
+
+    #[test]
+    fn what_was_thrown_may_panic_when_it_is_dropped() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("once more");
+            }
+        }
+        let told = caught(|| panic::panic_any(Bomb)).unwrap_err();
         assert!(told.starts_with("a panic without a message at "), "{told}");
     }
 
