@@ -101,7 +101,9 @@ impl Core {
         self.vacate(slot);
         if !is_dismissed {
             let start = FailedStart { worker, program: self.slots[slot].program, version };
-            let outlook = if fatal { Outlook::None } else { Outlook::Fair };
+            // What is not there at this moment comes back, if its file is only being replaced. So it is given up only if it never worked.
+            let has_worked = self.programs[start.program].restarts.has_said_hello();
+            let outlook = if fatal && !has_worked { Outlook::None } else { Outlook::Fair };
             self.start_failed(turn, start, outlook, &Suspects::Program, message);
         }
     }

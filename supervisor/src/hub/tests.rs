@@ -5,12 +5,14 @@ use crate::job::{Finished, Job};
 use crate::limits::LAST_TURNS;
 use crate::log::{Level, Log};
 use crate::workers::refusals::{refuse_writes, refused_writes_left};
-use crate::workers::{Program, Tracer};
+use crate::workers::{Program, Tracer, find_executable};
 use offload_event_loop::EventLoop;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::cell::RefCell;
+use std::os::unix::fs::symlink;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A hub with one worker and no spare, on an event loop that runs while a job is awaited.
 pub(super) struct Scene {
@@ -20,8 +22,13 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new() -> Scene {
+        Scene::of("python3")
+    }
+
+    /// With this Python.
+    fn of(python: &str) -> Scene {
         let worker = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/worker.py");
-        let program = Program::command(vec!["python3".to_owned(), worker.to_owned()]);
+        let program = Program::command(vec![python.to_owned(), worker.to_owned()]);
         let mut config = PoolConfig { log: Level::Quiet, linger: false, ..PoolConfig::with(program) };
         (config.core.workers, config.core.spares) = (1, 0);
         let event_loop = EventLoop::new().unwrap();
@@ -95,6 +102,28 @@ fn what_was_decided_for_a_job_is_carried_out_before_it_is_cancelled() {
     });
     assert!(sent[0] > 0, "nothing was sent");
     assert_eq!(sent[0], sent[1]);
+}
+
+/// As when it is replaced by a new version.
+#[test]
+fn a_program_that_has_worked_is_started_again_when_its_file_was_away_for_a_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, python) = (folder.path().join("python3"), find_executable("python3").unwrap());
+    symlink(&python, &file).unwrap();
+    let mut scene = Scene::of(file.to_str().unwrap());
+    let pid = scene.run_a_job().report.receipt.worker_pid;
+    std::fs::remove_file(&file).unwrap();
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    let hub = Rc::clone(&scene.hub);
+    let looking = scene.event_loop.set_interval(Duration::from_millis(1), move |cx| {
+        if hub.borrow().core.failed_starts(0) > 0 {
+            cx.stop();
+        }
+    });
+    scene.event_loop.run().unwrap();
+    scene.event_loop.clear(looking);
+    symlink(&python, &file).unwrap();
+    assert_eq!(scene.run_a_job().output, "cba");
 }
 
 /// What is dropped in a forked child are copies: whoever waits for the job waits in the parent.
