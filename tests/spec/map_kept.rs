@@ -277,6 +277,40 @@ fn an_output_never_takes_the_place_of_its_own_input() {
     run(map.current_dir(folder.path()), b"one\ntwo\n").ok();
 }
 
+/// With `{}` a program is given only the name, and reads the file by itself.
+#[test]
+fn an_output_takes_the_place_of_no_input_that_the_program_reads_itself() {
+    let folder = private_folder();
+    let inside = |name: &str| folder.path().join(name);
+    let map = |words: &[&str], list: &[u8]| {
+        let words = [&["map", "--exec", "wc -c {}", "--files", "--output-dir"], words].concat();
+        run(command(&words).current_dir(folder.path()), list)
+    };
+    for name in ["pics/1.jpg", "pics/2.jpg", "v/a/x", "v/b/x"] {
+        std::fs::create_dir_all(inside(name).parent().unwrap()).unwrap();
+        std::fs::write(inside(name), name).unwrap();
+    }
+    for more in [&[][..], &["--joblog", "log"]] {
+        let ran = map(&[&["pics"], more].concat(), b"pics/1.jpg\npics/2.jpg\n").code(1);
+        for line in ran.json_lines() {
+            assert_eq!(line["outcome"], "bad_request", "{line}");
+            assert!(line["error"]["message"].as_str().unwrap().contains("the file itself"), "{line}");
+        }
+        assert_eq!(read(inside("pics/1.jpg")).unwrap(), b"pics/1.jpg");
+        assert_eq!(read(inside("pics/2.jpg")).unwrap(), b"pics/2.jpg");
+    }
+    // The output of the second input would have the name of the first one, which is met before it.
+    let ran = map(&["v/b", "--workers", "1"], b"v/b/x\nv/a/x\n").code(1);
+    assert_eq!(ran.json_lines()[0]["outcome"], "bad_request");
+    assert_eq!(read(inside("v/b/x")).unwrap(), b"v/b/x");
+    // Here the first output may come before the second input is met. Then that input is refused, and not read as if it were it.
+    let ran = map(&["v/b", "--workers", "1"], b"v/a/x\nv/b/x\n").code(1);
+    let lines = ran.json_lines();
+    let refused = lines.iter().filter(|line| line["outcome"] == "bad_request").count();
+    assert!(refused >= 1, "{lines:?}");
+    assert!(lines[1]["outcome"] == "bad_request" || read(inside("v/b/x")).unwrap() == b"v/b/x", "{lines:?}");
+}
+
 /// Where the names of the outputs are numbers, it is known before anything runs.
 #[test]
 fn an_output_that_is_called_by_its_index_replaces_no_file_of_its_own_command() {

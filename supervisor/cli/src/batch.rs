@@ -15,6 +15,9 @@
 //! with the workers, at most `bytes` of inputs and outputs are held for running jobs and results (a single job may be larger, and
 //! the outputs of those that are running longer than all before), and at most [`LOADS_MAX`] files are loaded and not yet submitted. So a slow first job delays the later ones instead of filling the memory.
 //!
+//! *Kept results.* Every input passes `Load`, also one that is there already: there its digest is taken, and it is refused if
+//! its output would replace it.
+//!
 //! A batch that is interrupted delivers what has ended ([`early_end`]).
 
 mod early_end;
@@ -192,8 +195,8 @@ impl Batch {
                 self.notes.insert(index, notes);
             }
             match input {
-                // The digest of a long one takes its time.
-                Input::Literal(_) if !self.limits.kept.in_log => {
+                // The digest of a long one takes its time, and so does a look at the place of its output.
+                Input::Literal(_) if self.limits.kept == Kept::default() => {
                     self.settle_load(index, input.load(self.limits.payload).map(Loaded::from));
                 }
                 other => self.waiting.push_back((index, other)),

@@ -189,6 +189,11 @@ fn what_is_to_be_kept_is_kept_as_soon_as_it_ends_and_then_holds_no_memory() {
     let mut batch = Batch::new("task", BatchLimits { kept, bytes: 60, ..LIMITS });
     steps(&mut batch);
     batch.on_read(literals(4), true);
+    assert_eq!(steps(&mut batch), ["load 0", "load 1", "load 2", "load 3"], "its place is looked at");
+    for index in 0..4 {
+        let content = Content::Bytes(Bytes::from_static(b"0123456789"));
+        batch.on_loaded(index, Ok(Payload { content, media_type: MediaType::TEXT }.into()));
+    }
     assert_eq!(steps(&mut batch), ["submit 0", "submit 1", "submit 2", "submit 3"]);
     batch.on_finished(2, ok("c"));
     let Some(BatchStep::Keep(mut results)) = batch.next_step() else { panic!("it is to be kept") };
