@@ -1,6 +1,7 @@
 //! `map` and `run` where jobs fail: retries, halts, and what is said of it on a terminal.
 
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
 use tests::harness::{
@@ -119,6 +120,25 @@ fn after_a_halt_soon_no_job_begins_however_many_were_read() {
         // No more than there are workers; a supervisor may keep one of these for other programs.
         assert!(begun(folder) <= 2, "{said}");
     }
+}
+
+#[test]
+fn every_job_that_has_run_has_a_line_and_is_in_the_log_also_if_a_retry_of_it_was_to_come() {
+    let folder = private_folder();
+    let words =
+        "map --range 1-100 --workers 2 --retry 2 --backoff 20ms --halt soon,fail=2 --joblog log --exec";
+    let words: Vec<&str> = words.split(' ').chain(["sh -c 'echo $0 >> ran; exit 3' {}"]).collect();
+    let ran = run(command(&words).current_dir(folder.path()), b"").code(1);
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    // The numbers count from 1, and the indices from 0.
+    let began: BTreeSet<u64> = read("ran").lines().map(|line| line.parse::<u64>().unwrap() - 1).collect();
+    let printed: BTreeSet<u64> = indices(&ran).into_iter().map(|(index, _)| index).collect();
+    assert_eq!(printed, began);
+    let index_of = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["index"].as_u64();
+    let logged: Option<BTreeSet<u64>> = read("log").lines().map(index_of).collect();
+    assert_eq!(logged, Some(began.clone()));
+    let left = 100 - began.len();
+    assert!(ran.stderr.contains(&format!("not done: {left} job")), "{}", ran.stderr);
 }
 
 #[test]

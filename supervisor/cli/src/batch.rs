@@ -85,7 +85,7 @@ pub(crate) struct Batch {
     /// Of all inputs that were taken and whose result is not written; nothing where there is nothing to note.
     notes: BTreeMap<u64, Notes>,
     waiting: VecDeque<(u64, Input)>,
-    loading: usize,
+    loading: BTreeSet<u64>,
     /// Keyed by input number, so a rejected job is submitted again in its old place.
     loaded: BTreeMap<u64, Payload>,
     running: BTreeMap<u64, Payload>,
@@ -137,7 +137,7 @@ impl Batch {
             written: 0,
             notes: BTreeMap::new(),
             waiting: VecDeque::new(),
-            loading: 0,
+            loading: BTreeSet::new(),
             loaded: BTreeMap::new(),
             running: BTreeMap::new(),
             running_bytes: 0,
@@ -206,9 +206,8 @@ impl Batch {
 
     /// An input has been loaded, or cannot be loaded.
     pub(crate) fn on_loaded(&mut self, index: u64, loaded: Result<Loaded, Unreadable>) {
-        self.loading -= 1;
-        // After an early end it is counted already.
-        if self.early_end.is_none() {
+        // Otherwise its end was decided meanwhile.
+        if self.loading.remove(&index) {
             self.settle_load(index, loaded);
         }
     }
@@ -460,11 +459,11 @@ impl Batch {
     }
 
     fn next_load(&mut self) -> Option<BatchStep> {
-        if self.loading + self.loaded.len() >= LOADS_MAX {
+        if self.loading.len() + self.loaded.len() >= LOADS_MAX {
             return None;
         }
         let (index, input) = self.waiting.pop_front()?;
-        self.loading += 1;
+        self.loading.insert(index);
         let notes = self.notes.get(&index).cloned().unwrap_or_default();
         Some(BatchStep::Load { index, input, notes })
     }

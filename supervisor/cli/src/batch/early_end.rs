@@ -1,7 +1,7 @@
 //! The early end of a batch: by a signal, or because its results cannot be written.
 //!
 //! ```text
-//!   source, waiting, loaded ---> counted as not submitted
+//!   source, waiting, loaded ---> counted as not submitted; what was to be tried again has the result of its last attempt
 //!   running -------------------> each ends: by itself, or cancelled, or nobody knows --- results
 //!   results -------------------> written in input order as soon as no earlier job is running
 //! ```
@@ -51,10 +51,11 @@ impl Batch {
         if self.early_end.is_some() {
             return;
         }
-        let not_submitted = self.waiting.len() + self.loading + self.loaded.len();
+        self.end_retries();
+        let not_submitted = self.waiting.len() + self.loading.len() + self.loaded.len();
         self.waiting.clear();
+        self.loading.clear();
         self.loaded.clear();
-        self.end_rests();
         let not_done = NotDone {
             not_submitted: not_submitted as u64,
             is_partly_read: self.source != SourceState::AllRead,
@@ -81,7 +82,7 @@ impl Batch {
     /// Jobs that were given to the workers and whose results are not written, nor being written.
     pub(crate) fn unwritten(&self) -> u64 {
         (self.running.len()
-            + self.resting.len()
+            + self.between_attempts()
             + self.unkept.len()
             + self.keeping.len()
             + self.results.len()) as u64
@@ -97,8 +98,11 @@ impl Batch {
         let is_result = match finished.report.outcome {
             // The last one: its input is a file, and its bytes were to be sent instead.
             OutcomeCode::Overloaded | OutcomeCode::Quota | OutcomeCode::Unsupported => {
-                end.not_done.not_submitted += 1;
-                false
+                let last = self.take_last_attempt(index);
+                end.not_done.not_submitted += u64::from(last.is_none());
+                let was_tried = last.is_some();
+                finished = last.unwrap_or(finished);
+                was_tried
             }
             OutcomeCode::Cancelled => {
                 end.not_done.cancelled += 1;

@@ -3,6 +3,7 @@
 
 use super::{Batch, BatchStep};
 use crate::input::Payload;
+use bytes::Bytes;
 use offload_protocol::nouns::OutcomeCode;
 use offload_supervisor::Finished;
 use std::time::Duration;
@@ -63,13 +64,39 @@ impl Batch {
         self.loaded.insert(index, payload);
     }
 
-    /// No job is tried again: the last attempt of each that rests was its last one.
-    pub(super) fn end_rests(&mut self) {
+    /// No job is tried again: the last attempt of each that waits for its next one was its last, wherever it waits.
+    pub(super) fn end_retries(&mut self) {
         self.due_rests.clear();
         self.resting_bytes = 0;
         for (index, Resting { finished, .. }) in std::mem::take(&mut self.resting) {
             self.keep(index, finished);
         }
+        for index in self.not_with_the_workers() {
+            if let Some(finished) = self.take_last_attempt(index) {
+                self.waiting.retain(|(other, _)| *other != index);
+                self.loading.remove(&index);
+                self.loaded.remove(&index);
+                self.keep(index, finished);
+            }
+        }
+    }
+
+    /// How many jobs wait for their next attempt.
+    pub(super) fn between_attempts(&self) -> usize {
+        let was_tried = |index: &u64| self.notes.get(index).is_some_and(|notes| !notes.earlier.is_empty());
+        self.resting.len() + self.not_with_the_workers().into_iter().filter(was_tried).count()
+    }
+
+    /// The attempt of this job that was followed by another one, which does not take place.
+    pub(super) fn take_last_attempt(&mut self, index: u64) -> Option<Finished> {
+        let report = self.notes.get_mut(&index)?.earlier.pop()?;
+        Some(Finished { report, output: Bytes::new() })
+    }
+
+    /// The jobs that are read and can be submitted, or will be.
+    fn not_with_the_workers(&self) -> Vec<u64> {
+        let waiting = self.waiting.iter().map(|(index, _)| index);
+        waiting.chain(&self.loading).chain(self.loaded.keys()).copied().collect()
     }
 }
 

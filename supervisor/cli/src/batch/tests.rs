@@ -422,7 +422,10 @@ fn play(inputs: u64, choices: &[usize], limits: BatchLimits) -> Vec<u64> {
             BatchStep::Pause { number, .. } => batch.on_resumed(number),
         }
     }
-    assert_eq!((batch.running_bytes, batch.result_bytes, batch.loading, batch.notes.len()), (0, 0, 0, 0));
+    assert_eq!(
+        (batch.running_bytes, batch.result_bytes, batch.loading.len(), batch.notes.len()),
+        (0, 0, 0, 0)
+    );
     assert_eq!((batch.resting_bytes, batch.resting.len()), (0, 0));
     assert_eq!(batch.left_out(), left_out.len() as u64);
     assert!(written.is_sorted(), "in order");
