@@ -127,7 +127,8 @@ fn map_passes_its_files_to_a_supervisor() {
     let before = daemon.submit(&["--detach", "sleep", "600000"]);
     let mut map = daemon.command(&["map", "--files", "sha256", &list.display().to_string()]);
     let mut map = map.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    until("files of map", || (files(&daemon) > 10).then_some(()));
+    // Nothing is known of the lengths of outputs yet: one for each worker.
+    until("a file of map", || (files(&daemon) > 0).then_some(()));
     daemon.run(&["cancel", before["job"].as_str().unwrap()]).ok();
     let mut printed = String::new();
     map.stdout.take().unwrap().read_to_string(&mut printed).unwrap();

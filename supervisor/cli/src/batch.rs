@@ -13,7 +13,8 @@
 //!
 //! *Limits.* However many inputs there are, at most `jobs` of them are between source and written, at most `at_once` of these are
 //! with the workers, at most `bytes` of inputs and outputs are held for running jobs and results (a single job may be larger, and
-//! the outputs of those that are running longer than all before), and at most [`LOADS_MAX`] files are loaded and not yet submitted. So a slow first job delays the later ones instead of filling the memory.
+//! the outputs of jobs that were submitted before one of that length was known), and at most [`LOADS_MAX`] files are loaded and not
+//! yet submitted. So a slow first job delays the later ones instead of filling the memory.
 //!
 //! *Kept results.* Every input passes `Load`, also one that is there already: there its digest is taken, and it is refused if
 //! its output would replace it.
@@ -107,6 +108,9 @@ pub(crate) struct Batch {
     writing: Option<u64>,
     /// The longest output so far. A running job counts with this many bytes, or with its input if that is longer.
     longest_output: u64,
+    /// How many jobs may be running, by the number of lengths that are known. So what is submitted before the first long output ends
+    /// is little.
+    foreseen: u64,
     room: Room,
     names: OutputNames,
     progress: BatchProgress,
@@ -151,6 +155,7 @@ impl Batch {
             result_bytes: 0,
             writing: None,
             longest_output: 0,
+            foreseen: limits.at_first,
             room: Room::new(),
             names: OutputNames::default(),
             progress: BatchProgress::default(),
@@ -369,7 +374,9 @@ impl Batch {
         finished.report.attempts += earlier;
         let length = finished.output.len() as u64;
         self.progress.ended += 1;
-        self.progress.failed += u64::from(finished.report.outcome != OutcomeCode::Ok);
+        let is_ok = finished.report.outcome == OutcomeCode::Ok;
+        self.progress.failed += u64::from(!is_ok);
+        self.foreseen = self.foreseen.saturating_add(u64::from(is_ok));
         self.longest_output = self.longest_output.max(length);
         self.result_bytes += length;
         match self.limits.kept == Kept::default() {
@@ -450,7 +457,7 @@ impl Batch {
     /// A single running job may be of any size: the supervisor decides whether to accept it.
     fn has_room(&self, length: u64) -> bool {
         let outputs = self.longest_output * (self.running.len() as u64 + 1);
-        let is_full = self.running.len() as u64 >= self.limits.at_once;
+        let is_full = self.running.len() as u64 >= self.limits.at_once.min(self.foreseen);
         if is_full || !self.room.has_place(self.running.len()) {
             return false;
         }

@@ -134,6 +134,7 @@ impl Map {
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             at_once: jobs_at_once(self.halt, config.core.workers),
+            at_first: config.core.workers as u64,
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             payload_setting: settings.payload_setting(),
@@ -155,13 +156,18 @@ impl Map {
             )));
         }
         let mut event_loop = new_event_loop()?;
+        let workers = workers_there(globals)?;
         let name = self.client.as_deref().unwrap_or(NAMELESS);
         let handle = event_loop.handle();
         let daemon =
             SupervisorTarget::connect(settings.socket()?, name, &handle, &asked.task, self.job.options()?)?;
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX,
-            at_once: self.at_once_there(globals)?,
+            at_once: match self.halt {
+                Some(Halt { is_now: false, .. }) => jobs_at_once(self.halt, workers),
+                _ => BATCH_JOBS_MAX,
+            },
+            at_first: workers as u64,
             bytes: BATCH_BYTES_MAX,
             payload: daemon.payload_max(),
             payload_setting: LIMIT_OF_SUPERVISOR,
@@ -180,15 +186,6 @@ impl Map {
                 format!("{reason}; what was not answered by then has failed, and no more lines were read"),
             )),
         }
-    }
-
-    /// How many jobs the supervisor is given at once.
-    fn at_once_there(&self, globals: &Globals) -> Result<u64, Failure> {
-        let Some(Halt { is_now: false, .. }) = self.halt else { return Ok(BATCH_JOBS_MAX) };
-        let request = ToSupervisor::Show { ticket: 1, view: View::Status };
-        let document = globals.connect(NAMELESS)?.ask(&request, Some(ANSWER_TIMEOUT))?;
-        let status: Status = serde_json::from_slice(&document).map_err(unknown)?;
-        Ok(jobs_at_once(self.halt, status.workers.configured.max(1)))
     }
 
     fn work(&self, asked: &Asked, limits: BatchLimits, globals: &Globals) -> Result<BatchWork, Failure> {
@@ -325,6 +322,14 @@ impl Asked {
             }),
         }
     }
+}
+
+/// How many workers the supervisor has.
+fn workers_there(globals: &Globals) -> Result<usize, Failure> {
+    let request = ToSupervisor::Show { ticket: 1, view: View::Status };
+    let document = globals.connect(NAMELESS)?.ask(&request, Some(ANSWER_TIMEOUT))?;
+    let status: Status = serde_json::from_slice(&document).map_err(unknown)?;
+    Ok(status.workers.configured.max(1))
 }
 
 /// For clap: `soon,fail=1`, `now,fail=3`.

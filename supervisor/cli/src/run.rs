@@ -99,6 +99,7 @@ impl Run {
         let limits = BatchLimits {
             jobs: BATCH_JOBS_MAX.min(config.core.max_jobs as u64),
             at_once: jobs_at_once(None, config.core.workers),
+            at_first: config.core.workers as u64,
             bytes: config.core.max_bytes,
             payload: config.core.max_payload,
             payload_setting: settings.payload_setting(),

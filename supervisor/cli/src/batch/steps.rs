@@ -14,6 +14,8 @@ pub(crate) struct BatchLimits {
     /// Maximum jobs that the workers have been given and that have not ended. Those that wait there cannot be had back, so this
     /// bounds what still begins after a halt, and how many outputs can be longer than expected.
     pub(crate) at_once: u64,
+    /// The same before the length of any output is known. Each output allows one more.
+    pub(crate) at_first: u64,
     /// Maximum bytes held for running jobs and results.
     pub(crate) bytes: u64,
     /// Longest input of one job, in bytes.

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 const LIMITS: BatchLimits = BatchLimits {
     jobs: 4,
     at_once: 1000,
+    at_first: 1000,
     bytes: 1000,
     payload: 100,
     payload_setting: "--max-payload",
@@ -109,6 +110,23 @@ fn only_as_many_bytes_run_as_the_limit_says_but_always_one_job() {
     assert_eq!(steps(&mut batch), ["write 0"]);
     batch.on_finished(1, ok("b"));
     assert_eq!(steps(&mut batch), ["submit 2"]);
+}
+
+#[test]
+fn before_a_length_is_known_few_jobs_run_and_each_output_allows_one_more() {
+    let limits = BatchLimits { jobs: 100, at_first: 2, bytes: 100, ..LIMITS };
+    let mut batch = Batch::new("task", limits);
+    assert_eq!(steps(&mut batch), ["read 100"]);
+    batch.on_read(literals(20), true);
+    assert_eq!(steps(&mut batch), ["submit 0", "submit 1"]);
+    batch.on_finished(1, failed(OutcomeCode::AppError));
+    assert_eq!(steps(&mut batch), ["submit 2"], "how long an output would have been is not known of it");
+    batch.on_finished(2, ok(""));
+    assert_eq!(steps(&mut batch), ["submit 3", "submit 4"]);
+    batch.on_finished(3, ok("an output of 23 bytes.."));
+    assert!(steps(&mut batch).is_empty(), "as long as that, the outputs of 0 and 4 just fit");
+    batch.on_finished(4, ok(""));
+    assert_eq!(steps(&mut batch), ["submit 5"]);
 }
 
 #[test]
@@ -441,12 +459,13 @@ proptest! {
         choices in proptest::collection::vec(0usize..100, 1..40),
         jobs in 1u64..10,
         bytes in 1u64..400,
+        at_first in 1u64..4,
         log in any::<bool>(),
         retries in 0u32..3,
     ) {
         let kept = Kept { in_files: log, in_log: log };
         let retries = Retries { most: retries, pause: Duration::ZERO };
-        let written = play(inputs, &choices, BatchLimits { jobs, bytes, kept, retries, ..LIMITS });
+        let written = play(inputs, &choices, BatchLimits { jobs, at_first, bytes, kept, retries, ..LIMITS });
         prop_assert_eq!(written, (0..inputs).collect::<Vec<_>>());
     }
 }
