@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tests::chaos::process::cpu_time;
-use tests::harness::{Daemon, Ran, private_folder, program, run, run_offload, until};
+use tests::harness::{Daemon, private_folder, program, run, run_offload, until};
 
 fn start(arguments: &[&str]) -> Daemon {
     let worker = program("batchworker").display().to_string();

@@ -2,10 +2,11 @@
 
 use rustix::process::Signal;
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 use tests::harness::{
-    Daemon, PATIENCE, Ran, Terminal, command, private_folder, run, run_offload, signal, until,
+    Daemon, PATIENCE, Ran, Terminal, command, private_folder, run, run_offload, signal, until, wait_for_end,
 };
 
 /// A program that fails so often for each input, as a file counts, and then prints it.
@@ -47,6 +48,37 @@ fn an_error_is_tried_again_here_and_in_a_supervisor_and_each_attempt_is_in_the_r
     let lines = run(&mut map, b"x\n10\n").code(1).json_lines();
     assert_eq!((&lines[0]["attempts"], &lines[1]["attempts"]), (&3.into(), &1.into()));
     assert_eq!(daemon.status()["jobs"]["app_error"], 3);
+}
+
+#[test]
+fn a_map_whose_supervisor_is_gone_waits_neither_for_its_list_nor_for_a_retry() {
+    for (task, line, retry) in [("echo", "a\n", "0"), ("primes", "x\n", "5")] {
+        let mut daemon = Daemon::start(&["--workers", "1"]);
+        let mut map = daemon.command(&["map", task, "--retry", retry, "--backoff", "1h"]);
+        map.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut map = map.spawn().unwrap();
+        // As long as it is there, the list has no end.
+        let mut list = map.stdin.take().unwrap();
+        list.write_all(line.as_bytes()).unwrap();
+        until("the first job to end", || {
+            let jobs = &daemon.status()["jobs"];
+            (jobs["ok"] == 1 || jobs["app_error"] == 1).then_some(())
+        });
+        daemon.run(&["stop"]).ok();
+        daemon.wait();
+        assert!(wait_for_end(map.id(), PATIENCE), "{task}: it waits for its list");
+        drop(list);
+        let ended = map.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(125), "{task}: {said}");
+        assert!(said.contains("no more lines were read"), "{task}: {said}");
+        let printed = String::from_utf8(ended.stdout).unwrap();
+        let outcome = if task == "echo" { "ok" } else { "app_error" };
+        assert!(
+            printed.lines().count() == 1 && printed.contains(&format!("\"outcome\":\"{outcome}\"")),
+            "{printed}"
+        );
+    }
 }
 
 #[test]

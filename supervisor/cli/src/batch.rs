@@ -267,9 +267,12 @@ impl Batch {
         self.room.on_resumed(number);
     }
 
-    /// From now on no more inputs are read; the batch is complete without them.
-    pub(crate) fn stop_reading(&mut self) {
+    /// No more jobs can run. No more inputs are read, and none of those that were is waited for.
+    pub(crate) fn on_lost(&mut self) {
         self.source = SourceState::AllRead;
+        self.end_retries();
+        // Who is not there answers at once.
+        self.room.on_result();
     }
 
     /// Whether nothing is left to do.

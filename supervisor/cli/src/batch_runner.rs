@@ -46,6 +46,9 @@ const PAUSES_TOLD_AFTER: Duration = Duration::from_secs(2);
 /// What to do with a finished job.
 pub(crate) type JobDone = Box<dyn FnOnce(Finished, &mut Context)>;
 
+/// What to do when no more jobs can run.
+pub(crate) type WhenLost = Box<dyn FnOnce(&mut Context)>;
+
 /// Who runs the jobs.
 pub(crate) trait Target {
     /// Runs a job; `done` is called later, on the loop, exactly once.
@@ -55,10 +58,8 @@ pub(crate) trait Target {
         false
     }
 
-    /// Why no more jobs can run, if so. Jobs that were already submitted are still answered.
-    fn is_lost(&self) -> Option<String> {
-        None
-    }
+    /// Calls this once no more jobs can run, if it comes to that, and before the jobs are answered that were already submitted.
+    fn when_lost(&self, _: WhenLost) {}
 
     /// Cancels all jobs that have not ended, and calls `done` when each of them has been answered. A job whose end
     /// cannot be learned in time is answered with `indeterminate`.
@@ -204,6 +205,13 @@ impl BatchRunner {
             end: RefCell::new(None),
             is_shut_down: Cell::new(false),
         });
+        let told = Rc::downgrade(&runner);
+        runner.target.when_lost(Box::new(move |_| {
+            if let Some(runner) = told.upgrade() {
+                runner.batch.borrow_mut().on_lost();
+                runner.turn();
+            }
+        }));
         let first = Rc::clone(&runner);
         cx.set_immediate(move |_| first.turn());
         Ok(runner)
@@ -307,9 +315,6 @@ impl BatchRunner {
         let done = move |finished: Finished, _: &mut Context| {
             runner.batch.borrow_mut().on_finished(index, finished);
             runner.show_progress();
-            if runner.target.is_lost().is_some() {
-                runner.batch.borrow_mut().stop_reading();
-            }
             runner.turn();
         };
         self.batch.borrow_mut().on_submitted(index, SystemTime::now());

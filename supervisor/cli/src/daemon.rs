@@ -10,7 +10,7 @@
 //!                                     `--- no answer in ANSWER_TIMEOUT: `done` gets `indeterminate` ---^
 //! ```
 
-use super::batch_runner::{JobDone, Target};
+use super::batch_runner::{JobDone, Target, WhenLost};
 use super::client::connect;
 use super::failure::Failure;
 use super::input::{Content, Payload};
@@ -43,6 +43,7 @@ pub(crate) struct SupervisorTarget {
     /// Those of them whose inputs are files, which are open here as long.
     files: RefCell<BTreeSet<u64>>,
     lost: RefCell<Option<String>>,
+    when_lost: RefCell<Option<WhenLost>>,
     closing: RefCell<Option<Closing>>,
     this: Weak<SupervisorTarget>,
 }
@@ -77,6 +78,7 @@ impl SupervisorTarget {
             accepted: RefCell::new(BTreeMap::new()),
             files: RefCell::new(BTreeSet::new()),
             lost: RefCell::new(None),
+            when_lost: RefCell::new(None),
             closing: RefCell::new(None),
             this: this.clone(),
         });
@@ -94,6 +96,11 @@ impl SupervisorTarget {
     /// The longest payload that the supervisor takes, in bytes.
     pub(crate) fn payload_max(&self) -> u64 {
         self.client.borrow().payload_max() as u64
+    }
+
+    /// Why the supervisor is lost, if so.
+    pub(crate) fn is_lost(&self) -> Option<String> {
+        self.lost.borrow().clone()
     }
 
     fn on_ready(&self, cx: &mut Context) {
@@ -144,6 +151,8 @@ impl SupervisorTarget {
         let reason = error.to_string();
         let message = format!("{reason}; the job may or may not have run");
         self.lost.replace(Some(reason));
+        let when_lost = self.when_lost.take();
+        when_lost.into_iter().for_each(|when_lost| when_lost(cx));
         self.answer_all(&message, cx);
     }
 
@@ -256,8 +265,8 @@ impl Target for SupervisorTarget {
         has_place && self.client.borrow().takes_files() && self.options.idempotency.is_none()
     }
 
-    fn is_lost(&self) -> Option<String> {
-        self.lost.borrow().clone()
+    fn when_lost(&self, told: WhenLost) {
+        self.when_lost.replace(Some(told));
     }
 
     /// When a client disconnects, the supervisor itself cancels only the queued jobs. So all are cancelled here.

@@ -3,7 +3,7 @@
 mod keep_flags;
 
 use super::batch::{BatchLimits, Halt, jobs_at_once};
-use super::batch_runner::{BatchWork, Target, run_batch};
+use super::batch_runner::{BatchWork, run_batch};
 use super::daemon::SupervisorTarget;
 use super::embedded::{Summary, new_event_loop, work};
 use super::exec::{ExecFlags, adapter};

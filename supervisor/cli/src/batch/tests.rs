@@ -187,12 +187,12 @@ fn the_last_tolerable_failure_is_the_last_thing_written() {
 }
 
 #[test]
-fn a_batch_that_stops_reading_is_complete_with_what_it_has() {
+fn a_batch_whose_jobs_nobody_runs_any_more_is_complete_with_what_it_has() {
     let mut batch = Batch::new("task", LIMITS);
     steps(&mut batch);
     batch.on_read(literals(1), false);
     assert_eq!(steps(&mut batch), ["submit 0", "read 3"]);
-    batch.stop_reading();
+    batch.on_lost();
     batch.on_finished(0, failed(OutcomeCode::Indeterminate));
     assert_eq!(steps(&mut batch), ["write 0"]);
     batch.on_read(literals(1), false);

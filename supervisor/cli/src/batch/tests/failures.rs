@@ -50,6 +50,21 @@ fn a_batch_that_ends_early_tries_nothing_again() {
     assert!(batch.is_complete());
 }
 
+#[test]
+fn where_nobody_runs_jobs_any_more_nothing_is_tried_again_and_no_room_is_waited_for() {
+    let mut batch = retried(2, 5);
+    batch.on_finished(0, ended(OutcomeCode::AppError));
+    batch.on_finished(1, refused_for(OutcomeCode::Overloaded, None));
+    assert_eq!(steps(&mut batch), ["pause 0 of 50 ms", "rest 0 for 100 ms"]);
+    batch.on_lost();
+    assert_eq!(steps(&mut batch), ["write 0", "submit 1"]);
+    batch.on_written();
+    batch.on_finished(1, ended(OutcomeCode::Unavailable));
+    assert_eq!(steps(&mut batch), ["write 1"]);
+    batch.on_written();
+    assert!(batch.is_complete());
+}
+
 /// The number of each result that is written, its attempts, and how it ended.
 fn written(batch: &mut Batch) -> Vec<(u64, u32, OutcomeCode)> {
     let mut written = Vec::new();
