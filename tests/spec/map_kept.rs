@@ -153,6 +153,30 @@ fn the_log_has_a_line_for_each_job_and_only_what_is_ok_is_not_run_again() {
     assert!(refused.stderr.contains("it was written without --raw"), "{}", refused.stderr);
 }
 
+#[test]
+fn what_the_log_has_as_ok_is_not_run_again_because_the_list_has_shifted() {
+    let folder = private_folder();
+    let script = "sh -c 'echo {} >> runs; printf %s {}; test {} -ne 3'";
+    let map = |words: &[&str], list: &[u8]| {
+        let words = [&["map", "--exec", script, "--joblog", "log", "--raw"], words].concat();
+        run(command(&words).current_dir(folder.path()), list)
+    };
+    map(&[], b"1\n2\n3\n4\n5\n").code(1);
+    let once: BTreeMap<u64, u64> = (1..=5).map(|number| (number, 1)).collect();
+    assert_eq!(runs(&folder.path().join("runs")), once);
+
+    let shifted = map(&["--retry-failed"], b"7\n1\n2\n3\n4\n5\n").ok();
+    assert_eq!(runs(&folder.path().join("runs")), once, "nothing has run");
+    assert_eq!(shifted.text(), "");
+    assert!(shifted.stderr.contains("5 jobs have another input than the job log has"), "{}", shifted.stderr);
+    assert!(shifted.stderr.contains("1 job is not in the job log and was left out"), "{}", shifted.stderr);
+
+    let retried = map(&["--retry-failed"], b"1\n8\n3\n4\n5\n").code(1);
+    assert_eq!(retried.text(), "145", "what is ok is printed from the log");
+    assert_eq!(runs(&folder.path().join("runs"))[&3], 2);
+    assert!(!runs(&folder.path().join("runs")).contains_key(&8));
+}
+
 /// A number that looks random, and is the same for the same seed.
 fn next_number(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

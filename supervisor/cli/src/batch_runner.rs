@@ -296,11 +296,12 @@ impl BatchRunner {
         let (done_jobs, folder) = (self.done_jobs.clone(), self.folder.clone());
         self.on_thread(
             move || {
-                folder.map_or(Ok(()), |folder| folder.admit(&notes))?;
-                let payload = if takes_files { input.open(max) } else { input.load(max) }?;
+                let admitted = folder.map_or(Ok(()), |folder| folder.admit(&notes));
+                let payload =
+                    admitted.and_then(|()| if takes_files { input.open(max) } else { input.load(max) });
                 match done_jobs {
                     Some(done_jobs) => look_up(&done_jobs, index, payload, notes),
-                    None => Ok(payload.into()),
+                    None => payload.map(Loaded::from),
                 }
             },
             move |runner, loaded: Result<Loaded, Unreadable>| {
@@ -408,13 +409,18 @@ impl BatchRunner {
     }
 }
 
-/// Whether the job of this input is to be run, as the job log says.
-fn look_up(done_jobs: &DoneJobs, index: u64, payload: Payload, notes: Notes) -> Result<Loaded, Unreadable> {
-    let digest = payload.digest()?;
-    let notes = Notes { input_digest: Some(digest.clone()), ..notes };
-    Ok(match done_jobs.verdict(index, &notes) {
-        Verdict::Run => Loaded::Job { payload, digest: Some(digest) },
-        Verdict::Done(printed) => Loaded::Done(printed),
-        Verdict::LeftOut => Loaded::LeftOut,
-    })
+/// Whether the job of this input is to be run, as the job log says. Also an input that cannot be read may be one to leave out.
+fn look_up(
+    done_jobs: &DoneJobs,
+    index: u64,
+    payload: Result<Payload, Unreadable>,
+    notes: Notes,
+) -> Result<Loaded, Unreadable> {
+    let read = payload.and_then(|payload| payload.digest().map(|digest| (payload, digest)));
+    let input_digest = read.as_ref().ok().map(|(_, digest)| digest.clone());
+    match done_jobs.verdict(index, &Notes { input_digest, ..notes }) {
+        Verdict::Run => read.map(|(payload, digest)| Loaded::Job { payload, digest: Some(digest) }),
+        Verdict::Done(printed) => Ok(Loaded::Done(printed)),
+        Verdict::LeftOut => Ok(Loaded::LeftOut),
+    }
 }

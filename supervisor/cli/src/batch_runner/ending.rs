@@ -245,12 +245,10 @@ impl BatchRunner {
         [why].into_iter().chain(not_done_line(self.not_done())).collect()
     }
 
-    /// The inputs that are not in the job log, where only such are done that are.
-    fn left_out(&self) -> Option<String> {
-        let left_out = self.batch.borrow().left_out();
-        let verbs = if left_out == 1 { ("is", "was") } else { ("are", "were") };
-        let jobs = text::count(left_out, "job");
-        (left_out > 0).then(|| format!("{jobs} {} not in the job log and {} left out", verbs.0, verbs.1))
+    /// The inputs that were left out, where only failed jobs are run again.
+    fn left_out(&self) -> Vec<String> {
+        let is_any = self.batch.borrow().left_out() > 0;
+        self.done_jobs.as_ref().filter(|_| is_any).map_or_else(Vec::new, |done_jobs| done_jobs.left_out())
     }
 
     /// For a batch that has ended because too many jobs failed: the jobs whose results are not written.

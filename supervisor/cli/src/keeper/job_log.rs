@@ -135,6 +135,10 @@ impl LogLine {
             printed: notes.printed,
         }
     }
+
+    fn is_ok(&self) -> bool {
+        self.outcome == OutcomeCode::Ok.as_str()
+    }
 }
 
 /// A line may be too long for a path; then it is none.

@@ -6,12 +6,13 @@ use crate::batch::Notes;
 use crate::failure::Failure;
 use crate::limits::{LOG_LINE_MAX, PRINTED_MAX};
 use crate::sink::Form;
-use offload_protocol::nouns::OutcomeCode;
+use crate::text;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct DoneJobs {
     lines: BTreeMap<u64, u64>,
     /// Behind everything that is printed of the jobs that count.
     results_end: u64,
+    /// How many inputs were left out, by the reason.
+    left_out: [AtomicU64; 3],
 }
 
 /// How each line begins, so also one that is torn.
@@ -41,9 +44,48 @@ pub(crate) enum Verdict {
     LeftOut,
 }
 
+/// Why an input is left out where only failed jobs are run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhyLeftOut {
+    /// No line has its number.
+    NotLogged,
+    /// The line of its number is about another input: this is another list, or the input has changed.
+    OtherInput,
+    /// Its job was ok, and what it left is no longer there.
+    ResultGone,
+}
+
+impl WhyLeftOut {
+    fn sentence(self, jobs: u64) -> String {
+        let is_one = jobs == 1;
+        let counted = text::count(jobs, "job");
+        let (is, was, runs) = if is_one { ("is", "was", "runs it") } else { ("are", "were", "runs them") };
+        let has = if is_one { "has" } else { "have" };
+        match self {
+            WhyLeftOut::NotLogged => format!("{counted} {is} not in the job log and {was} left out"),
+            WhyLeftOut::OtherInput => format!(
+                "{counted} {has} another input than the job log has under this number, or none that can be read, and {was} \
+                 left out; --resume {runs}"
+            ),
+            WhyLeftOut::ResultGone => format!(
+                "{counted} {is} ok in the job log, but the result is gone or was changed, and {was} left out; \
+                 --resume {runs} again"
+            ),
+        }
+    }
+}
+
 impl DoneJobs {
     pub(super) fn new((log, results): (File, File), mode: LogMode, folder: Option<PathBuf>) -> DoneJobs {
-        DoneJobs { log, results, mode, folder, lines: BTreeMap::new(), results_end: 0 }
+        DoneJobs {
+            log,
+            results,
+            mode,
+            folder,
+            lines: BTreeMap::new(),
+            results_end: 0,
+            left_out: Default::default(),
+        }
     }
 
     pub(super) fn results_end(&self) -> u64 {
@@ -93,25 +135,47 @@ impl DoneJobs {
 
     /// What becomes of an input with these notes. This reads files.
     pub(crate) fn verdict(&self, index: u64, notes: &Notes) -> Verdict {
-        match self.line(index) {
-            Some(line) if line.outcome == OutcomeCode::Ok.as_str() => match self.counts(&line, notes) {
+        let Some(line) = self.line(index) else { return self.run_or_leave_out(WhyLeftOut::NotLogged) };
+        match line.is_ok() {
+            _ if !is_about(&line, notes) => self.run_or_leave_out(WhyLeftOut::OtherInput),
+            true => match self.kept(&line, notes) {
                 Some(printed) => Verdict::Done(printed),
-                None => Verdict::Run,
+                None => self.run_or_leave_out(WhyLeftOut::ResultGone),
             },
-            None if self.mode == LogMode::RetryFailed => Verdict::LeftOut,
-            _ => Verdict::Run,
+            false => Verdict::Run,
         }
     }
 
-    /// What is printed of a job that is ok, if its line is about this very input, and its output is where it should be.
-    fn counts(&self, line: &LogLine, notes: &Notes) -> Option<Printed> {
+    /// For an input that is neither done nor logged as failed.
+    fn run_or_leave_out(&self, why: WhyLeftOut) -> Verdict {
+        match self.mode {
+            LogMode::Fresh | LogMode::Resume => Verdict::Run,
+            LogMode::RetryFailed => {
+                self.left_out[why as usize].fetch_add(1, Ordering::Relaxed);
+                Verdict::LeftOut
+            }
+        }
+    }
+
+    /// What is to be said of the inputs that were left out.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let said = |why: WhyLeftOut| {
+            let jobs = self.left_out[why as usize].load(Ordering::Relaxed);
+            (jobs > 0).then(|| why.sentence(jobs))
+        };
+        [WhyLeftOut::NotLogged, WhyLeftOut::OtherInput, WhyLeftOut::ResultGone]
+            .into_iter()
+            .filter_map(said)
+            .collect()
+    }
+
+    /// What is printed of a job that is ok, if its output is where it should be.
+    fn kept(&self, line: &LogLine, notes: &Notes) -> Option<Printed> {
         let output_name = notes.output_name.as_deref().map(as_text);
-        let is_the_same = line.input_digest == notes.input_digest
-            && line.file == file_of(notes)
-            && line.output_file == output_name;
+        let is_in_place = line.output_file == output_name && self.has_output(line, notes);
         let is_whole =
             |printed: &Printed| printed.bytes <= PRINTED_MAX && printed.read(&self.results).is_ok();
-        line.printed.filter(|_| is_the_same && self.has_output(line, notes)).filter(is_whole)
+        line.printed.filter(|_| is_in_place).filter(is_whole)
     }
 
     fn has_output(&self, line: &LogLine, notes: &Notes) -> bool {
@@ -136,6 +200,14 @@ impl DoneJobs {
             }
         }
     }
+}
+
+/// Whether the line is about this very input. A file that could not be read, then or now, is known by its name, if nothing is
+/// printed from the log for that.
+fn is_about(line: &LogLine, notes: &Notes) -> bool {
+    let is_unread_file = line.file.is_some() && (line.input_digest.is_none() || notes.input_digest.is_none());
+    let is_same_content = line.input_digest == notes.input_digest || (is_unread_file && !line.is_ok());
+    line.file == file_of(notes) && is_same_content
 }
 
 /// Whether this, perhaps torn, may be the first line of a log.

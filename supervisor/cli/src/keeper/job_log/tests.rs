@@ -56,6 +56,48 @@ fn what_counts_is_not_run_again_and_what_has_failed_is() {
 }
 
 #[test]
+fn only_the_very_input_that_has_failed_is_retried() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let (mut log, _) = open(&path, LogMode::Fresh).unwrap();
+    add_ok(&mut log, 0, "zero");
+    let named = |digest: Option<&str>, name: &str| Notes {
+        input_digest: digest.map(str::to_owned),
+        file: Some(name.into()),
+        ..Notes::default()
+    };
+    let failed = |index, notes| NumberedResult { notes, ..result(index, OutcomeCode::AppError) };
+    log.add_lines(&[
+        failed(1, notes("sha256:a")),
+        failed(2, named(Some("sha256:a"), "x")),
+        failed(3, named(None, "missing")),
+        failed(4, Notes::default()),
+    ])
+    .unwrap();
+    drop(log);
+    let (_, done) = open(&path, LogMode::RetryFailed).unwrap();
+    for (index, notes, verdict) in [
+        (0, notes("sha256:b"), Verdict::LeftOut),
+        (0, Notes::default(), Verdict::LeftOut),
+        (1, notes("sha256:a"), Verdict::Run),
+        (1, notes("sha256:b"), Verdict::LeftOut),
+        (2, named(Some("sha256:a"), "x"), Verdict::Run),
+        (2, named(Some("sha256:a"), "y"), Verdict::LeftOut),
+        (2, named(Some("sha256:b"), "x"), Verdict::LeftOut),
+        (2, named(None, "x"), Verdict::Run),
+        (3, named(Some("sha256:a"), "missing"), Verdict::Run),
+        (3, named(Some("sha256:a"), "other"), Verdict::LeftOut),
+        (4, notes("sha256:a"), Verdict::LeftOut),
+        (5, notes("sha256:a"), Verdict::LeftOut),
+    ] {
+        assert_eq!(done.verdict(index, &notes), verdict, "{index}: {notes:?}");
+    }
+    let said = done.left_out();
+    assert!(said[0].starts_with("1 job is not in the job log and was left out"), "{said:?}");
+    assert!(said[1].starts_with("7 jobs have another input than the job log has under"), "{said:?}");
+}
+
+#[test]
 fn the_later_line_of_a_job_counts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
