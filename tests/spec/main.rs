@@ -42,6 +42,7 @@ mod map;
 mod map_failures;
 mod map_kept;
 mod map_lists;
+mod map_places;
 mod mistakes;
 mod mixture;
 mod never_starts;

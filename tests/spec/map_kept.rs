@@ -11,7 +11,7 @@ use tests::harness::{
 };
 
 /// The name and the content of each file in a folder.
-fn files_in(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(super) fn files_in(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
     entries
         .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), read(&path).unwrap()))
@@ -19,7 +19,7 @@ fn files_in(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// The whole lines of a job log.
-fn log_lines(path: &Path) -> Vec<Value> {
+pub(super) fn log_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_inclusive('\n')
         .filter(|line| line.ends_with('\n'))

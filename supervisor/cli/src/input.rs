@@ -13,10 +13,9 @@ use offload_protocol::nouns::{MediaType, OutcomeCode, Report};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -24,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 
+use super::digest::{digest_of_bytes, digest_of_content};
 use super::output::say;
 use super::{sys, text};
 use crate::limits::STDIN_TOLD_AFTER;
@@ -121,22 +121,11 @@ impl Payload {
 
     /// The digest of its bytes. Those of a file are read for that.
     pub(crate) fn digest(&self) -> Result<String, Unreadable> {
-        let mut hasher = Sha256::new();
         match &self.content {
-            Content::Bytes(bytes) => hasher.update(bytes),
-            Content::File(file) => {
-                let mut content = BufReader::with_capacity(64 << 10, FromStart { file: &file.file, at: 0 });
-                while let piece = content.fill_buf().map_err(|error| unreadable(&file.name, &error))?
-                    && !piece.is_empty()
-                {
-                    let length = piece.len();
-                    hasher.update(piece);
-                    content.consume(length);
-                }
-            }
+            Content::Bytes(bytes) => Ok(digest_of_bytes(bytes)),
+            Content::File(file) => digest_of_content(FromStart { file: &file.file, at: 0 })
+                .map_err(|error| unreadable(&file.name, &error)),
         }
-        let hex = hasher.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        Ok(format!("sha256:{hex}"))
     }
 
     /// The same bytes, of the type that was stated, if one was.

@@ -19,6 +19,7 @@ pub(crate) use output_folder::{OutputFolder, OutputNames};
 pub(crate) use protected::{ProtectedFiles, metadata_of};
 
 use super::batch::NumberedResult;
+use super::digest::digest_of_bytes;
 use super::failure::Failure;
 use super::sink::{Form, Unwritten};
 use crate::limits::{LOCK_TIMEOUT, LOCK_TRIED_EVERY};
@@ -59,7 +60,11 @@ impl Keeper {
         for result in kept.iter_mut().filter(|result| is_ok(result)) {
             let name = result.notes.output_name.clone().unwrap_or_default();
             match folder.write(result.index, &name, &result.finished.output) {
-                Ok(()) => result.notes.output_file = Some(folder.path().join(name)),
+                Ok(()) => {
+                    result.notes.output_file = Some(folder.path().join(name));
+                    result.notes.output_digest =
+                        self.log.as_ref().map(|_| digest_of_bytes(&result.finished.output));
+                }
                 Err(NotWritten::Protected(what)) => refuse(result, what),
                 Err(NotWritten::Io(error)) => return Err(cannot(error)),
             }

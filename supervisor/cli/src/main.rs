@@ -25,6 +25,7 @@ mod batch;
 mod batch_runner;
 mod client;
 mod daemon;
+mod digest;
 mod embedded;
 mod examples;
 mod exec;

@@ -196,7 +196,12 @@ impl Map {
             own.protect("the configuration file", file.path().metadata());
         }
         let source = self.list.source(asked, limits.payload, &progress, &mut own)?;
-        let logged = LoggedWork { task: asked.task.clone(), form, command: asked.command.clone() };
+        let logged = LoggedWork {
+            task: asked.task.clone(),
+            form,
+            command: asked.command.clone(),
+            output_dir: self.keep.output_dir(),
+        };
         let (keeping, sink) = self.keep.open(logged, own, self.list.indexed_outputs(&source))?;
         Ok(BatchWork {
             task: asked.task.clone(),

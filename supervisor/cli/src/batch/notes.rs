@@ -37,6 +37,8 @@ pub(crate) struct Notes {
     pub(crate) output_name: Option<OsString>,
     /// See [`Notes::output_name`].
     pub(crate) output_file: Option<PathBuf>,
+    /// The digest of that file, where there is a job log.
+    pub(crate) output_digest: Option<String>,
     /// The digest of its input, where there is a job log.
     pub(crate) input_digest: Option<String>,
     /// When it was submitted.

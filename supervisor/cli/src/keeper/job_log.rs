@@ -49,6 +49,15 @@ pub(crate) struct LoggedWork {
     pub(crate) form: Form,
     /// The words of `--exec`.
     pub(crate) command: Option<Vec<String>>,
+    /// The folder of the outputs, as it was named: the lines of results have it.
+    pub(crate) output_dir: Option<PathBuf>,
+}
+
+impl LoggedWork {
+    /// The folder of the outputs, with a slash at its end, whether it was named with one or not.
+    fn logged_output_dir(&self) -> Option<String> {
+        self.output_dir.as_ref().map(|folder| as_text(folder.join("").as_os_str()))
+    }
 }
 
 /// Where in `LOG.results` it is what is printed of a job.
@@ -103,6 +112,10 @@ struct LogLine {
     output_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_digest: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_dir: Option<String>,
     /// The form in which it is printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     form: Option<Form>,
@@ -131,6 +144,8 @@ impl LogLine {
             file: file_of(notes),
             output_file: output_name.map(as_text),
             output_bytes: output_name.map(|_| report.receipt.output_bytes),
+            output_digest: notes.output_digest.clone(),
+            output_dir: work.logged_output_dir(),
             form: is_ok.then_some(work.form),
             printed: notes.printed,
         }
@@ -173,7 +188,6 @@ impl JobLog {
         path: &Path,
         mode: LogMode,
         work: LoggedWork,
-        folder: Option<PathBuf>,
     ) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
         let unusable = |error: io::Error| Failure::NoPlace(cannot_write(path, &error));
         refuse_what_is_no_results(path)?;
@@ -191,7 +205,7 @@ impl JobLog {
         let results_path = results_path(path);
         let results = open_file(&results_path).map_err(|error| not_opened(&results_path, &error))?;
         let readable = (log.try_clone().map_err(unusable)?, results.try_clone().map_err(unusable)?);
-        let mut done = DoneJobs::new(readable, mode, folder);
+        let mut done = DoneJobs::new(readable, mode, work.output_dir.clone());
         let lines_end = done.read(&work, results.metadata().map_err(unusable)?.len())?;
         log.set_len(lines_end).map_err(unusable)?;
         results.set_len(done.results_end()).map_err(unusable)?;

@@ -33,6 +33,11 @@ pub(super) struct KeepFlags {
 }
 
 impl KeepFlags {
+    /// The folder of the outputs.
+    pub(super) fn output_dir(&self) -> Option<PathBuf> {
+        self.output_dir.clone()
+    }
+
     /// What is kept.
     pub(super) fn kept(&self) -> Kept {
         Kept { in_files: self.output_dir.is_some(), in_log: self.joblog.is_some() }
@@ -49,7 +54,7 @@ impl KeepFlags {
         let (form, mut sink) = (work.form, Sink::new(work.form));
         let folder = self.output_dir.as_deref().map(OutputFolder::open).transpose()?;
         let opened = self.joblog.as_deref();
-        let opened = opened.map(|path| JobLog::open(path, self.mode(), work, self.output_dir.clone()));
+        let opened = opened.map(|path| JobLog::open(path, self.mode(), work));
         let (log, done_jobs) = opened.transpose()?.unzip();
         if let Some(log) = &log {
             log.protect_in(&mut own);

@@ -3,15 +3,16 @@
 
 use super::{LogLine, LogMode, LoggedWork, Printed, as_text, file_of};
 use crate::batch::Notes;
+use crate::digest::digest_of_content;
 use crate::failure::Failure;
 use crate::limits::{LOG_LINE_MAX, PRINTED_MAX};
 use crate::sink::Form;
 use crate::text;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module's documentation.
@@ -181,7 +182,12 @@ impl DoneJobs {
     fn has_output(&self, line: &LogLine, notes: &Notes) -> bool {
         let (Some(folder), Some(name)) = (&self.folder, &notes.output_name) else { return true };
         let metadata = folder.join(name).symlink_metadata();
-        metadata.is_ok_and(|metadata| metadata.is_file() && Some(metadata.len()) == line.output_bytes)
+        let has_length =
+            metadata.is_ok_and(|metadata| metadata.is_file() && Some(metadata.len()) == line.output_bytes);
+        // It may be of another map by now.
+        let is_same =
+            |logged: &String| digest_of_file(&folder.join(name)).is_ok_and(|digest| digest == *logged);
+        has_length && line.output_digest.as_ref().is_some_and(is_same)
     }
 
     fn line(&self, index: u64) -> Option<LogLine> {
@@ -210,6 +216,12 @@ fn is_about(line: &LogLine, notes: &Notes) -> bool {
     line.file == file_of(notes) && is_same_content
 }
 
+/// The digest of a file that was regular a moment ago.
+fn digest_of_file(path: &Path) -> io::Result<String> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    digest_of_content(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+}
+
 /// Whether this, perhaps torn, may be the first line of a log.
 fn may_be_a_line(line: &[u8]) -> bool {
     line.starts_with(LINE_BEGINS) || LINE_BEGINS.starts_with(line)
@@ -219,12 +231,29 @@ fn may_be_a_line(line: &[u8]) -> bool {
 fn check(line: &LogLine, work: &LoggedWork) -> Result<(), Failure> {
     let usage =
         |why: String| Err(Failure::Usage(format!("the job log has other work: {why}; name another log")));
-    let LoggedWork { task, form, command } = work;
+    let LoggedWork { task, form, command, output_dir: _ } = work;
     match &line.form {
         _ if line.task != *task => usage(format!("its task is {}, and not {task}", line.task)),
         _ if line.command != *command => usage("its jobs ran another command".to_owned()),
         Some(Form::Raw) if *form != Form::Raw => usage("it was written with --raw".to_owned()),
         Some(other) if other != form => usage("it was written without --raw".to_owned()),
+        _ => check_folder(line, work).or_else(usage),
+    }
+}
+
+/// The lines of results name their folder, so it has to be the same.
+fn check_folder(line: &LogLine, work: &LoggedWork) -> Result<(), String> {
+    let folder = work.logged_output_dir();
+    match (&line.output_dir, &folder) {
+        (None, _) if line.output_file.is_some() => Err(
+            "it is of an older version, which did not log in which folder the outputs are; go on with that version"
+                .to_owned(),
+        ),
+        // A job that failed without a folder may fail with one.
+        (None, Some(_)) if line.is_ok() => Err("it was written without --output-dir".to_owned()),
+        (Some(logged), _) if folder.as_ref() != Some(logged) => {
+            Err(format!("its outputs are in {logged} (--output-dir {logged} goes on with it)"))
+        }
         _ => Ok(()),
     }
 }

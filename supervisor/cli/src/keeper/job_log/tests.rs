@@ -1,15 +1,20 @@
 //! Tests of a job log with its results, and of logs that somebody else has damaged.
 
 use super::*;
+use crate::digest::digest_of_bytes;
 use crate::render::refused;
 use proptest::prelude::*;
 
 fn work() -> LoggedWork {
-    LoggedWork { task: "task".to_owned(), form: Form::Raw, command: None }
+    LoggedWork { task: "task".to_owned(), form: Form::Raw, command: None, output_dir: None }
+}
+
+fn work_in(folder: &Path) -> LoggedWork {
+    LoggedWork { output_dir: Some(folder.to_owned()), ..work() }
 }
 
 fn open(path: &Path, mode: LogMode) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
-    JobLog::open(path, mode, work(), None)
+    JobLog::open(path, mode, work())
 }
 
 fn notes(digest: &str) -> Notes {
@@ -121,29 +126,63 @@ fn a_log_of_other_work_is_refused() {
         (LoggedWork { task: "other".to_owned(), ..work() }, "its task is task"),
         (LoggedWork { form: Form::JsonLines, ..work() }, "with --raw"),
         (LoggedWork { command: Some(vec!["sha256sum".to_owned()]), ..work() }, "another command"),
+        (work_in(folder.path()), "without --output-dir"),
     ] {
-        let refused = JobLog::open(&path, LogMode::Resume, other, None);
+        let refused = JobLog::open(&path, LogMode::Resume, other);
         assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains(said)), "{said}");
     }
 }
 
-#[test]
-fn an_output_that_is_gone_or_has_another_length_is_made_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
+/// Adds a job that is ok and whose output, three bytes, is in the file `x`.
+fn add_ok_with_file(log: &mut JobLog) -> NumberedResult {
     let mut result = result(0, OutcomeCode::Ok);
     result.finished.report.receipt.output_bytes = 3;
     result.notes.output_name = Some("x".into());
-    let (mut log, _) = JobLog::open(&path, LogMode::Fresh, work(), Some(folder.path().to_owned())).unwrap();
+    result.notes.output_digest = Some(digest_of_bytes(b"abc"));
     result.notes.printed = Some(log.add_printed(b"line").unwrap());
     log.add_lines(&[result.clone()]).unwrap();
-    drop(log);
-    let (_log, done) = JobLog::open(&path, LogMode::Resume, work(), Some(folder.path().to_owned())).unwrap();
+    result
+}
+
+#[test]
+fn an_output_that_is_gone_or_another_one_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let result =
+        add_ok_with_file(&mut JobLog::open(&path, LogMode::Fresh, work_in(folder.path())).unwrap().0);
+    let (_log, done) = JobLog::open(&path, LogMode::Resume, work_in(folder.path())).unwrap();
     assert_eq!(done.verdict(0, &result.notes), Verdict::Run);
-    for (content, verdict) in [("abc", Verdict::Done(Printed::new(0, b"line"))), ("abcd", Verdict::Run)] {
+    for (content, verdict) in
+        [("abc", Verdict::Done(Printed::new(0, b"line"))), ("abcd", Verdict::Run), ("abd", Verdict::Run)]
+    {
         std::fs::write(folder.path().join("x"), content).unwrap();
-        assert_eq!(done.verdict(0, &result.notes), verdict);
+        assert_eq!(done.verdict(0, &result.notes), verdict, "{content}");
     }
+}
+
+#[test]
+fn the_folder_of_the_outputs_is_a_part_of_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    add_ok_with_file(&mut JobLog::open(&path, LogMode::Fresh, work_in(Path::new("out"))).unwrap().0);
+    let again = |work| JobLog::open(&path, LogMode::Resume, work).map(|_| ());
+    let refused = |work, said: &str| match again(work) {
+        Err(Failure::Usage(why)) => assert!(why.contains(said), "{why}"),
+        other => panic!("{other:?}"),
+    };
+    again(work_in(Path::new("out/"))).unwrap();
+    refused(work_in(Path::new("other")), "its outputs are in out/ (--output-dir out/ goes on with it)");
+    refused(work_in(Path::new("./out")), "its outputs are in out/");
+    refused(work(), "its outputs are in out/");
+    // So were lines until there were these two members.
+    let lines = std::fs::read_to_string(&path).unwrap();
+    let mut line: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
+    line["output_digest"].take();
+    line["output_dir"].take();
+    let index_first = format!("{{\"index\":0,{}\n", &line.to_string()[1..]);
+    std::fs::write(&path, index_first.replace(",\"index\":0", "")).unwrap();
+    refused(work_in(Path::new("out")), "it is of an older version");
+    refused(work(), "it is of an older version");
 }
 
 #[test]
