@@ -35,3 +35,52 @@ fn a_map_goes_on_in_its_own_folder_and_takes_no_file_of_another_map_for_its_outp
     let again = map("list --output-dir own --joblog log --resume").ok();
     assert_eq!(again.stdout, resumed.stdout, "nothing has run any more");
 }
+
+/// Two that write to one file tear each other's lines.
+#[test]
+fn the_job_log_is_no_other_file_of_its_own_command() {
+    for (words, said) in [
+        (
+            "map echo --range 1-300 --joblog x > x",
+            "x is standard output of this command, and cannot be the job log",
+        ),
+        ("map echo --range 1-300 --joblog x >> x", "x is standard output of this command"),
+        ("map echo --range 1-300 --joblog /dev/stdout > x", "/dev/stdout is standard output of this command"),
+        ("map echo --range 1-300 --joblog x 2> x", "x is standard error of this command"),
+        ("map echo --range 1-300 --joblog x --resume > x", "x is standard output of this command"),
+        ("map echo --range 1-300 --joblog x --retry-failed > x", "x is standard output of this command"),
+        (
+            "map echo --range 1-300 --joblog log > log.results",
+            "log.results is standard output of this command, and cannot be the results of the job log",
+        ),
+        ("map echo --range 1-300 --joblog link > x", "link is standard output of this command"),
+        ("map echo --range 1-300 --joblog one", "one.results is the job log of this command"),
+        ("map echo empty --joblog empty", "empty is the list of this command"),
+        ("map echo --joblog empty < empty", "empty is the list of this command"),
+        (
+            "map echo empty --joblog log >> empty",
+            "empty is standard output of this command, and cannot be the list",
+        ),
+        ("map echo < lines >> lines", "standard input is standard output of this command"),
+    ] {
+        let folder = private_folder();
+        let inside = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink("x", inside("link")).unwrap();
+        std::os::unix::fs::symlink("one", inside("one.results")).unwrap();
+        std::fs::write(inside("empty"), "").unwrap();
+        std::fs::write(inside("lines"), "a\nb\n").unwrap();
+        let ran = offload(folder.path(), words).code(2);
+        let written =
+            ["x", "one", "log", "log.results", "empty"].map(|name| std::fs::read_to_string(inside(name)));
+        let written: String = written.into_iter().map(Result::unwrap_or_default).collect();
+        let heard = ran.stderr + &written;
+        assert!(heard.contains(said), "{words}: {heard}");
+        assert!(!heard.contains("\"index\""), "{words}: something has run: {heard}");
+        assert!(!inside("log").exists(), "{words}: nothing is made");
+        assert_eq!(std::fs::read_to_string(inside("lines")).unwrap(), "a\nb\n", "{words}");
+    }
+    // What is no regular file may have several uses, and so may standard output and standard error.
+    let folder = private_folder();
+    offload(folder.path(), "map echo --range 1-2 --joblog log > both 2>&1").ok();
+    offload(folder.path(), "map echo --joblog other < /dev/null > /dev/null 2>&1").ok();
+}

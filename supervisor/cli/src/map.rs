@@ -263,7 +263,7 @@ impl ListFlags {
         let lines = match path {
             None => {
                 let stdin = stdin().map_err(|error| unreadable("standard input", &error))?;
-                own.protect("the list", metadata_of(&stdin));
+                own.protect_distinct("the list", "standard input", metadata_of(&stdin))?;
                 // If there are too few descriptors, nobody counts.
                 let counted = stdin.as_fd().try_clone_to_owned();
                 counted.into_iter().for_each(|stdin| progress.expect_lines_of(stdin.into(), end));
@@ -271,7 +271,7 @@ impl ListFlags {
             }
             Some(path) => {
                 let list = open(path)?;
-                own.protect("the list", list.metadata());
+                own.protect_distinct("the list", &path.display().to_string(), list.metadata())?;
                 list.try_clone().into_iter().for_each(|list| progress.expect_lines_of(list, end));
                 InputLines::new(list, line, line_max)
             }

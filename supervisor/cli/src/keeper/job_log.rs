@@ -167,6 +167,10 @@ fn as_text(name: &OsStr) -> String {
     name.to_str().map_or_else(|| format!("base64\0{}", STANDARD.encode(name.as_bytes())), str::to_owned)
 }
 
+/// What the two files are for people.
+const LOG: &str = "the job log";
+const RESULTS: &str = "the results of the job log";
+
 /// See the module's documentation.
 pub(crate) struct JobLog {
     path: PathBuf,
@@ -178,20 +182,27 @@ pub(crate) struct JobLog {
 }
 
 impl JobLog {
-    /// Opens the log, and `LOG.results` beside it; both are made if they are not there. Also returns the jobs that are in the log.
+    /// Opens the log, and `LOG.results` beside it; both are made if they are not there, and are from then on files of this command.
+    /// Also returns the jobs that are in the log.
     ///
     /// # Errors
     /// [`Failure::Usage`] if the log is there and should not be, is no log, is used by another process, or is of other work, or if
-    /// only what would become `LOG.results` is there;
+    /// only what would become `LOG.results` is there, or if one of them is another file of this command;
     /// [`Failure::NoPlace`] if it cannot be used.
     pub(crate) fn open(
         path: &Path,
         mode: LogMode,
         work: LoggedWork,
+        own: &mut ProtectedFiles,
     ) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
         let unusable = |error: io::Error| Failure::NoPlace(cannot_write(path, &error));
+        let results_path = results_path(path);
+        // Before anything is made.
+        own.expect_distinct(LOG, &path.display().to_string(), &path.metadata())?;
+        own.expect_distinct(RESULTS, &results_path.display().to_string(), &results_path.metadata())?;
         refuse_what_is_no_results(path)?;
         let log = open_file(path).map_err(|error| not_opened(path, &error))?;
+        own.protect_distinct(LOG, &path.display().to_string(), log.metadata())?;
         if !lock(&log).map_err(unusable)? {
             return Err(Failure::Usage(format!("another map writes the job log {}", path.display())));
         }
@@ -202,8 +213,8 @@ impl JobLog {
                 path.display()
             )));
         }
-        let results_path = results_path(path);
         let results = open_file(&results_path).map_err(|error| not_opened(&results_path, &error))?;
+        own.protect_distinct(RESULTS, &results_path.display().to_string(), results.metadata())?;
         let readable = (log.try_clone().map_err(unusable)?, results.try_clone().map_err(unusable)?);
         let mut done = DoneJobs::new(readable, mode, work.output_dir.clone());
         let lines_end = done.read(&work, results.metadata().map_err(unusable)?.len())?;
@@ -225,12 +236,6 @@ impl JobLog {
     /// A second descriptor of `LOG.results`, from which is read what was kept.
     pub(crate) fn results(&self) -> io::Result<File> {
         self.results.get_ref().try_clone()
-    }
-
-    /// No output takes the place of the log and its results.
-    pub(crate) fn protect_in(&self, own: &mut ProtectedFiles) {
-        own.protect("the job log", self.log.metadata());
-        own.protect("the results of the job log", self.results.get_ref().metadata());
     }
 
     /// The error of a write, for people.

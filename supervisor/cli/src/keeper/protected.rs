@@ -1,4 +1,4 @@
-//! The files that this command itself reads and writes: no output takes the place of one of them.
+//! The files that this command itself reads and writes: no output takes the place of one of them, and none is two of them.
 //!
 //! ```text
 //!   known from the start    list, job log, its results, standard output and error, configuration file
@@ -8,6 +8,7 @@
 //!
 //! A file is known by its device and inode. So it does not matter by which name an output would meet it.
 
+use crate::failure::Failure;
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::io;
@@ -69,6 +70,40 @@ impl ProtectedFiles {
     /// Adds a file. One that cannot be looked at is none.
     pub(crate) fn protect(&mut self, what: &'static str, metadata: io::Result<Metadata>) {
         self.own.extend(metadata.ok().map(|metadata| (FileIdentity::of(&metadata), what)));
+    }
+
+    /// The same for a file that is written besides these, or read while they are written: it has to be another one.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if it is one of them.
+    pub(crate) fn protect_distinct(
+        &mut self,
+        what: &'static str,
+        name: &str,
+        metadata: io::Result<Metadata>,
+    ) -> Result<(), Failure> {
+        self.expect_distinct(what, name, &metadata)?;
+        self.protect(what, metadata);
+        Ok(())
+    }
+
+    /// Looks whether this is one of these files. Devices and pipes may have several uses.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if so.
+    pub(super) fn expect_distinct(
+        &self,
+        what: &'static str,
+        name: &str,
+        metadata: &io::Result<Metadata>,
+    ) -> Result<(), Failure> {
+        let file = metadata.as_ref().ok().filter(|metadata| metadata.is_file()).map(FileIdentity::of);
+        match file.and_then(|file| self.own(file)) {
+            None => Ok(()),
+            Some(own) => Err(Failure::Usage(format!(
+                "{name} is {own} of this command, and cannot be {what} as well: name another file"
+            ))),
+        }
     }
 
     /// Which of the files that are known from the start this is.

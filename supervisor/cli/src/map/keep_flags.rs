@@ -54,10 +54,9 @@ impl KeepFlags {
         let (form, mut sink) = (work.form, Sink::new(work.form));
         let folder = self.output_dir.as_deref().map(OutputFolder::open).transpose()?;
         let opened = self.joblog.as_deref();
-        let opened = opened.map(|path| JobLog::open(path, self.mode(), work));
+        let opened = opened.map(|path| JobLog::open(path, self.mode(), work, &mut own));
         let (log, done_jobs) = opened.transpose()?.unzip();
         if let Some(log) = &log {
-            log.protect_in(&mut own);
             let results =
                 log.results().map_err(|error| Failure::internal("cannot read the job log", error))?;
             sink = sink.with_kept(results);

@@ -13,8 +13,12 @@ fn work_in(folder: &Path) -> LoggedWork {
     LoggedWork { output_dir: Some(folder.to_owned()), ..work() }
 }
 
+fn open_for(path: &Path, mode: LogMode, work: LoggedWork) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
+    JobLog::open(path, mode, work, &mut ProtectedFiles::default())
+}
+
 fn open(path: &Path, mode: LogMode) -> Result<(JobLog, Arc<DoneJobs>), Failure> {
-    JobLog::open(path, mode, work())
+    open_for(path, mode, work())
 }
 
 fn notes(digest: &str) -> Notes {
@@ -128,7 +132,7 @@ fn a_log_of_other_work_is_refused() {
         (LoggedWork { command: Some(vec!["sha256sum".to_owned()]), ..work() }, "another command"),
         (work_in(folder.path()), "without --output-dir"),
     ] {
-        let refused = JobLog::open(&path, LogMode::Resume, other);
+        let refused = open_for(&path, LogMode::Resume, other);
         assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains(said)), "{said}");
     }
 }
@@ -148,9 +152,8 @@ fn add_ok_with_file(log: &mut JobLog) -> NumberedResult {
 fn an_output_that_is_gone_or_another_one_is_made_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    let result =
-        add_ok_with_file(&mut JobLog::open(&path, LogMode::Fresh, work_in(folder.path())).unwrap().0);
-    let (_log, done) = JobLog::open(&path, LogMode::Resume, work_in(folder.path())).unwrap();
+    let result = add_ok_with_file(&mut open_for(&path, LogMode::Fresh, work_in(folder.path())).unwrap().0);
+    let (_log, done) = open_for(&path, LogMode::Resume, work_in(folder.path())).unwrap();
     assert_eq!(done.verdict(0, &result.notes), Verdict::Run);
     for (content, verdict) in
         [("abc", Verdict::Done(Printed::new(0, b"line"))), ("abcd", Verdict::Run), ("abd", Verdict::Run)]
@@ -164,8 +167,8 @@ fn an_output_that_is_gone_or_another_one_is_made_again() {
 fn the_folder_of_the_outputs_is_a_part_of_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    add_ok_with_file(&mut JobLog::open(&path, LogMode::Fresh, work_in(Path::new("out"))).unwrap().0);
-    let again = |work| JobLog::open(&path, LogMode::Resume, work).map(|_| ());
+    add_ok_with_file(&mut open_for(&path, LogMode::Fresh, work_in(Path::new("out"))).unwrap().0);
+    let again = |work| open_for(&path, LogMode::Resume, work).map(|_| ());
     let refused = |work, said: &str| match again(work) {
         Err(Failure::Usage(why)) => assert!(why.contains(said), "{why}"),
         other => panic!("{other:?}"),
