@@ -113,7 +113,7 @@ fn a_disk_that_is_full_costs_no_result() {
     shell.args(["-c", limited]).arg(tests::harness::offload()).env("OFFLOAD_SOCKET", &daemon.socket);
     std::fs::write(daemon.folder().join("list"), format!("a\n{}\nb\n", "x".repeat(20_000))).unwrap();
     let ran = run(shell.current_dir(daemon.folder()), b"").code(74);
-    assert!(ran.stderr.contains("cannot write to out: File too large"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot write to out/1: File too large"), "{}", ran.stderr);
     let out = files_in(&daemon.folder().join("out"));
     assert!(out.keys().all(|name| ["0", "2"].contains(&name.as_str())), "nothing is half written: {out:?}");
 }

@@ -84,3 +84,45 @@ fn the_job_log_is_no_other_file_of_its_own_command() {
     offload(folder.path(), "map echo --range 1-2 --joblog log > both 2>&1").ok();
     offload(folder.path(), "map echo --joblog other < /dev/null > /dev/null 2>&1").ok();
 }
+
+#[test]
+fn an_output_whose_name_is_taken_by_a_folder_costs_no_other_job_its_file() {
+    let folder = private_folder();
+    std::fs::create_dir_all(folder.path().join("out/b")).unwrap();
+    std::fs::create_dir(folder.path().join("in")).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        std::fs::write(folder.path().join("in").join(name), name).unwrap();
+    }
+    std::fs::write(folder.path().join("list"), "in/a\nin/b\nin/c\nin/d\n").unwrap();
+    let map = |words: &str| {
+        offload(
+            folder.path(),
+            &format!("map echo list --files --output-dir out --workers 1 --joblog log {words}"),
+        )
+    };
+    let ran = map("").code(1);
+    let outcomes =
+        |ran: &Ran| ran.json_lines().iter().map(|line| line["outcome"].clone()).collect::<Vec<_>>();
+    assert_eq!(outcomes(&ran), ["ok", "bad_request", "ok", "ok"]);
+    let said = ran.json_lines()[1]["error"]["message"].as_str().unwrap().to_owned();
+    assert_eq!(said, "its output would take the place of the folder out/b: name another --output-dir");
+    assert_eq!(std::fs::read_to_string(folder.path().join("out/d")).unwrap(), "d");
+    assert_eq!(outcomes(&map("--resume").code(1)), ["ok", "bad_request", "ok", "ok"]);
+
+    std::fs::remove_dir(folder.path().join("out/b")).unwrap();
+    assert_eq!(outcomes(&map("--resume").ok()), ["ok"; 4]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("out/b")).unwrap(), "b");
+}
+
+/// It is not there before the job has run.
+#[test]
+fn an_output_whose_name_becomes_that_of_a_folder_fails_alone() {
+    let folder = private_folder();
+    std::fs::write(folder.path().join("list"), "mkdir out/0\ntrue\ntrue\n").unwrap();
+    let ran = offload(folder.path(), "map --exec \"sh -c '{} && echo done'\" list --output-dir out").code(1);
+    let lines = ran.json_lines();
+    assert_eq!(lines[0]["outcome"], "bad_request", "{}", lines[0]);
+    let said = lines[0]["error"]["message"].as_str().unwrap();
+    assert!(said.starts_with("cannot write to out/0: Is a directory"), "{said}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("out/2")).unwrap(), "done\n");
+}

@@ -56,22 +56,25 @@ impl Keeper {
     fn keep_files(&self, ended: &[NumberedResult]) -> Result<Vec<NumberedResult>, String> {
         let mut kept = ended.to_vec();
         let Some(folder) = &self.folder else { return Ok(kept) };
-        let cannot = |error| cannot_write(folder.path(), &error);
         for result in kept.iter_mut().filter(|result| is_ok(result)) {
             let name = result.notes.output_name.clone().unwrap_or_default();
+            let path = folder.path().join(&name);
             match folder.write(result.index, &name, &result.finished.output) {
                 Ok(()) => {
-                    result.notes.output_file = Some(folder.path().join(name));
+                    result.notes.output_file = Some(path);
                     result.notes.output_digest =
                         self.log.as_ref().map(|_| digest_of_bytes(&result.finished.output));
                 }
-                Err(NotWritten::Protected(what)) => refuse(result, what),
-                Err(NotWritten::Io(error)) => return Err(cannot(error)),
+                Err(NotWritten::Protected(what)) => refuse(result, refusal(what)),
+                Err(NotWritten::Name(error)) => {
+                    refuse(result, format!("{}: name another --output-dir", cannot_write(&path, &error)));
+                }
+                Err(NotWritten::Io(error)) => return Err(cannot_write(&path, &error)),
             }
             result.finished.output = Bytes::new();
         }
         if self.log.is_some() {
-            folder.sync().map_err(cannot)?;
+            folder.sync().map_err(|error| cannot_write(folder.path(), &error))?;
         }
         Ok(kept)
     }
@@ -92,10 +95,10 @@ impl Keeper {
 }
 
 /// The job of an output that has no place has failed.
-fn refuse(result: &mut NumberedResult, what: &str) {
+fn refuse(result: &mut NumberedResult, message: String) {
     let report = &mut result.finished.report;
     report.outcome = OutcomeCode::BadRequest;
-    report.error = Some(ErrorDetail::new(OutcomeCode::BadRequest, refusal(what)));
+    report.error = Some(ErrorDetail::new(OutcomeCode::BadRequest, message));
 }
 
 fn is_ok(result: &NumberedResult) -> bool {

@@ -5,7 +5,7 @@
 //! folder, and none has a `/`, so no input leads out of it. What this command itself reads or writes is never replaced
 //! ([`ProtectedFiles`]).
 
-use super::protected::{FileIdentity, NotWritten, ProtectedFiles};
+use super::protected::{FileIdentity, NotWritten, ProtectedFiles, refusal};
 use super::{cannot_write, lock};
 use crate::batch::Notes;
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, create_dir_all};
+use std::fs::{File, Metadata, create_dir_all};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
@@ -92,22 +92,30 @@ impl OutputFolder {
     /// Protects the input of a job before it is read, and looks whether its output can have its place.
     ///
     /// # Errors
-    /// Its output would take the place of a file of this command.
+    /// Its output would take the place of a file of this command, or of a folder.
     pub(crate) fn admit(&self, notes: &Notes) -> Result<(), Unreadable> {
         let Some(name) = &notes.output_name else { return Ok(()) };
         let input = notes.file.as_ref().and_then(|file| file.metadata().ok());
         // A place that cannot be looked at cannot be written to either: that will be told.
-        let target = self.identity(name).ok().flatten();
-        self.protected
-            .admit(input.map(|metadata| FileIdentity::of(&metadata)), target)
-            .map_err(|message| Unreadable { code: OutcomeCode::BadRequest, message })
+        let target = self.metadata(name).ok().flatten();
+        let identity = |metadata: &Metadata| FileIdentity::of(metadata);
+        let admitted = self.protected.admit(input.as_ref().map(identity), target.as_ref().map(identity));
+        let free = admitted.and_then(|()| match target.is_some_and(|target| target.is_dir()) {
+            true => Err(refusal(&format!("the folder {}", self.path.join(name).display()))),
+            false => Ok(()),
+        });
+        free.map_err(|message| Unreadable { code: OutcomeCode::BadRequest, message })
     }
 
     /// What has this name now. A link is itself.
     fn identity(&self, name: &OsStr) -> io::Result<Option<FileIdentity>> {
+        Ok(self.metadata(name)?.map(|metadata| FileIdentity::of(&metadata)))
+    }
+
+    fn metadata(&self, name: &OsStr) -> io::Result<Option<Metadata>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.folder, name, flags, Mode::empty()) {
-            Ok(file) => Ok(Some(FileIdentity::of(&File::from(file).metadata()?))),
+            Ok(file) => Ok(Some(File::from(file).metadata()?)),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -135,10 +143,15 @@ impl OutputFolder {
         written
     }
 
+    /// The content is on disk by then, so whatever is wrong now is wrong with the name, unless it is known to concern all names.
     fn rename(&self, file: &File, unfinished: &str, name: &OsStr) -> Result<(), NotWritten> {
-        let replaced = self.identity(name)?;
         let rename = || renameat(&self.folder, unfinished, &self.folder, name).map_err(io::Error::from);
-        self.protected.replace(replaced, file, rename)
+        let replaced = self.identity(name).map_err(NotWritten::from);
+        let renamed = replaced.and_then(|replaced| self.protected.replace(replaced, file, rename));
+        renamed.map_err(|why| match why {
+            NotWritten::Io(error) if !concerns_all_names(&error) => NotWritten::Name(error),
+            other => other,
+        })
     }
 
     /// When this returns, the names of all files are on disk.
@@ -180,6 +193,25 @@ impl OutputNames {
         }
         name
     }
+}
+
+/// Whether no other output would have a place either: the folder is gone, its disk is full or broken, or this process has no
+/// more room.
+fn concerns_all_names(error: &io::Error) -> bool {
+    let all = [
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::IO,
+        Errno::ROFS,
+        Errno::NOENT,
+        Errno::STALE,
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+    ];
+    Errno::from_io_error(error).is_none_or(|error| all.contains(&error))
 }
 
 fn is_index_below(name: &OsStr, indexes: u64) -> bool {
@@ -233,6 +265,29 @@ mod tests {
         OutputFolder::open(folder.path()).unwrap().write(0, OsStr::new("x"), b"output").unwrap();
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "whole");
         assert_eq!(std::fs::read_to_string(folder.path().join("x")).unwrap(), "output");
+    }
+
+    #[test]
+    fn a_name_that_no_file_can_have_is_told_apart_from_a_folder_that_takes_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("out");
+        let folder = OutputFolder::open(&path).unwrap();
+        std::fs::create_dir(path.join("taken")).unwrap();
+        for name in ["taken", &"x".repeat(300)] {
+            let written = folder.write(0, OsStr::new(name), b"output");
+            assert!(matches!(written, Err(NotWritten::Name(_))), "{name}: {written:?}");
+        }
+        let left: Vec<_> = path.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["taken"], "nothing is left unfinished");
+        std::fs::remove_dir_all(&path).unwrap();
+        assert!(matches!(folder.write(0, OsStr::new("fine"), b"output"), Err(NotWritten::Io(_))));
+        for error in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS] {
+            assert!(concerns_all_names(&error.into()), "{error}");
+        }
+        for error in [Errno::ISDIR, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP, Errno::EXIST, Errno::PERM]
+        {
+            assert!(!concerns_all_names(&error.into()), "{error}");
+        }
     }
 
     #[test]

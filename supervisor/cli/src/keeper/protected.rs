@@ -48,7 +48,9 @@ struct MetFiles {
 pub(super) enum NotWritten {
     /// There is a file of this command in its place: this one.
     Protected(&'static str),
-    /// The system refused it.
+    /// No file can have this name, such as that of a folder.
+    Name(io::Error),
+    /// The folder or its disk takes nothing.
     Io(io::Error),
 }
 
