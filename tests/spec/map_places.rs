@@ -126,3 +126,21 @@ fn an_output_whose_name_becomes_that_of_a_folder_fails_alone() {
     assert!(said.starts_with("cannot write to out/0: Is a directory"), "{said}");
     assert_eq!(std::fs::read_to_string(folder.path().join("out/2")).unwrap(), "done\n");
 }
+
+#[test]
+fn no_file_of_somebody_else_is_removed_from_the_folder_of_the_outputs() {
+    let folder = private_folder();
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    std::fs::create_dir(out.join(".offload-1")).unwrap();
+    for name in [".offload-7", ".offload-0", ".offload-unfinished-0"] {
+        std::fs::write(out.join(name), "mine").unwrap();
+    }
+    std::fs::write(folder.path().join("list"), "x\ny\n").unwrap();
+    offload(folder.path(), "map echo list --output-dir out").ok();
+    std::fs::remove_dir(out.join(".offload-1")).unwrap();
+    let left = files_in(&out);
+    let names: Vec<_> = left.keys().map(String::as_str).collect();
+    assert_eq!(names, [".offload-0", ".offload-7", ".offload-unfinished-0", "0", "1"]);
+    assert_eq!(left[".offload-7"], b"mine");
+}

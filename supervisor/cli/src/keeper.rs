@@ -13,6 +13,7 @@
 mod job_log;
 mod output_folder;
 mod protected;
+mod unfinished;
 
 pub(crate) use job_log::{DoneJobs, JobLog, LogMode, LoggedWork, Printed, Verdict};
 pub(crate) use output_folder::{OutputFolder, OutputNames};

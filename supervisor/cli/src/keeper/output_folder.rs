@@ -1,11 +1,12 @@
 //! The folder of `--output-dir`: a file for the output of each job that is ok.
 //!
-//! A file appears under its name when it is complete and on disk. It is written in the same folder under a name that begins
-//! with `.offload-`; what a killed `map` left of these is removed by the next one. All names are looked up in the open
+//! A file appears under its name when it is complete and on disk. It is written in the same folder under a name that only a
+//! `map` gives ([`super::unfinished`]); what a killed one left of these is removed by the next one. All names are looked up in the open
 //! folder, and none has a `/`, so no input leads out of it. What this command itself reads or writes is never replaced
 //! ([`ProtectedFiles`]).
 
 use super::protected::{FileIdentity, NotWritten, ProtectedFiles, refusal};
+use super::unfinished::{RESERVED, UnfinishedNames, is_unfinished};
 use super::{cannot_write, lock};
 use crate::batch::Notes;
 use crate::failure::Failure;
@@ -23,14 +24,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 
-/// How the names of unfinished files begin.
-const UNFINISHED: &str = ".offload-";
-
 /// See the module's documentation.
 pub(crate) struct OutputFolder {
     path: PathBuf,
     folder: File,
     protected: ProtectedFiles,
+    unfinished: UnfinishedNames,
 }
 
 impl OutputFolder {
@@ -51,7 +50,12 @@ impl OutputFolder {
             let why = format!("another map writes to {}: name another folder, or wait", path.display());
             return Err(Failure::Usage(why));
         }
-        Ok(OutputFolder { path: path.to_owned(), folder, protected: ProtectedFiles::default() })
+        Ok(OutputFolder {
+            path: path.to_owned(),
+            folder,
+            protected: ProtectedFiles::default(),
+            unfinished: UnfinishedNames::new(),
+        })
     }
 
     /// The same, in which no output takes the place of these files, and without what another `map` has left unfinished. So many
@@ -128,7 +132,7 @@ impl OutputFolder {
 
     /// Writes the whole file of this name. When this returns, its content is on disk.
     pub(super) fn write(&self, index: u64, name: &OsStr, output: &[u8]) -> Result<(), NotWritten> {
-        let unfinished = format!("{UNFINISHED}{index}");
+        let unfinished = self.unfinished.name(index);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let opened = openat(&self.folder, &unfinished, flags, Mode::from_raw_mode(0o666));
         let mut file = File::from(opened.map_err(io::Error::from)?);
@@ -162,9 +166,9 @@ impl OutputFolder {
     fn remove_unfinished(&self) -> io::Result<()> {
         for entry in self.path.read_dir()? {
             let name = entry?.file_name();
-            let index = name.as_bytes().strip_prefix(UNFINISHED.as_bytes()).map(OsStr::from_bytes);
-            let is_unfinished = index.is_some_and(|index| is_index_below(index, u64::MAX));
-            if is_unfinished && self.identity(&name)?.is_some_and(|file| self.protected.own(file).is_none()) {
+            let is_removable =
+                |file: Metadata| file.is_file() && self.protected.own(FileIdentity::of(&file)).is_none();
+            if is_unfinished(&name) && self.metadata(&name)?.is_some_and(is_removable) {
                 unlinkat(&self.folder, &name, AtFlags::empty())?;
             }
         }
@@ -221,10 +225,11 @@ fn is_index_below(name: &OsStr, indexes: u64) -> bool {
 
 fn is_usable(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
-    bytes.len() <= OUTPUT_NAME_MAX && !bytes.contains(&0) && !bytes.starts_with(UNFINISHED.as_bytes())
+    bytes.len() <= OUTPUT_NAME_MAX && !bytes.contains(&0) && !bytes.starts_with(RESERVED.as_bytes())
 }
 
-fn half_digest(name: &OsStr) -> u64 {
+/// The first 64 bits of its SHA-256.
+pub(super) fn half_digest(name: &OsStr) -> u64 {
     Sha256::digest(name.as_bytes()).iter().take(8).fold(0, |half, byte| (half << 8) | u64::from(*byte))
 }
 
@@ -302,17 +307,18 @@ mod tests {
     #[test]
     fn what_was_left_unfinished_is_removed_and_two_do_not_write_to_one_folder() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(".offload-5"), "torn").unwrap();
-        for other in ["other", ".offload-6", ".offload-log"] {
-            std::fs::write(folder.path().join(other), "stays").unwrap();
+        let [torn, log, taken] = [5, 6, 7].map(|index| UnfinishedNames::new().name(index));
+        for name in ["other", ".offload-5", ".offload-log", &torn, &log] {
+            std::fs::write(folder.path().join(name), "content").unwrap();
         }
+        std::fs::create_dir(folder.path().join(&taken)).unwrap();
         let mut own = ProtectedFiles::default();
-        own.protect("the job log", folder.path().join(".offload-6").metadata());
+        own.protect("the job log", folder.path().join(&log).metadata());
         let opened = OutputFolder::open(folder.path()).unwrap().protecting(own, 0).unwrap();
         let entries = folder.path().read_dir().unwrap();
         let mut left: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, [".offload-6", ".offload-log", "other"]);
+        assert_eq!(left, [".offload-5", ".offload-log", &log, &taken, "other"]);
         let second = OutputFolder::open(folder.path()).err().unwrap();
         assert!(second.exit_code() == USAGE && second.message().unwrap().contains("another map writes to"));
         drop(opened);
