@@ -114,6 +114,19 @@ fn an_output_whose_name_is_taken_by_a_folder_costs_no_other_job_its_file() {
     assert_eq!(std::fs::read_to_string(folder.path().join("out/b")).unwrap(), "b");
 }
 
+#[test]
+fn a_job_whose_output_had_no_place_is_retried() {
+    let folder = private_folder();
+    std::fs::create_dir_all(folder.path().join("out/1")).unwrap();
+    let map = |words: &str| {
+        offload(folder.path(), &format!("map echo --range 7-9 --output-dir out --joblog log {words}"))
+    };
+    assert_eq!(map("").code(1).json_lines()[1]["outcome"], "bad_request");
+    std::fs::remove_dir(folder.path().join("out/1")).unwrap();
+    assert_eq!(map("--retry-failed").ok().json_lines().len(), 3);
+    assert_eq!(std::fs::read_to_string(folder.path().join("out/1")).unwrap(), "8");
+}
+
 /// It is not there before the job has run.
 #[test]
 fn an_output_whose_name_becomes_that_of_a_folder_fails_alone() {

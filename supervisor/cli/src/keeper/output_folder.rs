@@ -1,9 +1,9 @@
 //! The folder of `--output-dir`: a file for the output of each job that is ok.
 //!
 //! A file appears under its name when it is complete and on disk. It is written in the same folder under a name that only a
-//! `map` gives ([`super::unfinished`]); what a killed one left of these is removed by the next one. All names are looked up in the open
-//! folder, and none has a `/`, so no input leads out of it. What this command itself reads or writes is never replaced
-//! ([`ProtectedFiles`]).
+//! `map` gives ([`super::unfinished`]); what a killed one left of these is removed by the next one. All names are looked up in
+//! the open folder, and none has a `/`, so no input leads out of it. What this command itself reads or writes is never
+//! replaced ([`ProtectedFiles`]).
 
 use super::protected::{FileIdentity, NotWritten, ProtectedFiles, refusal};
 use super::unfinished::{RESERVED, UnfinishedNames, is_unfinished};
@@ -104,7 +104,9 @@ impl OutputFolder {
         let target = self.metadata(name).ok().flatten();
         let identity = |metadata: &Metadata| FileIdentity::of(metadata);
         let admitted = self.protected.admit(input.as_ref().map(identity), target.as_ref().map(identity));
-        let free = admitted.and_then(|()| match target.is_some_and(|target| target.is_dir()) {
+        // An input without a name is known by its digest alone, so its job runs before it fails: for `--retry-failed`.
+        let is_folder = notes.file.is_some() && target.is_some_and(|target| target.is_dir());
+        let free = admitted.and_then(|()| match is_folder {
             true => Err(refusal(&format!("the folder {}", self.path.join(name).display()))),
             false => Ok(()),
         });
