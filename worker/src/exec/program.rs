@@ -27,7 +27,7 @@ pub struct ExecTask {
     /// The words of the command: the first one is the name by which the program is called. The others may have places for the
     /// input, as `{}`.
     pub words: Vec<String>,
-    /// Whether inputs come from others: one that begins with `-` is no argument then, because the program could take it for an
+    /// Whether inputs come from others: none may make a word that begins with `-` then, because the program could take it for an
     /// option.
     pub guards: bool,
     /// Variables that are set in its environment, beside those of the adapter.

@@ -36,12 +36,17 @@ pub(super) fn arguments(
     let mut may_be_option = guards;
     let mut filled = Vec::with_capacity(arguments.len());
     for word in arguments {
-        if may_be_option && input.starts_with(b"-") && begins_with_input(word) {
-            return Err("the input begins with `-`, so the program could take it for an option".to_owned());
+        let value = fill(word, input, number);
+        // What counts is what the word becomes: the name of `x/-v` begins with `-`, and that of `-x/v` does not.
+        if may_be_option && value.starts_with(b"-") && begins_with_input(word) {
+            return Err(
+                "the input makes a word that begins with `-`, so the program could take it for an option"
+                    .to_owned(),
+            );
         }
         // Behind this word, by convention, there are no options.
         may_be_option &= word != "--";
-        filled.push(OsString::from_vec(fill(word, input, number)));
+        filled.push(OsString::from_vec(value));
     }
     Ok(filled)
 }
@@ -155,5 +160,28 @@ mod tests {
         assert!(filled(&["x", "{}"], "-o", false).is_ok());
         assert!(filled(&["x", "--", "{}"], "-o", true).is_ok());
         assert!(filled(&["x", "--file={}"], "-o", true).is_ok());
+    }
+
+    /// The first of these words are where a place was empty, or cut off what stood before the `-`.
+    #[test]
+    fn whether_a_word_is_an_option_is_seen_when_it_is_filled() {
+        for (word, input) in [
+            ("{/}", "x/--version"),
+            ("{/}.png", "x/-o"),
+            ("{/}{}", "x/-o"),
+            ("{/}{}", "-o/"),
+            ("{/}-o", "x/"),
+            ("{}-o", ""),
+            ("{.}", "-o.png"),
+            ("{.}{/}", "-o"),
+        ] {
+            let refused = filled(&["x", word], input, true);
+            assert!(refused.is_err_and(|why| why.contains("option")), "{word} {input}");
+            assert!(filled(&["x", "--", word], input, true).is_ok(), "{word} {input}");
+            assert!(filled(&["x", word], input, false).is_ok(), "{word} {input}");
+        }
+        for (word, input) in [("{/}", "-x/o"), ("-{/}", "x/o"), ("./{/}", "x/-o"), ("{#}{}", "-o")] {
+            assert!(filled(&["x", word], input, true).is_ok(), "{word} {input}");
+        }
     }
 }
