@@ -204,6 +204,21 @@ fn an_answer_that_comes_before_the_request_was_read_counts() {
         "if int(fields['content-length']) > 1000: answer('too long', '413 Content Too Large')\n\
          else: answer(whole().decode())",
     );
+    expect_too_long(&application);
+}
+
+/// The end of the connection, which is the end of such a body, is a reset then.
+#[test]
+fn an_answer_without_a_length_that_comes_before_the_request_was_read_counts() {
+    let application = Application::new(
+        "if int(fields['content-length']) > 1000: send('HTTP/1.0 413 Content Too Large\\r\\n\\r\\ntoo long')\n\
+         else: answer(whole().decode())",
+    );
+    expect_too_long(&application);
+}
+
+/// The second of three jobs, a long one, is refused before its input was read.
+fn expect_too_long(application: &Application) {
     let large = application.folder.path().join("large");
     std::fs::write(&large, vec![b'x'; 20_000_000]).unwrap();
     let large = format!("@{}", large.display());

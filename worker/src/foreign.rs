@@ -29,6 +29,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 use signal_hook::consts::{SIGCHLD, SIGTERM};
 use std::cell::Cell;
 use std::ffi::OsString;
+#[cfg(feature = "http-app")]
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -43,6 +45,10 @@ const OWN_VARIABLES: &str = "OFFLOAD_";
 
 /// What shells make of a signal, if it cannot be repeated.
 const EXIT_BY_SIGNAL: i32 = 128;
+
+/// The mark of a thread that is ending, of the kernel's `linux/sched.h`.
+#[cfg(feature = "http-app")]
+const PF_EXITING: u64 = 4;
 
 /// Says in the log why a command was not started, and how the adapter ends.
 pub type Refuse = fn(&[OsString], &io::Error) -> ExitCode;
@@ -224,6 +230,39 @@ impl Foreign {
         }
     }
 
+    /// Whether it has ended, or is about to, and not with exit code 0. If it goes on, this is known at once; if not, it is waited for so
+    /// long, and what has not ended by then counts as failed.
+    ///
+    /// The kernel marks all threads of a process before it closes what they have open. So this sees each end by a signal or by exit(2)
+    /// that has closed a connection. It does not see that a program will fail that closed the connection itself, nor the end of another
+    /// process that had the connection, as behind a shell that waits for it.
+    #[cfg(feature = "http-app")]
+    pub(crate) fn fails_within(&self, longest: Duration) -> bool {
+        let is_ending = self.is_marked_as_ending() || self.ends_within(Duration::ZERO);
+        let succeeds = || self.ends_within(longest) && self.has_succeeded();
+        is_ending && !succeeds()
+    }
+
+    /// As [`Foreign::fails_within`] says. False if the system does not tell. A thread alone may end and the others go on, the first one
+    /// as well.
+    #[cfg(feature = "http-app")]
+    fn is_marked_as_ending(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()));
+        let stats = threads.into_iter().flatten().flatten();
+        let mut marks = stats
+            .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+            .map(|stat| is_marked_as_ending(&stat))
+            .peekable();
+        marks.peek().is_some() && marks.all(|is_marked| is_marked)
+    }
+
+    /// Whether it has ended with exit code 0. It stays to be collected.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::PidFd(self.process.as_fd()), look);
+        matches!(status, Ok(Some(status)) if status.exit_status() == Some(0))
+    }
+
     /// There is nothing left to do for it, and it was told so by the end of its input. If it does not end by itself, the exit code of
     /// this process says so to whoever asks for it. A supervisor does not, of a worker that it has told to end.
     #[cfg(feature = "jsonl")]
@@ -302,6 +341,14 @@ impl Foreign {
         let _ = self.child.kill();
         strays::end_all();
     }
+}
+
+/// Whether a thread is ending or has ended: the field `flags` of proc_pid_stat(5). Only the name before it may have spaces.
+#[cfg(feature = "http-app")]
+fn is_marked_as_ending(stat: &str) -> bool {
+    let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
+    let flags = fields.split_whitespace().nth(6).and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 fn repeat(status: ExitStatus) -> ! {

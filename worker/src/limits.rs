@@ -135,7 +135,8 @@ mod http_app {
     /// How long to wait for the reset of a connection whose other end is gone. The kernel removes one before it sends the other.
     pub const HTTP_APP_RESET_MAX: Duration = Duration::from_millis(50);
 
-    /// How long an application that broke a connection may take to end, so that its own end is what is reported.
+    /// How long an application may take to end that broke a connection, or of which the kernel says that it is ending. So its own end is
+    /// what is reported.
     pub const HTTP_APP_END_MAX: Duration = Duration::from_millis(500);
 
     /// The longest head of an answer, with those of 1xx answers before it, in bytes; also the longest line between two chunks.

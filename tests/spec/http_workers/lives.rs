@@ -56,6 +56,34 @@ fn the_end_of_the_application_is_what_is_reported() {
     assert!(ran.stderr.contains("my last words"), "{}", ran.stderr);
 }
 
+/// The end of the connection is the end of such a body, so only the end of the application tells whether it is complete.
+#[test]
+fn an_answer_without_a_length_is_complete_unless_its_application_fails_at_its_end() {
+    let application = Application::new(
+        "x = json.loads(whole())\n\
+         send('HTTP/1.0 ' + ('500 No' if x == 'error' else '200 OK') + '\\r\\nContent-Type: text/plain\\r\\n\\r\\n')\n\
+         if x != 'empty': send('a'); send('b')\n\
+         if x in ['segv', 'error', 'empty']: os.kill(os.getpid(), signal.SIGSEGV)\n\
+         if x == 'kill': os.kill(os.getpid(), signal.SIGKILL)\n\
+         if x == 'exit': os._exit(3)\n\
+         if x == 'done': os._exit(0)",
+    );
+    let inputs =
+        ["on", "segv", "kill", "exit", "error", "empty", "done", "on"].map(|word| format!("{word:?}"));
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let ends = ["signal 11", "signal 9", "exit code 3", "signal 11", "signal 11"];
+    for place in ["{socket}", "{port}"] {
+        let ran = application.run_at(place, &[&["t"], &inputs[..]].concat()).code(125);
+        let jobs = ran.json_lines();
+        for complete in [&jobs[0], &jobs[6], &jobs[7]] {
+            assert_eq!((&complete["outcome"], &complete["output"]), (&json!("ok"), &json!("ab")), "{ran:?}");
+        }
+        for (job, end) in jobs[1..6].iter().zip(ends) {
+            assert!(job["outcome"] == "worker_crashed" && message(job).contains(end), "{end}: {ran:?}");
+        }
+    }
+}
+
 #[test]
 fn an_idempotent_task_is_tried_again_after_a_crash() {
     let application = Application::new(

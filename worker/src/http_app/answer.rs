@@ -52,6 +52,11 @@ impl Answer {
         }
     }
 
+    /// Whether its body goes on until the connection ends, because nothing else says where it ends.
+    pub(super) fn ends_with_connection(&self) -> bool {
+        matches!(&self.state, State::Body(call) if call.body_mode() == BodyMode::CloseDelimited)
+    }
+
     /// The head, without those of 1xx answers before it.
     fn next_head(
         &mut self,
@@ -195,6 +200,14 @@ mod tests {
             assert_eq!(heard(&whole[..length], 5), Err("too early".to_owned()), "{length} bytes");
         }
         assert!(heard(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na", 100).is_err());
+    }
+
+    /// The bound is that of the parser.
+    #[test]
+    fn a_head_has_at_most_128_fields() {
+        let with = |fields: usize| format!("HTTP/1.1 204 No Content\r\n{}\r\n", "X: y\r\n".repeat(fields));
+        is(&with(128), (204, "", Some(0)));
+        assert!(heard(with(129).as_bytes(), 40_000).is_err());
     }
 
     #[test]

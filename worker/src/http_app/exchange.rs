@@ -10,6 +10,9 @@
 //!
 //! A reset says that the application had not read all that was sent; how much it had read, nobody can see afterwards. An end of file
 //! says that it had.
+//!
+//! Where a body has no length, the end of the connection ends it, and a crash looks like that, too: so it is looked at whether the
+//! application is ending. A reset is such an end, too, if the application goes on: it has not read all of the request, and need not.
 
 use super::answer::{Answer, Event, Head};
 use super::backlog::{Backlog, OtherEnd};
@@ -17,7 +20,8 @@ use super::request::Request;
 use crate::Bytes;
 use crate::foreign::Foreign;
 use crate::limits::{
-    HTTP_APP_ACCEPT_LOOK_MAX, HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_READ_MAX, HTTP_APP_RESET_MAX,
+    HTTP_APP_ACCEPT_LOOK_MAX, HTTP_APP_ACCEPT_LOOK_MIN, HTTP_APP_END_MAX, HTTP_APP_READ_MAX,
+    HTTP_APP_RESET_MAX,
 };
 use bytes::Buf;
 use rustix::buffer::spare_capacity;
@@ -203,15 +207,27 @@ impl<'a> Exchange<'a> {
     fn receive(&mut self) -> Result<bool, Broken> {
         self.received.reserve(HTTP_APP_READ_MAX);
         match read(&self.stream, spare_capacity(&mut self.received)) {
-            Ok(0) => self.is_all = true,
+            Ok(0) => self.end_answer()?,
             Ok(_) => self.has_received = true,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(errno) => {
                 self.was_reset |= errno == Errno::CONNRESET;
-                return Err(failed(errno));
+                if errno != Errno::CONNRESET || !self.answer.ends_with_connection() {
+                    return Err(failed(errno));
+                }
+                self.end_answer()?;
             }
         }
         Ok(true)
+    }
+
+    /// No more will come.
+    fn end_answer(&mut self) -> Result<(), Broken> {
+        if self.answer.ends_with_connection() && self.program.fails_within(HTTP_APP_END_MAX) {
+            return Err(Broken::Ended);
+        }
+        self.is_all = true;
+        Ok(())
     }
 }
 
