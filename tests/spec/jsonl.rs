@@ -303,6 +303,30 @@ fn the_end_of_the_program_is_what_is_reported() {
     assert!(ran.stderr.contains("my last words"), "{}", ran.stderr);
 }
 
+/// What it has written of a line by then is no lesser end.
+#[test]
+fn a_program_that_ends_within_a_line_has_ended_as_it_did() {
+    let program = Program::new(
+        "answers.write('{\"job\":\"' + number + '\",\"output\":'); answers.flush()\n\
+         if x == 'exit': os._exit(7)\n\
+         os.kill(os.getpid(), signal.SIGKILL if x == 'kill' else signal.SIGSEGV)",
+    );
+    let ran = program.run(&["t", "\"segv\"", "\"kill\"", "\"exit\""]).code(125);
+    for (job, end) in ran.json_lines().iter().zip(["signal 11", "signal 9", "exit code 7"]) {
+        let told = job["error"]["message"].as_str().unwrap_or_default();
+        assert!(job["outcome"] == "worker_crashed" && told.contains(end), "{end}: {ran:?}");
+    }
+    assert!(!ran.stderr.contains("broke its promises"), "{ran:?}");
+}
+
+#[test]
+fn a_time_limit_within_a_line_is_no_fault_of_the_program() {
+    let program = Program::new("answers.write('{'); answers.flush(); time.sleep(1000)");
+    let ran = program.run(&["--timeout", "300ms", "t", "1"]).code(124);
+    assert_eq!(ran.json()["outcome"], "timeout", "{ran:?}");
+    assert!(!ran.stderr.contains("broke its promises"), "{ran:?}");
+}
+
 #[test]
 fn an_answer_counts_although_its_program_ends_right_after_it() {
     let program = Program::new("send({'job': number, 'output': x}); os._exit(9)");

@@ -282,13 +282,18 @@ impl Channel {
         ))
     }
 
+    /// A program that a signal ended, or that says by its exit code that it failed, is not blamed for the line that it was about to
+    /// write. Nor is one that was asked to end: so this process was as well, and ends now.
     fn why_at_its_end(&self, grace: Duration) -> End {
         if !self.program.ends_within(grace) {
             return closed(OUT.0);
         }
+        self.program.heed_signals();
         match self.received.as_slice() {
-            [] => End::Ended,
-            rest => End::Broken(format!("it ended within a line, which begins with {}", beginning(rest))),
+            rest if !rest.is_empty() && self.program.has_succeeded() => {
+                End::Broken(format!("it ended within a line, which begins with {}", beginning(rest)))
+            }
+            _ => End::Ended,
         }
     }
 
