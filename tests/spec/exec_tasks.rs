@@ -38,6 +38,16 @@ timeout = "200ms"
 exec = ["tail", "/dev/zero"]
 memory = "64MiB"
 
+[task.shared]
+exec = ["python3", "-c", """
+import mmap, signal
+shared = mmap.mmap(-1, 100 << 20)
+for _ in range(100): shared.write(bytes(1 << 20))
+signal.pause()
+"""]
+memory = "64MiB"
+timeout = "60s"
+
 [task.where]
 exec = "pwd"
 dir = "FOLDER"
@@ -79,6 +89,7 @@ fn a_limit_ends_the_program_and_not_its_worker() {
     for (task, outcome, message) in [
         ("slow", "timeout", "ran longer than 200 ms, the limit of its task"),
         ("hungry", "worker_oom", "it used more than 67108864 bytes of memory, the limit of its task"),
+        ("shared", "worker_oom", "it used more than 67108864 bytes of memory, the limit of its task"),
         ("large", "app_error", "signal 25 (SIGXFSZ)"),
     ] {
         let job = daemon.submit(&[task]);

@@ -86,6 +86,15 @@ mod exec {
     /// How often the memory of a program is looked at, if it is limited.
     pub const EXEC_MEMORY_LOOK: Duration = Duration::from_millis(10);
 
+    /// How long an adapter waits for the count of a program's pages before it turns to its pipes again.
+    pub const EXEC_MEMORY_WAIT: Duration = Duration::from_millis(10);
+
+    /// How long such a count may take. After that, what each process has to itself is what counts.
+    pub const EXEC_MEMORY_COUNT_MAX: Duration = Duration::from_secs(10);
+
+    /// How many times as long as a count took to wait before the next one, so that counting takes no more than a fifth of a core.
+    pub const EXEC_MEMORY_REST: u32 = 4;
+
     /// Of how many processes of one program the memory is counted.
     pub const EXEC_PROCESSES_MAX: usize = 256;
 }

@@ -12,10 +12,10 @@
 //! ```
 
 use super::lines::Said;
-use super::memory;
+use super::memory::Memory;
 use super::program::ExecTask;
 use crate::TaskContext;
-use crate::limits::{EXEC_GRACE, EXEC_LEFT_OPEN, EXEC_LOG_TIME, EXEC_MEMORY_LOOK, EXEC_READ_MAX};
+use crate::limits::{EXEC_GRACE, EXEC_LEFT_OPEN, EXEC_LOG_TIME, EXEC_READ_MAX};
 use crate::strays;
 use crate::task::TaskError;
 use bytes::{Buf, Bytes};
@@ -124,8 +124,8 @@ pub(super) struct Running<'a> {
     phase: Phase,
     /// When its task's own time is over.
     over_at: Option<Instant>,
-    /// When its memory is looked at next, if that is limited.
-    look_at: Option<Instant>,
+    /// If that is limited.
+    memory: Option<Memory>,
     why: Option<Why>,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Running<'a> {
             said: Said::default(),
             phase: Phase::Alive { kill_at: None },
             over_at: task.timeout.and_then(|longest| now.checked_add(longest)),
-            look_at: task.memory.map(|_| now),
+            memory: task.memory.map(|most| Memory::at_most(most, now)),
             why: None,
         })
     }
@@ -225,7 +225,9 @@ impl<'a> Running<'a> {
     fn next_time(&self) -> Option<Instant> {
         match self.phase {
             Phase::Alive { kill_at } if self.why.is_some() => kill_at,
-            Phase::Alive { .. } => self.over_at.into_iter().chain(self.look_at).min(),
+            Phase::Alive { .. } => {
+                self.over_at.into_iter().chain(self.memory.as_ref().map(Memory::next_look)).min()
+            }
             Phase::Ended { until, .. } => Some(until),
         }
     }
@@ -251,13 +253,14 @@ impl<'a> Running<'a> {
         if is_due(self.over_at) && is_alive {
             self.ask_to_end(Why::TooLong);
         }
-        if is_due(self.look_at) && is_alive && self.why.is_none() {
-            self.look_at = Some(now + EXEC_MEMORY_LOOK);
-            if self.task.memory.is_some_and(|most| memory::of_descendants() > most) {
-                self.ask_to_end(Why::TooMuchMemory);
-                // There may be no memory left for a farewell.
-                self.signal(Signal::KILL);
-            }
+        if is_alive
+            && self.why.is_none()
+            && let Some(memory) = self.memory.as_mut().filter(|memory| memory.next_look() <= now)
+            && memory.is_exceeded()
+        {
+            self.ask_to_end(Why::TooMuchMemory);
+            // There may be no memory left for a farewell.
+            self.signal(Signal::KILL);
         }
         if let Phase::Alive { kill_at: Some(kill_at) } = self.phase
             && kill_at <= now
