@@ -6,6 +6,8 @@
 //! processes. To know that, the kernel has to walk through all of their pages, some 50 ms for each GiB. So it is asked for that only
 //! while the sizes of the processes, in which a page counts for each of them and files count, too, are together more than the limit;
 //! and a thread waits for the answer.
+//!
+//! One thing still counts twice: a child of vfork(2), until it becomes another program, is shown with all the memory of its parent.
 
 use crate::limits::{
     EXEC_MEMORY_COUNT_MAX, EXEC_MEMORY_LOOK, EXEC_MEMORY_REST, EXEC_MEMORY_WAIT, EXEC_PROCESSES_MAX,

@@ -36,8 +36,8 @@ pub struct ExecTask {
     pub folder: Option<PathBuf>,
     /// How long it may run before it is ended. The time limit of the job holds, too.
     pub timeout: Option<Duration>,
-    /// The most memory that it and all that it has started may use, in bytes. Shared memory counts, files that are mapped do
-    /// not, and no page counts twice.
+    /// The most memory that it and all that it has started may use, in bytes. Shared memory counts, and files that are mapped do
+    /// not. A page counts once, but for a child that has the memory of its parent until it becomes another program.
     pub memory: Option<u64>,
     /// The longest file that it may write, in bytes; one more byte is SIGXFSZ.
     pub file_size: Option<u64>,
